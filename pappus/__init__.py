@@ -1,0 +1,25 @@
+"""Pappus: every distributed reinforcement-learning architecture, by name.
+
+    import pappus
+    result = pappus.train("impala", env="CartPole-v1", steps=1_000_000)
+    result.policy.act(observation)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pappus.api import Result, evaluate, load_policy, resume, train
+
+__version__ = "0.1.0"
+__all__ = ["Result", "evaluate", "load_policy", "resume", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """The API is imported when it is first used: the command line starts a process server before torch is loaded."""
+    if name in __all__:
+        from pappus import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'pappus' has no attribute {name!r}")

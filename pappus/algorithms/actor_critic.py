@@ -1,0 +1,54 @@
+"""What all actor-critics share: a policy-value network and how it acts."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import optree
+import torch
+
+from pappus.config import NetworkConfig
+from pappus.errors import UserError
+from pappus.networks.build import build_actor_critic
+from pappus.ops.distributions import distribution_for
+from pappus.types import ArraySpec, EnvSpec, Nest
+
+
+class ActorCriticAlgorithm:
+    """Samples from the policy head and records the log-probability of what it sampled."""
+
+    behaviour: Nest = {"log_prob": ArraySpec((), "float32")}
+
+    def __init__(self, env: EnvSpec, network: NetworkConfig) -> None:
+        self.env, self.network_config = env, network
+        self.distribution = distribution_for(env.action)
+
+    def build_network(self) -> torch.nn.Module:
+        """The configured network, or the user's own."""
+        config = self.network_config
+        if not config.factory:
+            return build_actor_critic(self.env, config)
+        module: torch.nn.Module = _load(config.factory)(self.env, config)
+        return module
+
+    def act(
+        self, network: torch.nn.Module, observation: Nest, first: torch.Tensor, state: Nest,
+        generator: torch.Generator | None,
+    ) -> tuple[torch.Tensor, Nest, Nest]:
+        """Action, its log-probability and the next state for tensors `[N, …]`; greedy without a generator."""
+        timed = optree.tree_map(lambda leaf: leaf[None], observation)
+        output = network(timed, first[None], state)
+        if generator is None:
+            action = self.distribution.mode(output.policy[0])
+            return action, {"log_prob": self.distribution.log_prob(output.policy[0], action)}, output.state
+        action, log_prob = self.distribution.sample_with_log_prob(output.policy[0], generator)
+        return action, {"log_prob": log_prob}, output.state
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"network.factory={path!r} cannot be imported ({error}); write module:function") from None

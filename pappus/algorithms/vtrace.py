@@ -1,0 +1,66 @@
+"""V-trace actor-critic: IMPALA's loss (Espeholt et al. 2018, sections 4.1 and 4.2).
+
+The actor's policy μ lags behind the learner's π. V-trace corrects the value targets by truncated importance
+weights ρ_t = min(ρ̄, π/μ) and c_t = λ·min(c̄, π/μ); the policy gradient is weighted by ρ_t too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from pappus.algorithms.actor_critic import ActorCriticAlgorithm
+from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.ops.losses import masked_mean, masked_sum, policy_gradient_loss, value_loss
+from pappus.ops.vtrace import vtrace
+from pappus.types import EnvSpec, Unroll
+
+
+@dataclass(frozen=True)
+class VTraceConfig(AlgorithmConfig):
+    """Defaults are the paper's (table G.1), except that the loss is a mean: it does not change with batch size."""
+
+    discount: float = 0.99
+    """γ."""
+    baseline_cost: float = 0.5
+    """Weight of the value loss."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy bonus."""
+    rho_clip: float = 1.0
+    """ρ̄: which policy's value the targets converge to."""
+    c_clip: float = 1.0
+    """c̄: how far corrections travel back in time."""
+    trace_lambda: float = 1.0
+    """λ: 1 gives n-step targets on-policy, 0 one-step targets."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Over the steps of a batch; sum is the paper's, with its learning rate."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before they are learned from."""
+
+
+class VTrace(ActorCriticAlgorithm):
+    """How to act comes from the actor-critic; this is how to learn."""
+
+    def __init__(self, config: VTraceConfig, env: EnvSpec, network: NetworkConfig) -> None:
+        super().__init__(env, network)
+        self.config = config
+
+    def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Policy gradient + baseline_cost · value loss − entropy_cost · entropy, over valid steps."""
+        config, valid = self.config, batch.valid
+        output = network(batch.observation, batch.first, batch.state)
+        policy, value = output.policy[:-1], output.value
+        log_prob = self.distribution.log_prob(policy, batch.action)
+        rho = (log_prob.detach() - batch.behaviour["log_prob"]).exp()
+        returns = vtrace(
+            value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount, rho, valid,
+            rho_clip=config.rho_clip, c_clip=config.c_clip, pg_rho_clip=config.rho_clip, lam=config.trace_lambda,
+        )
+        reduce = masked_mean if config.reduction == "mean" else masked_sum
+        critic = reduce(value_loss(value[:-1], returns.target), valid)
+        actor = reduce(policy_gradient_loss(log_prob, returns.pg_advantage), valid)
+        entropy = reduce(self.distribution.entropy(policy), valid)
+        loss = actor + config.baseline_cost * critic - config.entropy_cost * entropy
+        return loss, {"value_loss": critic.detach(), "policy_loss": actor.detach(), "entropy": entropy.detach()}

@@ -1,0 +1,155 @@
+"""The command line: train, eval, systems, check-env. Wrong input gets one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from pappus.errors import PappusError, UserError
+
+USAGE = """\
+pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option)
+pappus train --resume RUN [options]       go on from the newest checkpoint
+pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
+pappus systems                            every named system, its figure, what it is for
+pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    began = time.monotonic()
+    words = list(sys.argv[1:] if words is None else words)
+    try:
+        return _dispatch(words, began)
+    except UserError as error:
+        print(f"pappus: {error}", file=sys.stderr)
+        return 2
+    except PappusError as error:
+        print(f"pappus: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("pappus: stopped at once", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
+        return 1
+
+
+def _dispatch(words: list[str], began: float) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if words[0] in ("--version", "version"):
+        from pappus import __version__
+
+        print(f"pappus {__version__}")
+        return 0
+    commands = {"train": _train, "eval": _eval, "systems": _systems, "check-env": _check_env}
+    if words[0] not in commands:
+        from pappus.errors import closest
+
+        raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
+    return commands[words[0]](words[1:], began)
+
+
+def _train(words: list[str], began: float) -> int:
+    from pappus.runtimes.forkserver import ForkServer
+
+    if not any(word in ("-h", "--help", "inline", "--runtime=inline") for word in words):
+        ForkServer.prestart()
+    from pappus import api
+    from pappus.config import parse
+
+    resumed, words = _take(words, "--resume")
+    file, words = _take(words, "--config")
+    system = words.pop(0) if words and not words[0].startswith("-") else ""
+    if resumed is not None:
+        config = parse(api.saved_config(Path(resumed)), words)
+        if system and system != config.system:
+            raise UserError(f"run {resumed!r} is of system {config.system!r}, not {system!r}; leave the name out")
+        return _finish(api.execute(config, config.env, Path(resumed).resolve(), began))
+    if not system:
+        raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
+    env = _peek(words, "--env")
+    config = parse(api.configure(system, env, {}, Path(file) if file else None), words, f"pappus train {system}")
+    return _finish(api.execute(config, config.env, began=began))
+
+
+def _finish(result: object) -> int:
+    from pappus.api import Result
+
+    assert isinstance(result, Result)
+    return 130 if result.summary.exit_reason == "interrupted" else 0
+
+
+def _eval(words: list[str], began: float) -> int:
+    parser = _Parser(prog="pappus eval", description="Play greedily with a trained policy.")
+    parser.add_argument("run", help="run directory")
+    parser.add_argument("--episodes", type=int, default=20, help="episodes to play (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the envs (default: 0)")
+    parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
+    arguments = parser.parse_args(words)
+    from pappus.api import evaluate
+
+    video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
+    evaluation = evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video)
+    print(evaluation)
+    return 0
+
+
+def _systems(words: list[str], began: float) -> int:
+    _Parser(prog="pappus systems", description="List every named system.").parse_args(words)
+    from pappus.systems import SYSTEMS
+
+    for system in SYSTEMS.values():
+        print(f"{system.name}: {system.purpose} ({system.paper})\n\n{system.figure.strip()}\n")
+    print("pappus train SYSTEM --env ID")
+    return 0
+
+
+def _check_env(words: list[str], began: float) -> int:
+    parser = _Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
+    parser.add_argument("env", help="Gymnasium id, module:id or module:function")
+    parser.add_argument("--backend", choices=["auto", "gymnasium", "ale", "envpool"], default="auto")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
+    arguments = parser.parse_args(words)
+    from pappus.config import EnvOptions
+    from pappus.envs.check import check_env
+
+    report = check_env(arguments.env, EnvOptions(backend=arguments.backend), arguments.seconds)
+    print(report)
+    return 1 if report.problems else 0
+
+
+def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
+    """The value of an option, and the words without it."""
+    value, rest = _peek(words, option), list(words)
+    for i, word in enumerate(words):
+        if word == option:
+            if i + 1 == len(words) or words[i + 1].startswith("--"):
+                raise UserError(f"{option} needs a value")
+            return value, rest[:i] + rest[i + 2 :]
+        if word.startswith(f"{option}="):
+            return value, rest[:i] + rest[i + 1 :]
+    return None, rest
+
+
+def _peek(words: list[str], option: str) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""

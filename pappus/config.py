@@ -1,0 +1,285 @@
+"""What a run is made of: frozen dataclasses, built from defaults < preset < file < command line.
+
+All three sources of settings become command-line words and go through one parser (tyro), so a value means the
+same and fails with the same sentence wherever it was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+import yaml
+
+from pappus.errors import UserError, closest
+
+ALIASES = {"core": "network.core"}
+"""Short names for settings that live deeper."""
+
+
+@dataclass(frozen=True)
+class AtariOptions:
+    """The standard preprocessing (Mnih 2015, Machado 2018), every choice explicit."""
+
+    sticky_actions: float = 0.0
+    """Probability of repeating the last action (0.25 is Machado's protocol)."""
+    life_loss_ends_episode: bool = False
+    """Losing a life terminates for the learner; returns are still reported per game."""
+    clip_rewards: bool = True
+    """Rewards clipped to [-1, 1] for the learner; returns are always reported raw."""
+    frame_skip: int = 4
+    """Emulator frames per action, with the maximum of the last two shown."""
+    frame_stack: int = 4
+    """Newest frames that the network sees at once; each is stored and sent once."""
+    noop_max: int = 30
+    """Up to this many no-op actions at the start of a game."""
+    screen_size: int = 84
+    """Side of the gray picture in pixels."""
+    full_action_space: bool = False
+    """All 18 actions instead of the game's own."""
+    max_frames: int = 108_000
+    """Emulator frames after which a game is truncated (30 minutes)."""
+
+
+@dataclass(frozen=True)
+class EnvOptions:
+    """How envs are made."""
+
+    backend: Literal["auto", "gymnasium", "ale", "envpool"] = "auto"
+    """auto: ale-py's vector env for ALE/*, else Gymnasium (natively vectorised where the env registers it)."""
+    kwargs: dict[str, str] = field(default_factory=dict)
+    """Keyword arguments for the env's constructor, as NAME VALUE pairs; values are read as YAML."""
+    threads: int = 0
+    """Threads that step a natively vectorised env (ale, envpool); 0 chooses."""
+    atari: AtariOptions = AtariOptions()
+    """Atari preprocessing."""
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Which network; `auto` chooses from the observation."""
+
+    torso: Literal["auto", "mlp", "nature", "impala-deep"] = "auto"
+    """auto: nature for pictures, mlp for everything else."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Units of each layer of the MLP; an observation that is a single picture has its CNN and no MLP."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """What follows each layer of the MLP; the CNNs use relu, as their papers do."""
+    core: Literal["none", "lstm", "gru"] = "none"
+    """Memory between torso and heads (also as --core)."""
+    core_size: int = 64
+    """Units of the memory."""
+    factory: str = ""
+    """A network of your own: module:function of (EnvSpec, NetworkConfig) → nn.Module."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How gradients become weights."""
+
+    name: Literal["adam", "rmsprop"] = "adam"
+    """RMSProp is the paper's choice for IMPALA on Atari."""
+    learning_rate: float = 1e-3
+    """Step size at the start."""
+    anneal: bool = True
+    """Fall linearly to zero over --steps."""
+    decay: float = 0.999
+    """Decay of RMSProp's squared-gradient average, or Adam's second beta."""
+    momentum: float = 0.9
+    """Momentum of RMSProp, or Adam's first beta."""
+    epsilon: float = 1e-5
+    """Added to the denominator."""
+    clip_norm: float = 40.0
+    """Gradients are scaled down to this global norm."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Greedy evaluation, apart from training."""
+
+    episodes: int = 20
+    """Episodes per evaluation."""
+    every_steps: int = 0
+    """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target)."""
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """What survives."""
+
+    every_seconds: float = 60.0
+    """Seconds between checkpoints; one is always written at the end."""
+    keep_last: int = 3
+    """Checkpoints kept, beside the best."""
+
+
+@dataclass(frozen=True)
+class SupervisionConfig:
+    """What happens when parts die."""
+
+    max_deaths_in_a_row: int = 5
+    """Deaths of one role without a minute's life between them before the run ends with the first traceback."""
+    stop_seconds: float = 5.0
+    """A role that has not stopped after so long is killed."""
+
+
+@dataclass(frozen=True)
+class AlgorithmConfig:
+    """Base of every algorithm's own settings."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run. Steps are agent steps: after frame skip, summed over all envs."""
+
+    algorithm: AlgorithmConfig
+    """The algorithm's settings."""
+    system: str = "impala"
+    """Named pair of topology and algorithm."""
+    env: str = ""
+    """Gymnasium id, module:id, or module:function that makes an env."""
+    steps: int = 1_000_000
+    """Agent steps to train on."""
+    seed: int = 1
+    """All random states derive from it."""
+    actors: int = 1
+    """Processes that step envs."""
+    envs_per_actor: int = 64
+    """Envs that an actor steps at once."""
+    unroll_length: int = 20
+    """Steps per unroll."""
+    batch_size: int = 0
+    """Unrolls (of one env each) per update, a multiple of --envs-per-actor; 0: one actor's."""
+    queue_size: int = 2
+    """Unrolls of all its envs that an actor may be ahead of the learner."""
+    runtime: Literal["inline", "local"] = "local"
+    """inline: one thread, deterministic. local: a process per role, shared memory between them."""
+    device: str = "cpu"
+    """Where the learner computes."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
+    target_return: float | None = None
+    """Stop when the mean of the last 100 episodes reaches this and a greedy evaluation confirms it."""
+    run_dir: str = ""
+    """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
+    env_options: EnvOptions = EnvOptions()
+    """How envs are made."""
+    network: NetworkConfig = NetworkConfig()
+    """Which network."""
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """How gradients become weights."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Greedy evaluation."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """What survives."""
+    supervision: SupervisionConfig = SupervisionConfig()
+    """What happens when parts die."""
+
+    @property
+    def unrolls_per_batch(self) -> int:
+        """Slots of the unroll queue (all envs of an actor each) that make one batch."""
+        return max(1, self.batch_size // self.envs_per_actor)
+
+    @property
+    def steps_per_batch(self) -> int:
+        """Env steps that one update consumes."""
+        return self.unrolls_per_batch * self.envs_per_actor * self.unroll_length
+
+
+def override(config: RunConfig, settings: Mapping[str, Any], source: str = "settings") -> RunConfig:
+    """`config` with dotted (or nested) settings replaced; unknown names and wrong values raise `UserError`."""
+    return parse(config, _as_words(settings), source)
+
+
+def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train") -> RunConfig:
+    """`config` with command-line words such as `--algorithm.entropy-cost 0.01` applied."""
+    words = [_resolve_alias(word) for word in words]
+    _refuse_unknown_options(config, words)
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output):
+            return tyro.cli(type(config), default=config, args=words, prog=source)
+    except SystemExit as exit:
+        if exit.code in (0, None):
+            raise
+        raise UserError(f"{_sentence(output.getvalue())}; see {source} --help") from None
+
+
+def load_file(path: Path) -> dict[str, Any]:
+    """Settings of a YAML file, as `override` takes them."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"config file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"config file {str(path)!r} holds no settings; write NAME: VALUE lines")
+    return content
+
+
+def to_yaml(config: RunConfig) -> str:
+    """The resolved config, readable by `load_file`."""
+    plain = dataclasses.asdict(config, dict_factory=lambda items: {key: _plain(value) for key, value in items})
+    return str(yaml.safe_dump(plain, sort_keys=False))
+
+
+def option_names(config: object, prefix: str = "") -> list[str]:
+    """Every dotted option name of a config, with dashes as on the command line."""
+    names: list[str] = []
+    for item in dataclasses.fields(config):  # type: ignore[arg-type]
+        value, name = getattr(config, item.name), prefix + item.name.replace("_", "-")
+        names += option_names(value, f"{name}.") if dataclasses.is_dataclass(value) else [name]
+    return names
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    words: list[str] = []
+    for key, value in settings.items():
+        name = f"{prefix}{key}".replace("_", "-")
+        if isinstance(value, Mapping) and not name.endswith("kwargs"):
+            words += _as_words(value, f"{name}.")
+        elif isinstance(value, bool):
+            head, _, last = name.rpartition(".")
+            words.append(f"--{name}" if value else f"--{head}{'.' if head else ''}no-{last}")
+        elif isinstance(value, Mapping):
+            words += [f"--{name}", *(str(word) for pair in value.items() for word in pair)]
+        elif isinstance(value, list | tuple):
+            words += [f"--{name}", *map(str, value)]
+        else:
+            words += [f"--{name}", str(value)]
+    return words
+
+
+def _resolve_alias(word: str) -> str:
+    name, equals, value = word[2:].partition("=")
+    return f"--{ALIASES[name]}{equals}{value}" if word.startswith("--") and name in ALIASES else word
+
+
+def _refuse_unknown_options(config: RunConfig, words: Sequence[str]) -> None:
+    known = option_names(config)
+    for word in words:
+        name = word[2:].partition("=")[0].replace("_", "-")
+        positive = re.sub(r"(^|\.)no-", r"\1", name)
+        if word.startswith("--") and name != "help" and name not in known and positive not in known:
+            raise UserError(f"unknown option --{name}{closest(name, [*known, *ALIASES])}")
+
+
+def _sentence(box: str) -> str:
+    """The first statement of tyro's error box, on one line."""
+    lines = [line.strip("│ ").strip() for line in box.splitlines() if line.startswith("│")]
+    message = []
+    for line in lines:
+        if line.startswith("─"):
+            break
+        message.append(line)
+    return " ".join(message).rstrip(".") or "the command line could not be read"

@@ -1,0 +1,125 @@
+"""The nouns that carry the system, and the loop they form.
+
+                 weights (versioned)
+        ┌─────────────────────────────────────────────┐
+        ▼                                             │
+    env ⇄ actor ──steps──▶ writer ──unrolls──▶ sink ⋯ source ──batch──▶ learner
+            ⇅
+        policy: local | central inference
+
+A **role** does one bounded piece of work per `step()`. It reaches its peers through **ports** only and never
+knows where they live: a runtime connects the ports (direct call, shared memory, gRPC) and drives the roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from pappus.types import Array, Nest, Timestep, Unroll
+
+
+@runtime_checkable
+class Waitable(Protocol):
+    """A port that can keep a role waiting."""
+
+    name: str
+    """What the waiting time is booked under, such as `unrolls`."""
+
+    def explain(self) -> str:
+        """What is missing, in words: `0 of 1 unrolls are ready`."""
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when waiting may be over; -1 when only a command can end it."""
+        ...
+
+    def clear(self) -> None:
+        """Take the signal back, before looking again."""
+        ...
+
+
+class Sink(Waitable, Protocol):
+    """Where an actor writes unrolls in place."""
+
+    def acquire(self) -> Unroll | None:
+        """The slot to write next (the same one until `commit`), or None while all slots are in use."""
+        ...
+
+    def commit(self) -> None:
+        """Hand the slot over."""
+        ...
+
+
+class Source(Waitable, Protocol):
+    """Where a learner takes unrolls from, in the order of their arrival."""
+
+    def take(self, count: int) -> Sequence[Unroll] | None:
+        """`count` slots, readable until `release`, or None while fewer are ready."""
+        ...
+
+    def release(self) -> None:
+        """Give the taken slots back to their writers."""
+        ...
+
+    def depth(self) -> int:
+        """Slots that are ready."""
+        ...
+
+
+class WeightsWriter(Protocol):
+    """Publishes whole versions of one flat buffer."""
+
+    def publish(self, flat: Array, version: int) -> None: ...
+
+
+class WeightsReader(Waitable, Protocol):
+    """Reads whole versions, never a mixture of two."""
+
+    def version(self) -> int:
+        """The newest version, -1 before the first."""
+        ...
+
+    def read(self, into: Array) -> int:
+        """Copy the newest version and return its number."""
+        ...
+
+
+class Policy(Waitable, Protocol):
+    """Timesteps → actions, wherever the network is."""
+
+    version: int
+    state: Nest
+    """Recurrent state before the next observation, arrays `[N, …]`."""
+
+    def refresh(self) -> bool:
+        """Use the newest weights; False while there are none."""
+        ...
+
+    def act(self, timestep: Timestep) -> tuple[Array, Nest]:
+        """Actions `[N, …]` and what the policy says of them (see `Algorithm.behaviour`)."""
+        ...
+
+
+class Algorithm(Protocol):
+    """Pure functions over tensors: how to act and what to minimise."""
+
+    behaviour: Nest
+    """Specs of what the acting policy records per step."""
+
+    def build_network(self) -> torch.nn.Module:
+        """A fresh network for this algorithm."""
+        ...
+
+    def act(
+        self, network: torch.nn.Module, observation: Nest, first: torch.Tensor, state: Nest,
+        generator: torch.Generator | None,
+    ) -> tuple[torch.Tensor, Nest, Nest]:
+        """Action, behaviour and next state for tensors `[N, …]`; greedy when there is no generator."""
+        ...
+
+    def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The scalar to minimise and named scalars to report, in the order in which they were computed."""
+        ...

@@ -1,0 +1,147 @@
+"""Atari games, stepped by ale-py's own vector env.
+
+ale-py resets in the step after a game ended, as Gymnasium's NEXT_STEP says. Three of its options are not used:
+
+- `episodic_life` restarts the whole game when a life is lost, so later lives would never be played.
+- `life_loss_info` reports a lost life like a game over, so that returns per game would be lost.
+- `reward_clipping` hides the raw score.
+
+Instead the raw stream is read and `GameRules` derives the learner's view from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from pappus.config import AtariOptions, EnvOptions
+from pappus.envs.autoreset import NextStepStream, Transition
+from pappus.envs.gym_source import parse_kwargs
+from pappus.envs.seeds import first_env_seed
+from pappus.errors import UserError, closest
+from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
+
+_OPEN_KWARGS = ("maxpool", "thread_affinity_offset", "use_fire_reset")
+
+
+class GameRules:
+    """The learner's view of a game: rewards clipped, and a lost life the end of an episode, where asked.
+
+    The game goes on when a life is lost, so there is no pseudo-transition: the transition that lost it is valid
+    with discount 0 and leads to an observation with `first` True. The loss of the last life is the end of the
+    game, which the env reports itself; some games show 0 lives for a moment before, which does not count.
+    """
+
+    def __init__(self, options: AtariOptions, num_envs: int) -> None:
+        self._options = options
+        self._lives = np.zeros(num_envs, np.int32)
+
+    def start(self, lives: Array) -> None:
+        """All games begin."""
+        self._lives = lives
+
+    def apply(self, transition: Transition, lives: Array, ended: Array) -> Transition:
+        """Change a transition of the raw game in place."""
+        if self._options.life_loss_ends_episode:
+            lost = (lives < self._lives) & (lives > 0) & transition.valid & ~ended
+            self._lives = lives
+            transition.discount[lost] = 0
+            transition.first[lost] = True
+        if self._options.clip_rewards:
+            np.clip(transition.reward, -1, 1, out=transition.reward)
+        return transition
+
+
+class AtariEnv:
+    """N games of one kind: gray single frames `[N, height, width]`; `first_seed` is None if they are seeded already."""
+
+    def __init__(self, env: Any, first_seed: int | None, options: AtariOptions) -> None:
+        self.env = env
+        self.num_envs = int(env.num_envs)
+        side = options.screen_size
+        action = DiscreteAction(int(env.single_action_space.n))
+        self.spec = EnvSpec(ArraySpec((side, side), "uint8"), action, options.frame_stack)
+        self._seed = first_seed
+        self._stream = NextStepStream(self.num_envs)
+        self._rules = GameRules(options, self.num_envs)
+
+    def reset(self) -> Timestep:
+        """Start all games anew; the first call starts from the seed."""
+        frames, info = self.env.reset(seed=self._seed)
+        self._seed = None
+        self._rules.start(info["lives"])
+        return Timestep(frames[:, 0], *self._stream.reset())
+
+    def step(self, action: Array) -> Timestep:
+        """Take one action per game."""
+        frames, reward, terminated, truncated, info = self.env.step(action)
+        transition = self._stream.step(reward, terminated, truncated)
+        return Timestep(frames[:, 0], *self._rules.apply(transition, info["lives"], terminated | truncated))
+
+    def to_nest(self, batch: Nest) -> Nest:
+        """Frames as the env gives them, `[N, 1, height, width]` or without the 1."""
+        return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
+
+    def to_action(self, action: Array) -> Array:
+        """The env's actions are ours."""
+        return action
+
+    def close(self) -> None:
+        """Release the emulators."""
+        self.env.close()
+
+    def snapshot(self) -> Nest | None:
+        """None: ale-py's vector env does not hand out the emulators' state."""
+        return None
+
+    def restore(self, snapshot: Nest) -> None:
+        """Refused, as `snapshot` gives none."""
+        raise UserError("an Atari env gives no snapshot, so there is none to restore; start from reset()")
+
+
+def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> AtariEnv:
+    """N games of `ALE/Name-v5`."""
+    try:
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError:
+        raise UserError(f'env {env!r} needs ale-py; install it with: pip install "pappus[atari]"') from None
+    atari = options.atari
+    games = AtariVectorEnv(
+        _rom_of(env),
+        num_envs,
+        num_threads=options.threads,
+        max_num_frames_per_episode=atari.max_frames,
+        repeat_action_probability=atari.sticky_actions,
+        full_action_space=atari.full_action_space,
+        img_height=atari.screen_size,
+        img_width=atari.screen_size,
+        stack_num=1,
+        frameskip=atari.frame_skip,
+        noop_max=atari.noop_max + 1,  # ale-py draws below its maximum
+        episodic_life=False,
+        life_loss_info=False,
+        reward_clipping=False,
+        **open_kwargs(options.kwargs, _OPEN_KWARGS),
+    )
+    return AtariEnv(games, first_env_seed(seed, num_envs), atari)
+
+
+def open_kwargs(kwargs: dict[str, str], names: tuple[str, ...]) -> dict[str, Any]:
+    """Constructor arguments that are not decided by `AtariOptions` or by the adapter."""
+    values = parse_kwargs(kwargs)
+    for name in values:
+        if name not in names:
+            raise UserError(f"env kwarg {name!r} cannot be set for Atari; use the atari options or {', '.join(names)}")
+    return values
+
+
+def _rom_of(env: str) -> str:
+    import ale_py
+
+    gym.register_envs(ale_py)
+    known = {name: spec.kwargs["game"] for name, spec in gym.registry.items() if spec.namespace == "ALE"}
+    if env not in known:
+        raise UserError(f"env {env!r} is no game of ale-py{closest(env, list(known)) or '; write ALE/Pong-v5'}")
+    return str(known[env])

@@ -1,0 +1,122 @@
+"""From a Gymnasium id or a factory to a Gymnasium vector env."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import yaml
+from gymnasium.envs.registration import EnvSpec as GymSpec
+from gymnasium.envs.registration import load_env_creator
+from gymnasium.vector import SyncVectorEnv
+
+from pappus.errors import UserError, closest
+
+GymVector: TypeAlias = gym.vector.VectorEnv[Any, Any, Any]
+
+
+def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, str]) -> GymVector:
+    """N envs of a Gymnasium id, a `module:function` or a factory."""
+    values = parse_kwargs(kwargs)
+    source = _resolve(env) if isinstance(env, str) else env
+    if isinstance(source, GymSpec):
+        return _from_spec(source, num_envs, values)
+    return _from_factory(source, num_envs, values)
+
+
+def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:
+    """Constructor arguments, with each value read as YAML."""
+    values: dict[str, Any] = {}
+    for name, text in kwargs.items():
+        try:
+            values[name] = yaml.safe_load(text) if isinstance(text, str) else text
+        except yaml.YAMLError:
+            raise UserError(f"env kwarg {name}={text!r} is not YAML; quote it as a string or fix it") from None
+    return values
+
+
+def takes_num_envs(factory: Callable[..., Any]) -> bool:
+    """Whether a factory makes N envs at once."""
+    return "num_envs" in inspect.signature(factory).parameters
+
+
+def _resolve(name: str) -> GymSpec | Callable[..., Any]:
+    module_name, colon, attribute = name.partition(":")
+    if colon:
+        factory: Callable[..., Any] | None = getattr(_import(module_name, name), attribute, None)
+        if callable(factory):
+            return factory
+    return _find_spec(attribute if colon else name, name)
+
+
+def _import(module_name: str, env: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise UserError(f"env {env!r} needs module {module_name!r}, which cannot be found; check PYTHONPATH") from None
+
+
+def _find_spec(env_id: str, name: str) -> GymSpec:
+    registered = gym.registry.get(env_id)
+    if registered is None and importlib.util.find_spec("ale_py") is not None:
+        gym.register_envs(importlib.import_module("ale_py"))
+    try:
+        return gym.spec(env_id)
+    except gym.error.Error:
+        known = list(gym.registry)
+        hint = closest(env_id, known) or "; `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all"
+        raise UserError(f"env {name!r} is no Gymnasium id and no function of a module{hint}") from None
+
+
+def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any]) -> GymVector:
+    if _native_is_equivalent(spec, kwargs):
+        return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    # Passive checks cost a third of a step of a small env; `check_env` does more, once.
+    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), disable_env_checker=True, **kwargs), num_envs)
+
+
+def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
+    """Whether the registered vector env is the same env: no wrapper lost, every argument understood.
+
+    The vector env of ale-py is not: it preprocesses, and its single env does not.
+    """
+    if spec.vector_entry_point is None or spec.additional_wrappers or spec.namespace == "ALE":
+        return False
+    entry = spec.vector_entry_point
+    creator = entry if callable(entry) else load_env_creator(entry)
+    return set(kwargs) <= set(inspect.signature(creator).parameters)
+
+
+def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
+    if not takes_num_envs(factory):
+        return _one_by_one(lambda: factory(**kwargs), num_envs)
+    made = factory(num_envs=num_envs, **kwargs)
+    if not isinstance(made, gym.vector.VectorEnv):
+        raise UserError(f"{_name(factory)} takes num_envs but returned a {type(made).__name__}; return a VectorEnv")
+    if made.num_envs != num_envs:
+        raise UserError(f"{_name(factory)} was asked for num_envs={num_envs} and made {made.num_envs}; make as many")
+    return made
+
+
+def _one_by_one(make: Callable[[], Any], num_envs: int) -> GymVector:
+    def make_checked() -> gym.Env[Any, Any]:
+        env = make()
+        if not isinstance(env, gym.Env):
+            raise UserError(
+                f"the env function returned a {type(env).__name__}; return a gymnasium.Env, "
+                "or take num_envs and return a gymnasium.vector.VectorEnv"
+            )
+        return env
+
+    return SyncVectorEnv([make_checked] * num_envs, copy=False)
+
+
+def _name(factory: Callable[..., Any]) -> str:
+    return getattr(factory, "__qualname__", repr(factory))

@@ -1,0 +1,35 @@
+"""What can go wrong, by who must act: the user (`UserError`), or whoever reads the traceback (`RunError`)."""
+
+from __future__ import annotations
+
+
+class PappusError(Exception):
+    """Base of every error that Pappus raises on purpose."""
+
+
+class UserError(PappusError):
+    """Input that cannot work. The message is one sentence: thing, value, rule, remedy. Exit code 2."""
+
+
+class RunError(PappusError):
+    """A run that could not go on: a dead role, a deadlock, a broken file. Exit code 1."""
+
+
+class DeadlockError(RunError):
+    """No role of an inline program can make progress; the message says who waits for what."""
+
+
+class RoleDied(RunError):
+    """A role that may not be restarted (or died too often) ended; the message carries its first traceback."""
+
+
+class NonFiniteError(RunError):
+    """A loss stopped being finite; the message names the metric that went first."""
+
+
+def closest(word: str, choices: list[str]) -> str:
+    """`"; did you mean X?"` for a misspelt word, or an empty string when nothing is near."""
+    import difflib
+
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,110 @@
+"""From an env's spec and a config to a network.
+
+A user's own network is any `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose module
+has the three members of `ActorCritic`, which their docstrings define:
+
+    state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
+    initial_state(batch, device=None)    that nest as tensors [batch, …]
+    forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state)
+
+P is `distribution_for(env_spec.action).parameter_size`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import optree
+from torch import nn
+
+from pappus.config import NetworkConfig
+from pappus.errors import UserError
+from pappus.networks.actor_critic import ActorCritic
+from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
+from pappus.networks.frame_stack import FrameStack
+from pappus.networks.heads import PolicyValueHead
+from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, NatureCNN, OneHot, Pixels
+from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, EnvSpec, Nest
+
+NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
+
+CNN: TypeAlias = type[NatureCNN] | type[ImpalaDeep]
+
+CORES: dict[str, Callable[[int, int], Core]] = {
+    "none": lambda input_size, _: NoCore(input_size),
+    "lstm": LSTMCore,
+    "gru": GRUCore,
+}
+
+
+def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
+    """An actor-critic for this env; refuses combinations that cannot work with a `UserError`."""
+    _check(env, config)
+    observation = env.observation
+    if env.masked:
+        observation = {key: spec for key, spec in observation.items() if key != ACTION_MASK}
+    cnns = _choose_cnns(observation, config)
+    frame_stack = FrameStack(env.frame_stack, observation) if env.frame_stack > 1 else None
+    stacked = observation if frame_stack is None else frame_stack.output_spec
+    torso = _encoder(stacked, cnns, config)
+    core = CORES[config.core](torso.output_size, config.core_size)
+    return ActorCritic(torso, core, PolicyValueHead(core.output_size, env.action), frame_stack)
+
+
+def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
+    """The CNN of each leaf of single frames, or None for one that is no image."""
+    leaves: list[ArraySpec] = optree.tree_leaves(observation)
+    if config.torso == "mlp":
+        return [None for _ in leaves]
+    if config.torso == "auto":
+        return [NatureCNN if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN) else None for leaf in leaves]
+    cnn: CNN = NatureCNN if config.torso == "nature" else ImpalaDeep
+    chosen = [cnn if _is_image(leaf, cnn) else None for leaf in leaves]
+    if not any(chosen):
+        shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves)
+        raise UserError(
+            f"torso={config.torso!r} needs an image of at least {cnn.smallest_side} pixels a side, but the "
+            f"observation has shape {shapes}; use torso='mlp'"
+        )
+    return chosen
+
+
+def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:
+    """2-D, or 3-D with the channels first or last, and large enough for this CNN."""
+    if leaf.num_values is not None or len(leaf.shape) not in (2, 3):
+        return False
+    pixels = Pixels(leaf)
+    return min(pixels.height, pixels.width) >= cnn.smallest_side
+
+
+def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig) -> Encoder:
+    leaves: list[ArraySpec] = optree.tree_leaves(observation)
+    torsos = [cnn(leaf) if cnn else _vector_torso(leaf) for cnn, leaf in zip(cnns, leaves, strict=True)]
+    if len(leaves) == 1 and cnns[0] is not None:
+        return Encoder(torsos, None)
+    width = sum(torso.output_size for torso in torsos)
+    return Encoder(torsos, MLP(width, config.hidden_sizes))
+
+
+def _vector_torso(leaf: ArraySpec) -> LeafTorso:
+    return Flat(leaf) if leaf.num_values is None else OneHot(leaf)
+
+
+def _check(env: EnvSpec, config: NetworkConfig) -> None:
+    if not config.hidden_sizes or min(config.hidden_sizes) < 1:
+        raise UserError(f"hidden_sizes={config.hidden_sizes} must be layers of at least 1 unit; use such as (64, 64)")
+    if config.core_size < 1:
+        raise UserError(f"core_size={config.core_size} must be at least 1; use for example 64, or core='none'")
+    if not env.masked:
+        return
+    if isinstance(env.action, ContinuousAction):
+        raise UserError(
+            f"the observation's {ACTION_MASK!r} cannot mask the continuous action {env.action}; remove the key"
+        )
+    size = env.observation[ACTION_MASK].shape
+    if size != (env.action.mask_size,):
+        raise UserError(
+            f"the observation's {ACTION_MASK!r} has shape {list(size)}, but {env.action} has "
+            f"{env.action.mask_size} values in a row; give the mask one entry for each"
+        )

@@ -1,0 +1,34 @@
+"""Actor-critic losses per step, `[T, B]` in and out, and the reductions that leave invalid steps out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """−log π(a|x) · A per step; the advantage is a constant."""
+    assert log_prob.shape == advantage.shape, (log_prob.shape, advantage.shape)
+    return -log_prob * advantage.detach()
+
+
+def entropy_loss(entropy: Tensor) -> Tensor:
+    """−H(π) per step: minimising it keeps the policy from collapsing."""
+    return -entropy
+
+
+def value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """½ (V(x) − target)² per step; the target is a constant."""
+    assert value.shape == target.shape, (value.shape, target.shape)
+    return 0.5 * (value - target.detach()).square()
+
+
+def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
+    """Sum over the valid steps; what stands at an invalid one, even NaN, does not count."""
+    assert x.shape == valid.shape, (x.shape, valid.shape)
+    return torch.where(valid, x, 0.0).sum()
+
+
+def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
+    """Mean over the valid steps, and 0 when none is valid."""
+    return masked_sum(x, valid) / valid.sum().clamp(min=1)

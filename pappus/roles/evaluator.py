@@ -1,0 +1,65 @@
+"""The evaluator: plays greedily with the newest weights when asked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pappus.core import Waitable
+from pappus.envs.vector import VectorEnv
+from pappus.roles.policy import LocalPolicy
+from pappus.roles.role import IDLE, Role
+from pappus.types import Timestep
+
+
+class Evaluator(Role):
+    """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return.
+
+    The episodes are shared out over the envs in advance: taking whichever end first would favour short ones.
+    """
+
+    def __init__(self, name: str, env: VectorEnv, policy: LocalPolicy) -> None:
+        super().__init__(name)
+        self._env, self._policy = env, policy
+        self._timestep: Timestep | None = None
+        self._left = np.zeros(env.num_envs, np.int64)
+        self._returns: list[float] = []
+        self._lengths: list[float] = []
+
+    def receive(self, command: str, argument: int) -> None:
+        """`evaluate` starts an evaluation of `argument` episodes, in place of one that still runs."""
+        if command != "evaluate":
+            super().receive(command, argument)
+        envs = self._env.num_envs
+        self._left = np.full(envs, argument // envs) + (np.arange(envs) < argument % envs)
+        self._returns, self._lengths = [], []
+        self._timestep = None
+
+    def step(self) -> Waitable | None:
+        """One step of every env while an evaluation runs."""
+        if not self._left.any():
+            return IDLE
+        if self._timestep is None:
+            if not self._policy.refresh():
+                return self._policy
+            self._timestep = self._env.reset()
+        action, _ = self._policy.act(self._timestep)
+        self._timestep = self._env.step(action)
+        self._collect(self._timestep)
+        return None
+
+    def _collect(self, timestep: Timestep) -> None:
+        if timestep.episodes is None:
+            return
+        for episode_return, length, env in zip(*timestep.episodes, strict=True):
+            if self._left[env] > 0:
+                self._left[env] -= 1
+                self._returns.append(float(episode_return))
+                self._lengths.append(float(length))
+        if not self._left.any():
+            self.metrics.episodes(self._returns, self._lengths)
+            self.metrics.gauge("eval/episodic_return", float(np.mean(self._returns)))
+            self.metrics.gauge("eval/episodic_return_std", float(np.std(self._returns)))
+            self.metrics.gauge("eval/version", self._policy.version)
+
+    def close(self) -> None:
+        self._env.close()

@@ -1,0 +1,53 @@
+"""What every part of a program is: an object that does one bounded piece of work at a time."""
+
+from __future__ import annotations
+
+from pappus.core import Waitable
+from pappus.telemetry.metrics import Metrics
+from pappus.types import Nest
+
+
+class Role:
+    """One bounded piece of work at a time. Subclasses override what they need."""
+
+    finished = False
+    """Set by a role that has done all that the config asks for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.metrics = Metrics(name)
+
+    def step(self) -> Waitable | None:
+        """Make progress and return None, or return the port that stands in the way."""
+        raise NotImplementedError
+
+    def receive(self, command: str, argument: int) -> None:
+        """A command from whoever runs the program, such as `evaluate`."""
+        raise NotImplementedError(f"{self.name} knows no command {command!r}")
+
+    def save(self) -> Nest | None:
+        """All that the role needs to go on where it stands; None if it starts afresh instead."""
+        return None
+
+    def load(self, state: Nest) -> None:
+        """Go on from what `save` returned."""
+
+    def close(self) -> None:
+        """Release envs and files."""
+
+
+class Idle:
+    """What a role waits for when it has nothing to do until a command comes."""
+
+    name = "commands"
+
+    def explain(self) -> str:
+        return "nothing is asked of it"
+
+    def fileno(self) -> int:
+        return -1
+
+    def clear(self) -> None: ...
+
+
+IDLE = Idle()

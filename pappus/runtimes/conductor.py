@@ -1,0 +1,225 @@
+"""Decides what a run does next, from what its roles report: evaluate, save, stop. Runtimes carry it out.
+
+    running ──steps done──▶ evaluating ──▶ saving ──▶ over
+       │                                     ▲
+       └── target confirmed, Ctrl-C ─────────┘
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pappus.config import RunConfig
+from pappus.telemetry.board import RECENT_EPISODES, Board
+from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.console import Console
+from pappus.telemetry.metrics import Report
+from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.summary import Summary
+
+LOG_SECONDS = 1.0
+RETRY_UPDATES = 100
+"""Updates between an evaluation that missed the target and the next attempt."""
+
+
+class Controls(Protocol):
+    """What a runtime can be asked for."""
+
+    def command(self, role: str, command: str, argument: int) -> None:
+        """Send a command to a role."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Have the state written into `directory`, then call `Conductor.saved`."""
+        ...
+
+
+class Conductor:
+    """One run from start to summary."""
+
+    def __init__(
+        self, config: RunConfig, board: Board, log: RunLog, console: Console, store: CheckpointStore,
+        clock: Callable[[], float] = time.monotonic, began: float | None = None,
+    ) -> None:
+        self._config, self._board, self._log, self._console, self._store = config, board, log, console, store
+        self._clock = clock
+        self._controls: Controls | None = None
+        self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
+        self._evaluation: Literal["none", "asked", "answered"] = "none"
+        self._saving: Path | None = None
+        self._learned = self._interrupted = False
+        self._reached_at: int | None = None
+        self._next_attempt = 0
+        self._next_evaluation = config.evaluation.every_steps
+        self._best_return: float | None = None
+        self._trained = self._logged = self._checked = self._ended = clock()
+        self._began = self._trained if began is None else began
+        self._steps_before = 0
+        self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
+        self.eval_return: float | None = None
+        self.solved_at_step: int | None = None
+        self.exit_reason = ""
+
+    @property
+    def finishing(self) -> bool:
+        """Whether the end has begun: then it is right that nobody makes progress."""
+        return self._phase != "running"
+
+    def resume(self, metadata: dict[str, Any]) -> None:
+        """Count on from a checkpoint."""
+        self._board.resume(metadata["steps"], metadata["updates"])
+        self._steps_before = metadata["steps"]
+        self._best_return = metadata["best_return"]
+        self._seconds_before = {key: metadata[key] for key in self._seconds_before}
+        every = self._config.evaluation.every_steps
+        self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
+
+    def started(self, controls: Controls) -> None:
+        """All roles are on their way."""
+        self._controls = controls
+        self._trained = self._checked = self._clock()
+
+    def report(self, report: Report) -> None:
+        """A role's numbers."""
+        if report["role"] == "learner" and self._board.env_steps == self._steps_before:
+            self._trained = self._clock() - report["busy"]  # the first update marks the start of training
+        self._board.add(report)
+        if "eval/episodic_return" in report["gauges"] and self._evaluation == "asked":
+            self.eval_return = report["gauges"]["eval/episodic_return"]
+            self._evaluation = "answered"
+            self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
+
+    def event(self, text: str, role: str = "") -> None:
+        """Something worth a line in log and view."""
+        self._board.event(text, role)
+
+    def role_finished(self, role: str) -> None:
+        """A role has done all that it had to; the run ends with the learner."""
+        self._learned = self._learned or role == "learner"
+
+    def role_started(self, role: str, pid: int) -> None:
+        """A role runs in that process now."""
+        self._board.process(role, pid)
+
+    def role_restarted(self, role: str) -> None:
+        """A role came back without memory of what it was asked."""
+        if role == "evaluator" and self._evaluation == "asked":
+            self._ask()
+
+    def interrupt(self) -> None:
+        """Save and stop."""
+        self._interrupted = True
+
+    def decide(self) -> bool:
+        """Take the next decisions; True when the run is over."""
+        if self._phase == "running":
+            self._while_running()
+        if self._phase == "evaluating" and (self._evaluation == "answered" or self._interrupted):
+            self._phase = "saving"
+        if self._phase == "saving" and self._saving is None:
+            self._save()
+        self._show()
+        return self._phase == "over"
+
+    def _while_running(self) -> None:
+        if self._interrupted:
+            self._end("interrupted", "saving")
+        elif self._target_confirmed():
+            self._end("target reached", "saving")
+        elif self._learned:
+            self._end("steps done", "evaluating")
+            self._ask()
+        else:
+            self._keep_up()
+
+    def _end(self, reason: str, phase: Literal["evaluating", "saving"]) -> None:
+        self.exit_reason, self._phase = reason, phase
+        self._ended = self._clock()
+
+    def _target_confirmed(self) -> bool:
+        """The last 100 training episodes reach the target, and then a greedy evaluation does."""
+        target, board = self._config.target_return, self._board
+        if target is None:
+            return False
+        if self._evaluation == "answered":
+            self._evaluation = "none"
+            if self._reached_at is not None and self.eval_return is not None and self.eval_return >= target:
+                self.solved_at_step = self._reached_at
+                return True
+            self._reached_at = None
+            self._next_attempt = board.updates + RETRY_UPDATES
+        mean = board.episodic_return
+        enough = board.episodes >= RECENT_EPISODES and mean is not None and mean >= target
+        if enough and self._evaluation == "none" and board.updates >= self._next_attempt:
+            self._reached_at = board.env_steps
+            self._ask()
+        return False
+
+    def _keep_up(self) -> None:
+        every, now = self._config.evaluation.every_steps, self._clock()
+        if every and self._board.env_steps >= self._next_evaluation and self._evaluation != "asked":
+            self._next_evaluation += every
+            self._ask()
+        if self._saving is None and now - self._checked >= self._config.checkpoint.every_seconds:
+            self._save()
+
+    def _ask(self) -> None:
+        assert self._controls is not None
+        self._evaluation = "asked"
+        self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
+
+    def _save(self) -> None:
+        assert self._controls is not None
+        self._checked = self._clock()
+        self._saving = self._store.begin(self._board.env_steps)
+        self._controls.save(self._saving)
+
+    def saved(self, directory: Path) -> None:
+        """All states are written; make the checkpoint official."""
+        mean = self._board.episodic_return
+        best = mean is not None and (self._best_return is None or mean >= self._best_return)
+        self._best_return = mean if best else self._best_return
+        path = self._store.commit(directory, {
+            "steps": self._board.env_steps, "updates": self._board.updates, "system": self._config.system,
+            "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
+            "best_return": self._best_return, **self.seconds(),
+        })
+        if best:
+            self._store.mark_best(path)
+        self._saving = None
+        if self._phase == "saving":
+            self._phase = "over"
+
+    def seconds(self) -> dict[str, float]:
+        """Wall time since the command, and the part of it that was training, earlier parts of the run included."""
+        now = self._clock()
+        end = self._ended if self.finishing else now
+        return {
+            "wall_seconds": self._seconds_before["wall_seconds"] + now - self._began,
+            "train_seconds": self._seconds_before["train_seconds"] + end - self._trained,
+        }
+
+    def summary(self, exit_reason: str = "") -> Summary:
+        """How the run went, so far or in the end."""
+        board, config, seconds = self._board, self._config, self.seconds()
+        here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
+        return Summary(
+            system=config.system, env=config.env, seed=config.seed, steps=board.env_steps, updates=board.updates,
+            wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
+            steps_per_second=(board.env_steps - self._steps_before) / max(here, 1e-9),
+            episodic_return=board.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
+            exit_reason=exit_reason or self.exit_reason, extras={"precision": config.precision},
+        )
+
+    def _show(self) -> None:
+        now = self._clock()
+        for event in self._board.new_events():
+            self._log.event(event)
+            self._console.event(event)
+        if now - self._logged >= LOG_SECONDS or self._phase == "over":
+            self._logged = now
+            self._log.write(self._board.env_steps, self._board.scalars())
+            self._console.update()

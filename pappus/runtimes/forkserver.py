@@ -1,0 +1,181 @@
+"""Processes that start fast: one server imports torch once and forks a worker for every request.
+
+The server is started by `ForkServer`, which talks to it over one socket pair:
+
+    request   one packet `{"id": …}` with descriptors: a memory file that holds the payload, then the worker's own
+    answers   one packet each: `{"id": …, "pid": …}` when a worker runs, `{"id": …, "status": …}` when it ended
+
+Nobody is orphaned: when its socket closes, for whatever reason, the server kills all workers and leaves; when the
+server itself dies, the kernel kills the workers (PR_SET_PDEATHSIG).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+MAX_DESCRIPTORS = 250
+"""The kernel passes at most 253 descriptors with one packet."""
+_PACKET = 4096
+_prestarted: ForkServer | None = None
+_PR_SET_PDEATHSIG = 1
+
+
+class ForkServer:
+    """The side of the process that wants workers."""
+
+    def __init__(self) -> None:
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        code = f"from pappus.runtimes.forkserver import serve; serve({theirs.fileno()})"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would not survive a fork
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+            start_new_session=True, env=environment,  # Ctrl-C in the terminal is for the main process alone
+        )
+        theirs.close()
+
+    @classmethod
+    def prestart(cls) -> None:
+        """Begin the server's imports now, while the caller does its own."""
+        global _prestarted
+        if _prestarted is None:
+            _prestarted = cls()
+
+    @classmethod
+    def started(cls) -> ForkServer:
+        """The server that was prestarted, or a new one."""
+        global _prestarted
+        server, _prestarted = _prestarted or cls(), None
+        return server
+
+    def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
+        """Ask for a worker that runs `worker.main(payload, descriptors)`."""
+        file = os.memfd_create("pappus-payload") if hasattr(os, "memfd_create") else _temporary_file()
+        try:
+            with open(file, "wb", closefd=False) as out:
+                out.write(payload)
+            socket.send_fds(self.socket, [json.dumps({"id": id}).encode()], [file, *descriptors])
+        finally:
+            os.close(file)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """All answers that have arrived; `{"closed": True}` when the server is gone."""
+        answers: list[dict[str, Any]] = []
+        while select.select([self.socket], [], [], 0)[0]:
+            packet = self.socket.recv(_PACKET)
+            if not packet:
+                return [*answers, {"closed": True}]
+            answers.append(json.loads(packet))
+        return answers
+
+    def close(self, timeout: float) -> None:
+        """End the server and with it every worker that is left."""
+        self.socket.close()
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _temporary_file() -> int:
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def serve(fd: int) -> NoReturn:
+    """The server's life: import, then fork on request until the socket closes."""
+    from pappus.runtimes import worker
+    from pappus.telemetry.processes import set_title
+
+    set_title("forkserver")
+    server = socket.socket(fileno=fd)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    worker.preload()
+    gc.freeze()  # objects of the server stay on pages that workers share
+    children: dict[int, str] = {}
+    try:
+        while True:
+            ready, _, _ = select.select([server, wake_read], [], [])
+            if wake_read in ready:
+                os.read(wake_read, 4096)
+                _report_ended(server, children)
+            if server in ready and not _serve_request(server, children):
+                break
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the main process is gone
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(0)
+
+
+def _report_ended(server: socket.socket, children: dict[int, str]) -> None:
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        id = children.pop(pid)
+        server.send(json.dumps({"id": id, "status": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:
+    packet, descriptors, _, _ = socket.recv_fds(server, _PACKET, MAX_DESCRIPTORS + 3)
+    if not packet:
+        return False
+    id = json.loads(packet)["id"]
+    server_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_worker(server, server_pid, descriptors)
+    for fd in descriptors:
+        os.close(fd)
+    children[pid] = id
+    server.send(json.dumps({"id": id, "pid": pid}).encode())
+    return True
+
+
+def _become_worker(server: socket.socket, server_pid: int, descriptors: Sequence[int]) -> NoReturn:
+    code = 1
+    try:
+        _die_with_parent(server_pid)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        server.close()
+        payload_file, *rest = descriptors
+        os.lseek(payload_file, 0, os.SEEK_SET)
+        with open(payload_file, "rb") as file:
+            payload = file.read()
+        from pappus.runtimes import worker
+
+        code = worker.main(payload, rest)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the kernel was told

@@ -1,0 +1,102 @@
+"""One thread, fixed round-robin: deterministic to the bit, at home in a debugger, and quick to find a deadlock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pappus.core import Waitable
+from pappus.errors import DeadlockError
+from pappus.roles.role import Role
+from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.wiring import Wiring, footprint
+from pappus.telemetry.checkpoint import load_state, save_state
+from pappus.topologies.program import Program
+from pappus.transports.memory import HeapBlock
+from pappus.transports.rings import RingQueue, poison
+
+ROUNDS_PER_REPORT = 64
+
+
+class InlineRuntime:
+    """Drives all roles of a program in turn, in the order in which the topology added them."""
+
+    def __init__(self, program: Program, conductor: Conductor) -> None:
+        self._conductor = conductor
+        self._blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
+        self._wiring = Wiring(program.edges.values(), self._blocks)
+        self._poison()
+        self._nodes = program.nodes
+        self.roles: dict[str, Role] = {}
+
+    def run(self, checkpoint: Path | None = None) -> None:
+        """Go round until the conductor says that the run is over."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # sums must not depend on how many cores there are
+        try:
+            self.roles = {node.name: self._wiring.build(node, 0) for node in self._nodes}
+            if checkpoint is not None:
+                self._load(checkpoint)
+            self._conductor.started(self)
+            self._loop()
+        finally:
+            torch.set_num_threads(threads)
+            for role in self.roles.values():
+                role.close()
+
+    def _loop(self) -> None:
+        roles, rounds = list(self.roles.values()), 0
+        while True:
+            waiting = {role.name: port for role in roles if (port := role.step()) is not None}
+            rounds += 1
+            stuck = len(waiting) == len(roles)
+            if stuck or rounds % ROUNDS_PER_REPORT == 0:
+                for role in roles:
+                    self._conductor.report(role.metrics.drain())
+                    if role.finished:
+                        self._conductor.role_finished(role.name)
+                if self._conductor.decide():
+                    return
+                if stuck and all(self._waits_still(role) for role in roles) and not self._conductor.finishing:
+                    raise DeadlockError(_explain(waiting))
+
+    def _waits_still(self, role: Role) -> bool:
+        """Whether a command that came meanwhile has not freed the role."""
+        return role.step() is not None
+
+    def command(self, role: str, command: str, argument: int) -> None:
+        """Hand a command to a role."""
+        self.roles[role].receive(command, argument)
+
+    def save(self, directory: Path) -> None:
+        """Write every role that can be saved, and what lies in the queues."""
+        states = {name: role.save() for name, role in self.roles.items()}
+        for name, state in states.items():
+            if state is not None:
+                save_state(directory, name, state)
+        save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
+        self._conductor.saved(directory)
+
+    def _load(self, checkpoint: Path) -> None:
+        saved = {file.stem for file in checkpoint.glob("*.safetensors")}
+        exact = {name for name in self.roles if name.startswith("actor")} <= saved and "edges" in saved
+        if exact:
+            for name, memory in load_state(checkpoint, "edges").items():
+                self._blocks[name].memory[:] = memory
+        for name, role in self.roles.items():
+            if name in saved and (exact or not name.startswith("actor")):
+                role.load(load_state(checkpoint, name))
+        if not exact:
+            self._conductor.event("resumed: envs start new episodes, and unrolls that lay in queues are gone")
+
+    def _poison(self) -> None:
+        for transport in self._wiring.transports():
+            if isinstance(transport, RingQueue):
+                for ring in transport.rings:
+                    poison(ring)
+
+
+def _explain(waiting: dict[str, Waitable]) -> str:
+    clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
+    return "nobody can go on: " + "; ".join(clauses)

@@ -1,0 +1,197 @@
+"""One machine: a process per group of colocated roles, shared memory between them, supervised from here."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pappus.config import SupervisionConfig
+from pappus.errors import RunError, UserError
+from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
+from pappus.runtimes.supervision import Worker, death_notice, essential_death
+from pappus.runtimes.wiring import Wiring, footprint
+from pappus.runtimes.worker import Assignment, pack
+from pappus.topologies.program import Program
+from pappus.transports.memory import SharedBlock
+from pappus.transports.rings import RingQueue, poison
+
+TICK_SECONDS = 0.1
+SAVE_SECONDS = 120.0
+"""A checkpoint that is not written after so long never will be."""
+
+
+class LocalRuntime:
+    """Starts the workers, listens to them, restarts those that may die, and leaves nothing behind."""
+
+    def __init__(self, program: Program, conductor: Conductor, supervision: SupervisionConfig) -> None:
+        self._program, self._conductor, self._supervision = program, conductor, supervision
+        self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
+        for transport in Wiring(program.edges.values(), self._blocks).transports():
+            if isinstance(transport, RingQueue):
+                for ring in transport.rings:
+                    poison(ring)
+        self._server = ForkServer.started()
+        self._workers: dict[str, Worker] = {}
+        self._checkpoint: Path | None = None
+        self._saving: tuple[Path, set[str], float] | None = None
+
+    def run(self, checkpoint: Path | None = None) -> None:
+        """Supervise until the conductor says that the run is over."""
+        self._checkpoint = checkpoint
+        try:
+            with _interrupts(self._conductor):
+                for group, nodes in self._program.groups().items():
+                    self._workers[group] = Worker(group, nodes)
+                    self._start(self._workers[group])
+                self._conductor.started(self)
+                while not self._conductor.decide():
+                    self._listen(TICK_SECONDS)
+                    self._restart_due()
+                self._stop()
+        finally:
+            self._server.close(self._supervision.stop_seconds)
+            for worker in self._workers.values():
+                worker.close()
+            for block in self._blocks.values():
+                block.close()
+
+    def command(self, role: str, command: str, argument: int) -> None:
+        """Send a command to a role; one that is being restarted will be told by the conductor when it is back."""
+        for worker in self._workers.values():
+            if any(node.name == role for node in worker.nodes):
+                worker.send({"role": role, "command": command, "argument": argument})
+
+    def save(self, directory: Path) -> None:
+        """Have the essential roles write their state; the others start afresh anyway."""
+        asked = {worker.group for worker in self._workers.values() if worker.essential}
+        self._saving = (directory, asked, time.monotonic() + SAVE_SECONDS)
+        for group in asked:
+            self._workers[group].send({"save": str(directory)})
+
+    def _start(self, worker: Worker) -> None:
+        edges = [self._program.edges[end.edge] for node in worker.nodes for end in node.ends()]
+        blocks = {edge.name: self._blocks[edge.name] for edge in edges}
+        line, fault_log = worker.open()
+        unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
+        positions = {fd: i for i, fd in enumerate(unique)}
+        if len(unique) > MAX_DESCRIPTORS:
+            raise UserError(
+                f"{worker.group} would share {len(unique)} descriptors, and the system passes at most "
+                f"{MAX_DESCRIPTORS}; use fewer --actors with more --envs-per-actor"
+            )
+        assignment = Assignment(
+            group=worker.group, nodes=worker.nodes, edges=list({edge.name: edge for edge in edges}.values()),
+            block_sizes={name: block.nbytes for name, block in blocks.items()},
+            block_descriptors={name: [positions[fd] for fd in block.descriptors] for name, block in blocks.items()},
+            incarnation=worker.incarnation, checkpoint=self._checkpoint, threads=1,
+        )
+        self._server.request(worker.group, pack(assignment), list(unique))
+        os.close(line)
+
+    def _listen(self, seconds: float) -> None:
+        lines = {worker.line: worker for worker in self._workers.values() if worker.line is not None}
+        ready, _, _ = select.select([self._server.socket, *lines], [], [], seconds)
+        for line, worker in lines.items():
+            if line in ready:
+                self._hear(worker)
+        if self._server.socket in ready:
+            for answer in self._server.answers():
+                self._server_says(answer)
+        if self._saving is not None and time.monotonic() > self._saving[2]:
+            raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
+
+    def _hear(self, worker: Worker) -> None:
+        for message in worker.receive():
+            if "report" in message:
+                worker.note_progress(message["report"])
+                self._conductor.report(message["report"])
+            elif "finished" in message:
+                self._conductor.role_finished(message["finished"])
+            elif "saved" in message and self._saving is not None:
+                self._note_saved(worker.group, Path(message["saved"]))
+            elif "died" in message:
+                worker.last_words = message
+
+    def _note_saved(self, group: str, directory: Path) -> None:
+        assert self._saving is not None
+        expected, waiting, _ = self._saving
+        if directory == expected:
+            waiting.discard(group)
+            if not waiting:
+                self._saving = None
+                self._conductor.saved(directory)
+
+    def _server_says(self, answer: dict[str, Any]) -> None:
+        if answer.get("closed"):
+            raise RunError("the process that starts workers died; nothing can be restarted")
+        worker = self._workers[answer["id"]]
+        if "pid" in answer:
+            worker.pid = answer["pid"]
+            for node in worker.nodes:
+                self._conductor.role_started(node.name, answer["pid"])
+                if worker.incarnation:
+                    self._conductor.role_restarted(node.name)
+        else:
+            self._hear(worker)
+            self._died(worker, answer["status"])
+
+    def _died(self, worker: Worker, status: int) -> None:
+        notice = death_notice(worker, status)
+        if worker.essential:
+            raise essential_death(worker, notice)
+        delay = worker.bury(notice)
+        if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
+            raise essential_death(worker, worker.first_notice)
+        self._conductor.event(f"{notice.splitlines()[0]}; restarting", worker.group)
+        worker.restart_at = time.monotonic() + delay
+
+    def _restart_due(self) -> None:
+        for worker in self._workers.values():
+            if worker.restart_at is not None and time.monotonic() >= worker.restart_at:
+                worker.restart_at = None
+                worker.incarnation += 1
+                self._start(worker)
+
+    def _stop(self) -> None:
+        """Ask all workers to stop and give them a deadline; the server kills who misses it."""
+        deadline = time.monotonic() + self._supervision.stop_seconds
+        running = {worker.group for worker in self._workers.values() if worker.pid is not None}
+        for worker in self._workers.values():
+            worker.send({"stop": True})
+        while running and time.monotonic() < deadline:
+            if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                running -= {answer.get("id") for answer in self._server.answers() if "status" in answer}
+
+
+@contextmanager
+def _interrupts(conductor: Conductor) -> Iterator[None]:
+    """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+        conductor.interrupt()
+        conductor.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+

@@ -1,0 +1,117 @@
+"""What a person sees of a run: a live picture on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console as RichConsole
+
+from pappus.telemetry.board import Board
+from pappus.telemetry.live_view import LiveView
+from pappus.telemetry.plain_view import PlainView
+from pappus.telemetry.summary import Summary
+from pappus.telemetry.wording import farewell
+
+REFRESH_SECONDS = 0.25
+
+
+class View(Protocol):
+    """One way to show a run."""
+
+    def update(self) -> None: ...
+    def event(self, text: str) -> None: ...
+    def close(self, lines: list[str]) -> None: ...
+
+
+class Output(RichConsole):
+    """rich ends the program when its reader leaves; a run must not end for that."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+class Console:
+    """Shows a run and never raises: output that fails ends, the run goes on."""
+
+    def __init__(
+        self,
+        board: Board,
+        run: Path | str = "",
+        output: Output | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._board, self._clock = board, clock
+        self._run = _short(run or board.config.run_dir)
+        self._output = output or _standard_output()
+        self._view: View | None = None
+        self._updated = -float("inf")
+        self._over = False
+
+    def update(self) -> None:
+        """Show the present state, at most four times a second."""
+        if self._clock() - self._updated >= REFRESH_SECONDS:
+            self._updated = self._clock()
+            self._attempt(lambda view: view.update())
+
+    def event(self, event: object) -> None:
+        """Show something that happened."""
+        self._attempt(lambda view: view.event(str(event)))
+
+    def close(self, summary: Summary | None = None) -> None:
+        """Leave the last words: how the run ended, where it is, what to try next."""
+        self._attempt(lambda view: view.close(farewell(summary, self._run, self._board.verdict(whole_run=True))))
+        self._over = True
+
+    def _attempt(self, show: Callable[[View], None]) -> None:
+        if self._over:
+            return
+        try:
+            self._view = self._view or self._make_view()
+            show(self._view)
+        except Exception as error:
+            self._give_up(error)
+
+    def _make_view(self) -> View:
+        if self._output.is_terminal and not self._output.is_dumb_terminal and self._output.encoding.startswith("utf"):
+            return LiveView(self._board, self._output, self._run)
+        return PlainView(self._board, self._write_line, self._clock, self._run)
+
+    def _write_line(self, line: str) -> None:
+        """Not through rich, which would wrap long lines."""
+        encoding = self._output.encoding
+        self._output.file.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+        self._output.file.flush()
+
+    def _give_up(self, error: Exception) -> None:
+        self._over = True
+        if self._view:
+            with contextlib.suppress(Exception):  # gives the terminal back where there still is one
+                self._view.close([])
+        self._board.event(f"the console ended: {type(error).__name__}: {error}")
+        if isinstance(error, BrokenPipeError) and self._output.file is sys.stdout:
+            _silence_standard_output()
+
+
+def _short(run: Path | str) -> str:
+    """A path below the working directory as one would type it."""
+    path = Path(run)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _standard_output() -> Output:
+    """rich would also paint into a file when FORCE_COLOR is set; a run's log should stay plain."""
+    return Output(force_terminal=None if sys.stdout.isatty() else False, force_jupyter=False)
+
+
+def _silence_standard_output() -> None:
+    """Python flushes stdout once more at exit; into a broken pipe that would change the exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -1,0 +1,45 @@
+"""Files that are whole or absent, whenever the power goes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON beside `path` and rename it into place."""
+    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text beside `path` and rename it into place."""
+    temporary = path.with_name(f".{path.name}.partial")
+    temporary.write_text(text, encoding="utf-8")
+    sync(temporary)
+    os.replace(temporary, path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content (or a directory's entries) is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def jsonable(value: Any) -> Any:
+    """`value` with NumPy numbers made plain, and None for NaN and infinities, which JSON cannot say."""
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,161 @@
+"""The live picture of a run on a terminal."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pappus.telemetry.board import Board
+from pappus.telemetry.verdict import RoleView, percent
+from pappus.telemetry.wording import figure, lag, memory, printable, remaining, returns, title
+
+FLOW = ("actor", "inference", "replay", "learner", "parameter-server")
+"""Kinds of roles in the order in which experience passes them."""
+NARROW = 90
+OTHER_LINES = 15
+"""Lines of the picture that are not rows of roles."""
+EVENTS_SHOWN = 3
+
+
+class LiveView:
+    """Repaints itself in place; gone when closed, so that only the last words stay."""
+
+    def __init__(self, board: Board, output: RichConsole, run: str) -> None:
+        self._board, self._output, self._run = board, output, run
+        self._live = Live(console=output, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def update(self) -> None:
+        """Paint the present state."""
+        self._live.update(picture(self._board, self._run, self._output.width, self._output.height), refresh=True)
+
+    def event(self, text: str) -> None:
+        """The board holds it already."""
+        self.update()
+
+    def close(self, lines: Sequence[str]) -> None:
+        """Give the terminal back and leave the last words."""
+        self._live.stop()
+        for index, line in enumerate(lines):
+            self._output.print(Text(printable(line), style="" if index else "bold"), soft_wrap=True)
+
+
+def picture(board: Board, run: str, width: int, height: int) -> RenderableType:
+    """Everything worth seeing at once, for a terminal of that size."""
+    header = Text.assemble(_flow(board), "\n", (printable(run), "dim"), no_wrap=True, overflow="ellipsis")
+    views = shown_roles(board.views(), rows=max(4, height - OTHER_LINES))
+    return Group(
+        Panel(header, title=Text(printable(title(board)), style="bold"), title_align="left", width=width),
+        _progress(board, width),
+        _numbers(board),
+        _roles(views, width < NARROW),
+        _events(board),
+        Text(f"▸ {board.verdict()}", style="bold"),
+    )
+
+
+def shown_roles(views: Sequence[RoleView], rows: int) -> list[RoleView]:
+    """All roles, or one row per kind where they would not fit."""
+    if len(views) <= rows:
+        return list(views)
+    kinds = dict.fromkeys(view.kind for view in views)
+    return [_together(kind, [view for view in views if view.kind == kind]) for kind in kinds]
+
+
+def _together(kind: str, views: Sequence[RoleView]) -> RoleView:
+    if len(views) == 1:
+        return views[0]
+    reasons = dict.fromkeys(what for view in views for what in view.waiting)
+    states = [view.state for view in views]
+    return RoleView(
+        role=f"{kind} ×{len(views)}",
+        state=max(set(states), key=states.count),
+        busy=sum(view.busy for view in views) / len(views),
+        waiting={what: sum(view.waiting.get(what, 0.0) for view in views) / len(views) for what in reasons},
+        restarts=sum(view.restarts for view in views),
+        memory=sum(view.memory or 0 for view in views) or None,
+    )
+
+
+def _flow(board: Board) -> Text:
+    """`actor ×4 51,200/s ──▶ queue 3 ──▶ learner 48,211/s`."""
+    windows = board.windows()
+    stations = []
+    for kind in FLOW:
+        members = [totals for role, totals in windows.items() if role == kind or role.startswith(f"{kind}-")]
+        rate = sum(totals.rate("env_steps") for totals in members)
+        if kind == "learner" and board.queue_depth is not None:
+            stations.append(f"queue {board.queue_depth:.0f}")
+        if members:
+            many = f" ×{len(members)}" if len(members) > 1 else ""
+            stations.append(f"{kind}{many}" + (f" {figure(rate)}/s" if rate else ""))
+    return Text(" ──▶ ".join(stations) or "starting", style="cyan")
+
+
+def _progress(board: Board, width: int) -> RenderableType:
+    steps = f" {percent(board.progress)} · {board.env_steps:,} of {board.config.steps:,} steps · ETA {remaining(board)}"
+    bar = ProgressBar(total=1.0, completed=board.progress, width=max(8, width - len(steps) - 1))
+    line = Table.grid()
+    line.add_row(bar, Text(steps, no_wrap=True, overflow="ellipsis"))
+    return line
+
+
+def _numbers(board: Board) -> RenderableType:
+    limits = ", ".join(f"{kind} {figure(limit)}" for kind, limit in board.limits().items())
+    depth = "–" if board.queue_depth is None else f"{board.queue_depth:.0f}"
+    lines = Table.grid(padding=(0, 1))
+    lines.add_column(style="dim", no_wrap=True, min_width=len("policy lag"))
+    lines.add_column(overflow="ellipsis", no_wrap=True)
+    lines.add_row("speed", f"{figure(board.steps_per_second)} steps/s, {figure(board.updates_per_second)} updates/s")
+    lines.add_row("limits", f"{limits} steps/s" if limits else "–")
+    lines.add_row("episodes", f"{board.episodes:,} · {returns(board)}{_evaluation(board)}")
+    lines.add_row("policy lag", f"{lag(board)} · queue depth {depth} · restarts {board.restarts}")
+    return lines
+
+
+def _evaluation(board: Board) -> str:
+    return "" if board.eval_return is None else f" · greedy {figure(board.eval_return)}"
+
+
+def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    for name in ("role", "busy ▒ waiting", "waits for", *([] if narrow else ["state", "restarts"]), "memory"):
+        number = name in ("restarts", "memory")
+        table.add_column(name, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+    for view in views:
+        cells = [Text(view.role), _bar(view, 8 if narrow else 20), Text(_waits(view))]
+        cells += [] if narrow else [Text(_state(view)), Text(str(view.restarts or ""))]
+        table.add_row(*cells, Text(memory(view.memory)))
+    return table
+
+
+def _bar(view: RoleView, width: int) -> Text:
+    full = round(width * min(1.0, view.busy))
+    idle = round(width * min(1.0, view.busy + view.idle)) - full
+    return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f" {percent(view.busy):>5}")
+
+
+def _state(view: RoleView) -> str:
+    return view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
+
+
+def _waits(view: RoleView) -> str:
+    longest = sorted(view.waiting.items(), key=lambda item: -item[1])[:2]
+    return ", ".join(f"{what} {percent(share)}" for what, share in longest if share >= 0.005)
+
+
+def _events(board: Board) -> RenderableType:
+    lines = []
+    for event in list(board.events)[-EVENTS_SHOWN:]:
+        moment = datetime.datetime.fromtimestamp(event.time)
+        first = printable(str(event)).partition("\n")[0]
+        lines.append(Text(f"{moment:%H:%M:%S} {first}", style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*lines)

@@ -1,0 +1,105 @@
+"""What a role counts between two reports. Everything is bounded, and recording costs a few dict operations."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypedDict
+
+from pappus.telemetry.clocks import RoleClock
+
+MAX_EPISODES = 1000
+"""Newest episodes that a report lists one by one; its counts and means cover all of them."""
+MAX_EVENTS = 100
+"""Events that a report carries; further ones are counted in a last line."""
+
+
+class Report(TypedDict):
+    """What a role did since its last report: a plain dict of JSON values."""
+
+    role: str
+    time: float
+    counts: dict[str, float]
+    means: dict[str, list[float]]
+    maxima: dict[str, float]
+    gauges: dict[str, float]
+    episodes: list[list[float]]
+    busy: float
+    waiting: dict[str, float]
+    events: list[str]
+
+
+class Metrics:
+    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it.
+
+    Names with a slash (`losses/policy`) reach the curves as they are, others get the role's kind in front.
+    """
+
+    def __init__(
+        self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time
+    ) -> None:
+        self.role = role
+        self.clock = clock or RoleClock()
+        self._wall_time = wall_time
+        self._reset()
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add `n` occurrences."""
+        self._counts[name] = self._counts.get(name, 0) + int(n)
+
+    def mean(self, name: str, value: float, weight: float = 1) -> None:
+        """Add `value` to a weighted mean."""
+        weight = float(weight)
+        cell = self._means.get(name)
+        if cell is None:
+            self._means[name] = [float(value) * weight, weight]
+        else:
+            cell[0] += float(value) * weight
+            cell[1] += weight
+
+    def maximum(self, name: str, value: float) -> None:
+        """Keep the largest value until the next report."""
+        value = float(value)
+        self._maxima[name] = max(value, self._maxima.get(name, value))
+
+    def gauge(self, name: str, value: float) -> None:
+        """Keep the newest value."""
+        self._gauges[name] = float(value)
+
+    def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
+        """Add finished episodes."""
+        finished = [[float(total), float(length)] for total, length in zip(returns, lengths, strict=True)]
+        if not finished:
+            return
+        self.count("episodes", len(finished))
+        self.mean("episodes/return", sum(total for total, _ in finished) / len(finished), len(finished))
+        self.mean("episodes/length", sum(length for _, length in finished) / len(finished), len(finished))
+        self._episodes.extend(finished)
+
+    def event(self, text: str) -> None:
+        """Add a line for the log."""
+        if len(self._events) < MAX_EVENTS:
+            self._events.append(text)
+        else:
+            self._more_events += 1
+
+    def drain(self) -> Report:
+        """Everything since the last drain."""
+        busy, waiting = self.clock.drain()
+        more = [f"{self._more_events} more events"] if self._more_events else []
+        report = Report(
+            role=self.role, time=self._wall_time(), counts=self._counts, means=self._means, maxima=self._maxima,
+            gauges=self._gauges, episodes=list(self._episodes), busy=busy, waiting=waiting, events=self._events + more,
+        )
+        self._reset()
+        return report
+
+    def _reset(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._means: dict[str, list[float]] = {}
+        self._maxima: dict[str, float] = {}
+        self._gauges: dict[str, float] = {}
+        self._episodes: deque[list[float]] = deque(maxlen=MAX_EPISODES)
+        self._events: list[str] = []
+        self._more_events = 0

@@ -1,0 +1,63 @@
+"""Progress as plain lines, for files, pipes and terminals that can do no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pappus.telemetry.board import Board
+from pappus.telemetry.verdict import percent
+from pappus.telemetry.wording import figure, lag, printable, remaining, returns, title
+
+LINE_SECONDS = 10.0
+
+
+class PlainView:
+    """A line every ten seconds or ten percent, whichever comes first."""
+
+    def __init__(self, board: Board, write: Callable[[str], None], clock: Callable[[], float], run: str) -> None:
+        self._board, self._write, self._clock = board, write, clock
+        self._written = clock()
+        self._tenth = int(10 * board.progress)
+        self._bottleneck = ""
+        write(printable(f"{title(board)} · {board.config.steps:,} steps → {run}"))
+
+    def update(self) -> None:
+        """Write a line if one is due."""
+        tenth = int(10 * self._board.progress)
+        if tenth == self._tenth and self._clock() - self._written < LINE_SECONDS:
+            return
+        self._tenth, self._written = tenth, self._clock()
+        self._write(status_line(self._board))
+        self._write_verdict()
+
+    def event(self, text: str) -> None:
+        """Write an event at once."""
+        self._write(f"  {printable(text)}")
+
+    def close(self, lines: list[str]) -> None:
+        """Write the last words."""
+        for line in lines:
+            self._write(printable(line))
+
+    def _write_verdict(self) -> None:
+        """Only when somebody else became the bottleneck: the shares themselves change all the time."""
+        verdict = self._board.verdict()
+        bottleneck = verdict.partition(":")[0]
+        if bottleneck != self._bottleneck:
+            self._bottleneck = bottleneck
+            self._write(f"       {verdict}")
+
+
+def status_line(board: Board) -> str:
+    """`  41 %  412,160 steps  48,211 steps/s  return 132.4, length 132  lag 1.2 (max 4)  queue 3  ETA 0:12`."""
+    depth = "–" if board.queue_depth is None else f"{board.queue_depth:.0f}"
+    parts = [
+        f"{percent(board.progress):>5}",
+        f"{board.env_steps:,} steps",
+        f"{figure(board.steps_per_second)} steps/s",
+        returns(board),
+        f"lag {lag(board)}",
+        f"queue {depth}",
+        f"ETA {remaining(board)}",
+    ]
+    return "  ".join(parts)

@@ -1,0 +1,34 @@
+"""What the operating system shows of a role's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def set_title(name: str) -> None:
+    """Show this process as `pappus NAME` in ps and top."""
+    with contextlib.suppress(ImportError):  # a convenience that is no reason to fail
+        import setproctitle
+
+        setproctitle.setproctitle(f"pappus {name}")
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Memory that a process holds (shared pages included), or None where it cannot be known."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return None  # a zombie holds nothing
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,95 @@
+"""What a run leaves behind: metrics.jsonl, TensorBoard events, log.txt and summary.json."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import mmap
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pappus.telemetry.files import jsonable, write_json
+from pappus.telemetry.summary import Summary
+from pappus.telemetry.tensorboard import TensorBoardWriter
+
+
+class RunLog:
+    """The files of one run directory. Opening an existing one continues it; `resume_step` is where from."""
+
+    def __init__(
+        self,
+        directory: Path | str,
+        wall_time: Callable[[], float] = time.time,
+        resume_step: int | None = None,
+        tensorboard: bool = True,
+    ) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._wall_time, self._resume_step = wall_time, resume_step
+        repair(self.directory / "metrics.jsonl")
+        self._metrics = (self.directory / "metrics.jsonl").open("a", encoding="utf-8")
+        self._log = (self.directory / "log.txt").open("a", encoding="utf-8")
+        self._tensorboard: TensorBoardWriter | None = None
+        self._use_tensorboard = tensorboard
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
+        now = self._wall_time()
+        line = {"step": step, "time": now, **scalars}
+        self._metrics.write(json.dumps(jsonable(line), allow_nan=False) + "\n")
+        self._metrics.flush()
+        self._write_curves(step, now, scalars)
+
+    def event(self, text: object, at: float | None = None) -> None:
+        """One line of log.txt; further lines of the text (a traceback) are indented."""
+        moment = datetime.datetime.fromtimestamp(self._wall_time() if at is None else at)
+        self._log.write(f"{moment:%Y-%m-%d %H:%M:%S} " + str(text).rstrip().replace("\n", "\n    ") + "\n")
+        self._log.flush()
+
+    def write_summary(self, summary: Summary) -> None:
+        """Write summary.json by rename: it is whole or absent."""
+        write_json(self.directory / "summary.json", summary.to_dict())
+
+    def close(self) -> None:
+        """Close every file."""
+        self._metrics.close()
+        self._log.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
+        if not self._use_tensorboard:
+            return
+        try:
+            self._tensorboard = self._tensorboard or TensorBoardWriter(self.directory, self._resume_step)
+        except ImportError as error:
+            self._use_tensorboard = False
+            self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
+            return
+        self._tensorboard.write(step, now, scalars)
+
+
+def repair(path: Path) -> None:
+    """Finish or cut off the last line of a JSON-lines file whose writer was killed."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("r+b") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            start = content.rfind(b"\n") + 1
+            tail = content[start:]
+        if not tail:
+            return
+        try:
+            json.loads(tail)
+        except ValueError:
+            file.truncate(start)
+        else:
+            file.seek(0, 2)
+            file.write(b"\n")

@@ -1,0 +1,53 @@
+"""Curves from windows: how the totals of several roles become named numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pappus.telemetry.verdict import kind_of
+from pappus.telemetry.window import Totals
+
+
+def window_scalars(windows: Mapping[str, Totals]) -> dict[str, float]:
+    """Rates, means, maxima and time shares of the roles' windows, by full name."""
+    scalars: dict[str, float] = {}
+    for kind in dict.fromkeys(map(kind_of, windows)):
+        members = [totals for role, totals in windows.items() if kind_of(role) == kind and totals.seconds > 0]
+        if members:
+            scalars |= _rates(kind, members) | _means(kind, members) | _shares(kind, members)
+    return scalars
+
+
+def full_name(kind: str, name: str) -> str:
+    """Names with a slash are full names already."""
+    return name if "/" in name else f"{kind}/{name}"
+
+
+def _rates(kind: str, members: list[Totals]) -> dict[str, float]:
+    names = dict.fromkeys(name for totals in members for name in totals.counts)
+    return {f"{full_name(kind, name)}_per_second": sum(totals.rate(name) for totals in members) for name in names}
+
+
+def _means(kind: str, members: list[Totals]) -> dict[str, float]:
+    together = Totals()
+    for totals in members:
+        together.add(totals)
+    scalars = {
+        full_name(kind, name): together.sums[name] / weight
+        for name, weight in together.weights.items()
+        if weight and not name.startswith("episodes/")  # charts/episodic_* show the last 100 episodes
+    }
+    for name, value in together.maxima.items():
+        scalars[f"{full_name(kind, name).removesuffix('_max')}_max"] = value
+    return scalars
+
+
+def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
+    """Shares of time, averaged over roles: a role counts the same however often it reports."""
+    reasons = dict.fromkeys(what for totals in members for what in totals.waiting)
+    shares = {"busy": sum(totals.busy / totals.seconds for totals in members) / len(members)}
+    shares["waiting"] = 1.0 - shares["busy"]
+    for what in reasons:
+        share = sum(totals.waiting.get(what, 0.0) / totals.seconds for totals in members) / len(members)
+        shares[f"waiting_for_{what.replace(' ', '_')}"] = share
+    return {f"{kind}/{name}": share for name, share in shares.items()}

@@ -1,0 +1,120 @@
+"""Who is the bottleneck, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BUSY = 0.85
+"""A role this busy limits the run; below it, latency between roles does."""
+NOTICEABLE = 0.05
+"""Waiting below this share is not worth a word."""
+SILENT_SECONDS = 10.0
+"""A role without a report for so long is worth a word."""
+ROOM = 1.0
+"""Cores that must be free before another actor is good advice."""
+ON_THE_SIDE = ("evaluator",)
+"""Kinds that nobody waits for, however busy they are."""
+
+REMEDIES = {
+    "actor": "add actors or envs",
+    "learner": "use a larger batch, a faster device or a smaller network",
+    "inference": "give inference larger batches or an accelerator",
+    "replay": "add replay servers or send fewer, larger items",
+    "parameter-server": "add parameter-server shards",
+}
+
+
+@dataclass(frozen=True)
+class RoleView:
+    """How one role fares: shares of its time over the last few seconds."""
+
+    role: str
+    state: str
+    busy: float
+    waiting: dict[str, float]
+    restarts: int = 0
+    memory: int | None = None
+    silent_seconds: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """`actor` for `actor-3`."""
+        return kind_of(self.role)
+
+    @property
+    def idle(self) -> float:
+        """Share of time spent waiting, whatever for."""
+        return sum(self.waiting.values())
+
+
+def kind_of(role: str) -> str:
+    """`actor` for `actor-3`."""
+    return re.sub(r"-\d+$", "", role)
+
+
+def percent(share: float) -> str:
+    """`41 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False) -> str:
+    """One sentence: the bottleneck, the evidence, and what to change."""
+    views = [view for view in views if view.kind not in ON_THE_SIDE]
+    slowest = max(views, key=lambda view: view.silent_seconds, default=None)
+    if slowest and slowest.silent_seconds > SILENT_SECONDS:
+        return f"{_name(slowest)} has not reported for {slowest.silent_seconds:.0f} s: one step takes long, or is stuck"
+    measured = [view for view in views if view.busy + view.idle > 0]
+    if not measured:
+        return "nothing measured yet"
+    busiest = max(measured, key=lambda view: view.busy)
+    if one_thread:
+        return (
+            f"one thread does everything, {_name(busiest)} takes {percent(busiest.busy)} of it; "
+            "--runtime local runs the roles side by side"
+        )
+    if busiest.busy < BUSY:
+        return _spread(busiest, measured)
+    rivals = [view for view in measured if view.kind != busiest.kind and view.busy >= BUSY]
+    return _balanced(busiest, rivals[0], cores) if rivals else _bottleneck(busiest, measured, cores)
+
+
+def _bottleneck(busiest: RoleView, views: Sequence[RoleView], cores: int) -> str:
+    victims = [_waits(view) for view in views if view.kind != busiest.kind]
+    evidence = max(victims, default=(0.0, ""))
+    clause = f", {evidence[1]}" if evidence[0] >= NOTICEABLE else ""
+    return f"{_name(busiest)} is the bottleneck: busy {percent(busiest.busy)}{clause}; {_remedy(busiest, views, cores)}"
+
+
+def _balanced(one: RoleView, other: RoleView, cores: int) -> str:
+    return (
+        f"balanced: {_name(one)} is busy {percent(one.busy)} and {_name(other)} {percent(other.busy)}; "
+        f"to go faster, grow both (this machine has {cores} cores)"
+    )
+
+
+def _spread(busiest: RoleView, views: Sequence[RoleView]) -> str:
+    share, clause = max(_waits(view) for view in views)
+    detail = f" and {clause}" if share >= NOTICEABLE else ""
+    return (
+        f"no role is the bottleneck: the busiest, {_name(busiest)}, is busy {percent(busiest.busy)}{detail}; "
+        "let actors run further ahead (--queue-size) or give each step more work (--envs-per-actor)"
+    )
+
+
+def _remedy(busiest: RoleView, views: Sequence[RoleView], cores: int) -> str:
+    remedy = REMEDIES.get(busiest.kind, f"give {busiest.kind} more resources")
+    if busiest.kind == "actor" and cores - sum(view.busy for view in views) < ROOM:
+        return f"no core of {cores} is free for another actor, so add envs (--envs-per-actor) or cores"
+    return remedy
+
+
+def _waits(view: RoleView) -> tuple[float, str]:
+    what, share = max(view.waiting.items(), key=lambda item: item[1], default=("", 0.0))
+    return share, f"{_name(view)} waits for {what} {percent(share)} of its time"
+
+
+def _name(view: RoleView) -> str:
+    """Roles with a number are names of their own; others read better with an article."""
+    return view.role if view.role != view.kind else f"the {view.role}"

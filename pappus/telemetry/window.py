@@ -1,0 +1,92 @@
+"""The last few seconds of one role's reports, folded into a bounded number of buckets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pappus.telemetry.metrics import Report
+
+BUCKETS = 10
+
+
+@dataclass
+class Totals:
+    """Sums over some stretch of a role's time."""
+
+    counts: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+    busy: float = 0.0
+    waiting: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Time covered, by the role's own clock; so rates need no guess about when a report was sent."""
+        return self.busy + sum(self.waiting.values())
+
+    def rate(self, name: str) -> float:
+        """Counts per second."""
+        return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
+
+    def add(self, other: Totals) -> None:
+        """Fold another stretch in."""
+        _add(self.counts, other.counts)
+        _add(self.sums, other.sums)
+        _add(self.weights, other.weights)
+        _add(self.waiting, other.waiting)
+        self.busy += other.busy
+        for name, value in other.maxima.items():
+            self.maxima[name] = max(value, self.maxima.get(name, value))
+
+
+class Window:
+    """Totals of the reports of the last `seconds`, to a tenth of it."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._buckets: deque[tuple[float, Totals]] = deque()
+
+    def add(self, report: Report) -> None:
+        """Fold one report in."""
+        now = self._clock()
+        if not self._buckets or now - self._buckets[-1][0] >= self._seconds / BUCKETS:
+            self._buckets.append((now, Totals()))
+        self._buckets[-1][1].add(totals_of(report))
+        self._forget(now)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._buckets.clear()
+
+    def totals(self) -> Totals:
+        """Sums over the window."""
+        self._forget(self._clock())
+        result = Totals()
+        for _, bucket in self._buckets:
+            result.add(bucket)
+        return result
+
+    def _forget(self, now: float) -> None:
+        while self._buckets and now - self._buckets[0][0] > self._seconds:
+            self._buckets.popleft()
+
+
+def totals_of(report: Report) -> Totals:
+    """One report as sums."""
+    means = report["means"].items()
+    return Totals(
+        counts=report["counts"],
+        sums={name: cell[0] for name, cell in means},
+        weights={name: cell[1] for name, cell in means},
+        maxima=report["maxima"],
+        busy=report["busy"],
+        waiting=report["waiting"],
+    )
+
+
+def _add(into: dict[str, float], other: Mapping[str, float]) -> None:
+    for name, value in other.items():
+        into[name] = into.get(name, 0.0) + value

@@ -1,0 +1,97 @@
+"""Numbers and outcomes as people read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pappus.telemetry.board import NO_EPISODE, Board
+from pappus.telemetry.summary import Summary
+
+OUTCOMES = {
+    "steps done": "Trained",
+    "target reached": "Solved after",
+    "interrupted": "Interrupted and saved after",
+}
+
+
+def figure(value: float) -> str:
+    """`48,211`, `132.4` or `0.037`."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def memory(size: int | None) -> str:
+    """`512 MiB` or `1.5 GiB`."""
+    if size is None:
+        return ""
+    return f"{size / 2**20:.0f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which could repaint a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
+def remaining(board: Board) -> str:
+    """Time to go at the present rate."""
+    rate = board.steps_per_second
+    return duration((board.config.steps - board.env_steps) / rate) if rate and board.progress < 1 else "–"
+
+
+def returns(board: Board) -> str:
+    """`return 132.4, length 132`."""
+    if board.episodic_return is None or board.episodic_length is None:
+        return NO_EPISODE
+    return f"return {figure(board.episodic_return)}, length {figure(board.episodic_length)}"
+
+
+def lag(board: Board) -> str:
+    """`1.2 (max 4)`, in versions of the weights."""
+    return "–" if board.policy_lag is None else f"{board.policy_lag[0]:.1f} (max {board.policy_lag[1]:.0f})"
+
+
+def title(board: Board) -> str:
+    """What is run on what."""
+    config = board.config
+    return f"{config.system} · {config.env} · seed {config.seed}"
+
+
+def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
+    """The last words: outcome, steps, rates, returns, where the run is, what to try next."""
+    if summary is None:
+        return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", _resume(run)]
+    lines = [
+        f"{OUTCOMES.get(summary.exit_reason, f'{summary.exit_reason.capitalize()} after')} {summary.steps:,} steps in "
+        f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
+        f"  speed           {figure(summary.steps_per_second)} steps/s, {summary.updates:,} updates",
+        f"  return          {_outcome(summary)}",
+        f"  verdict         {verdict}",
+        f"  run             {run}",
+        f"  evaluate        pappus eval {run}",
+        f"  curves          tensorboard --logdir {run}",
+    ]
+    return [*lines, _resume(run)] if summary.exit_reason == "interrupted" else lines
+
+
+def _outcome(summary: Summary) -> str:
+    if summary.episodic_return is None:
+        parts = [NO_EPISODE]
+    else:
+        parts = [f"{figure(summary.episodic_return)} (last 100 episodes)"]
+    if summary.eval_return is not None:
+        parts.append(f"{figure(summary.eval_return)} (greedy evaluation)")
+    if summary.solved_at_step is not None:
+        parts.append(f"target reached at step {summary.solved_at_step:,}")
+    return ", ".join(parts)
+
+
+def _resume(run: Path | str) -> str:
+    return f"  go on           pappus train --resume {run}"

@@ -1,0 +1,126 @@
+"""A program is data: nodes (roles to be), edges between them, and which nodes live together.
+
+A topology is a function from a run to a `Program`. It starts nothing: a runtime builds the nodes where they
+shall live and connects their `End`s by whatever transport joins those places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pappus.errors import UserError
+from pappus.roles.role import Role
+from pappus.types import Nest, spec_bytes
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of an edge, handed to a role's constructor in place of the port that it will become."""
+
+    edge: str
+    side: Literal["sink", "source", "writer", "reader"]
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class QueueEdge:
+    """A bounded queue of items from several producers to one consumer."""
+
+    name: str
+    spec: Nest
+    producers: int
+    capacity: int
+
+    def sink(self, producer: int) -> End:
+        """For the producer of that number."""
+        return End(self.name, "sink", producer)
+
+    def source(self) -> End:
+        """For the consumer."""
+        return End(self.name, "source")
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that all slots take."""
+        return self.producers * self.capacity * spec_bytes(self.spec)
+
+
+@dataclass(frozen=True)
+class WeightsEdge:
+    """Versions of one flat buffer of `size` float32, from one writer to any number of readers."""
+
+    name: str
+    size: int
+
+    def writer(self) -> End:
+        """For the one who publishes."""
+        return End(self.name, "writer")
+
+    def reader(self) -> End:
+        """For those who follow."""
+        return End(self.name, "reader")
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge
+
+
+@dataclass(frozen=True)
+class Node:
+    """A role to be: `build(name, incarnation, **arguments)` makes it where it shall live.
+
+    `incarnation` counts restarts, so that a role that came back does not repeat what its predecessor saw.
+    """
+
+    name: str
+    build: Callable[..., Role]
+    arguments: Mapping[str, Any]
+    group: str
+    essential: bool
+
+    def ends(self) -> list[End]:
+        """The ends of edges that this node holds."""
+        return [value for value in self.arguments.values() if isinstance(value, End)]
+
+
+@dataclass
+class Program:
+    """Roles, the ports between them, and who is colocated with whom."""
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    edges: dict[str, Edge] = field(default_factory=dict)
+
+    def queue(self, name: str, spec: Nest, producers: int, capacity: int) -> QueueEdge:
+        """A new bounded queue."""
+        edge = QueueEdge(name, spec, producers, capacity)
+        self._add_edge(edge)
+        return edge
+
+    def weights(self, name: str, size: int) -> WeightsEdge:
+        """A new buffer of weights."""
+        edge = WeightsEdge(name, size)
+        self._add_edge(edge)
+        return edge
+
+    def add(
+        self, name: str, build: Callable[..., Role], *, essential: bool = False, group: str = "", **arguments: Any
+    ) -> None:
+        """A new role. The run ends when an essential one dies; others are restarted. Nodes of one group share a
+        process."""
+        if any(node.name == name for node in self.nodes):
+            raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
+        self.nodes.append(Node(name, build, arguments, group or name, essential))
+
+    def groups(self) -> dict[str, list[Node]]:
+        """Nodes by process, in the order in which they were added."""
+        groups: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            groups.setdefault(node.group, []).append(node)
+        return groups
+
+    def _add_edge(self, edge: Edge) -> None:
+        if edge.name in self.edges:
+            raise UserError(f"edge {edge.name!r} is in program {self.name!r} twice; give each edge a name of its own")
+        self.edges[edge.name] = edge

@@ -1,0 +1,37 @@
+"""One run, as topologies see it: the config and what follows from it before anything is started."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pappus.config import RunConfig
+from pappus.core import Algorithm
+from pappus.types import EnvSpec, Nest
+
+
+@dataclass(frozen=True)
+class Run:
+    """What every role of a run may know."""
+
+    config: RunConfig
+    env: str | Callable[..., Any]
+    env_spec: EnvSpec
+    algorithm: Algorithm
+    state_spec: Nest
+    """Recurrent state of one env."""
+    weights_size: int
+    """Numbers in the flat buffer of weights."""
+    directory: Path | None = None
+
+
+def derive_seed(seed: int, *path: str | int) -> tuple[int, int]:
+    """Two seeds for one purpose; purposes differ, and so do their streams."""
+    words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
+    first, second = np.random.SeedSequence([seed, *words]).generate_state(2, np.uint32)
+    return int(first) >> 1, int(second) >> 1

@@ -1,0 +1,142 @@
+"""A policy out of a run directory: to act with, and to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optree
+
+from pappus.config import RunConfig
+from pappus.core import Algorithm
+from pappus.envs.vector import VectorEnv, make_env
+from pappus.errors import UserError
+from pappus.roles.evaluator import Evaluator
+from pappus.roles.policy import LocalPolicy
+from pappus.systems import find_system, saved_config
+from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.topologies.impala import MAX_EVALUATION_ENVS
+from pappus.types import Array, Nest, Timestep
+
+
+class StoredWeights:
+    """The weights of a checkpoint, as a policy reads them."""
+
+    name = "weights"
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._flat: Array = load_state(checkpoint, "learner")["weights"].numpy()
+
+    def version(self) -> int:
+        return 0
+
+    def read(self, into: Array) -> int:
+        """Copy the stored weights."""
+        if into.size != self._flat.size:
+            raise UserError(
+                f"the checkpoint holds {self._flat.size} weights, but this network has {into.size}; "
+                "evaluate with the config that it was trained with"
+            )
+        into[:] = self._flat
+        return 0
+
+    def explain(self) -> str:
+        return "they are stored"
+
+    def fileno(self) -> int:
+        return -1
+
+    def clear(self) -> None: ...
+
+
+class TrainedPolicy:
+    """Acts on the observations of one env, one by one; call `reset` when an episode starts."""
+
+    def __init__(self, env: VectorEnv, policy: LocalPolicy) -> None:
+        self._env, self._policy = env, policy
+        self._first = True
+
+    def reset(self) -> None:
+        """The next observation starts an episode."""
+        self._first = True
+
+    def act(self, observation: Nest) -> Any:
+        """The greedy action for an observation as the env gives it, in the env's own units."""
+        batched = optree.tree_map(lambda leaf: np.asarray(leaf)[None], observation)
+        zeros = np.zeros(1, np.float32)
+        first = np.array([self._first])
+        self._first = False
+        action, _ = self._policy.act(Timestep(self._env.to_nest(batched), first, zeros, zeros, ~first))
+        single = self._env.to_action(action)[0]
+        return single.item() if single.ndim == 0 else single
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns of greedy episodes."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[float, ...]
+    checkpoint: Path
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    def __str__(self) -> str:
+        return (
+            f"mean return {self.mean:.2f} ± {np.std(self.returns):.2f} over {len(self.returns)} greedy episodes "
+            f"(min {min(self.returns):.1f}, max {max(self.returns):.1f}, mean length {np.mean(self.lengths):.0f}) "
+            f"of {self.checkpoint}"
+        )
+
+
+def load_policy(run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None) -> TrainedPolicy:
+    """The policy of a run; `env` only if the run was given a function that cannot be found by its name."""
+    config, path = saved_config(Path(run)), find_checkpoint(Path(run), checkpoint)
+    vector = make_env(env or config.env, 1, 0, config.env_options)
+    return TrainedPolicy(vector, _policy(config, vector, path, 1))
+
+
+def evaluate(
+    run: str | Path, episodes: int = 20, seed: int = 0, checkpoint: str = "latest", video: Path | None = None,
+    env: Callable[..., Any] | None = None,
+) -> Evaluation:
+    """Play whole greedy episodes with the policy of a run; with `video`, one by one and recorded there."""
+    if episodes < 1:
+        raise UserError(f"episodes={episodes} plays nothing; use 1 or more")
+    config, path = saved_config(Path(run)), find_checkpoint(Path(run), checkpoint)
+    source = env or config.env
+    if video is not None:
+        from pappus.video import Recorder
+
+        vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
+    else:
+        vector = make_env(source, min(episodes, MAX_EVALUATION_ENVS), seed, config.env_options)
+    evaluator = Evaluator("evaluator", vector, _policy(config, vector, path, vector.num_envs))
+    evaluator.receive("evaluate", episodes)
+    while evaluator.step() is None:
+        pass
+    evaluator.close()
+    played = evaluator.metrics.drain()["episodes"]
+    return Evaluation(tuple(row[0] for row in played), tuple(row[1] for row in played), path)
+
+
+def find_checkpoint(run: Path, which: str) -> Path:
+    """The latest or the best checkpoint of a run."""
+    store = CheckpointStore(run / "checkpoints")
+    path = store.best() if which == "best" else store.latest()
+    if path is None:
+        raise UserError(f"{str(run)!r} holds no {which} checkpoint; train it first, or go on with --resume")
+    return path
+
+
+def _policy(config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
+    algorithm: Algorithm = find_system(config.system).algorithm(config.algorithm, env.spec, config.network)
+    policy = LocalPolicy(algorithm, StoredWeights(checkpoint), num_envs, None, config.precision)
+    policy.refresh()
+    return policy

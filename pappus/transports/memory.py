@@ -1,0 +1,127 @@
+"""Where slots live: on the heap (one process), or in anonymous memory files that die with their last user.
+
+A `Block` is some bytes and a few *bells*. A bell wakes whoever polls it: ringing is one system call, waiting
+needs no polling sleep, and a bell that rang before anybody listened is not lost. Truth is in the bytes; a bell
+only says "look again".
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from pappus.types import Array
+
+ALIGNMENT = 64
+"""Leaves start on cache lines, so that writer and reader never share one by accident."""
+
+
+class Bell(Protocol):
+    """Rings once or more; heard until cleared."""
+
+    def ring(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+
+class SilentBell:
+    """For ports inside one thread, where nobody sleeps."""
+
+    def ring(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def fileno(self) -> int:
+        return -1
+
+
+class EventBell:
+    """An eventfd, or a pipe's two ends where the system has none."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd, self._write_fd = read_fd, write_fd
+
+    @staticmethod
+    def descriptors() -> tuple[int, int]:
+        """A fresh (read, write) pair; twice the same number for an eventfd."""
+        if hasattr(os, "eventfd"):
+            fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return fd, fd
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        return read_fd, write_fd
+
+    def ring(self) -> None:
+        try:
+            os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")
+        except BlockingIOError:
+            pass  # a full pipe is heard already
+
+    def clear(self) -> None:
+        try:
+            os.read(self._read_fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def fileno(self) -> int:
+        return self._read_fd
+
+
+class Block:
+    """Zeroed bytes and bells."""
+
+    def __init__(self, memory: Array, bells: Sequence[Bell]) -> None:
+        self.memory, self.bells = memory, bells
+
+
+class HeapBlock(Block):
+    """For roles of one process."""
+
+    def __init__(self, nbytes: int, num_bells: int) -> None:
+        super().__init__(np.zeros(nbytes, np.uint8), [SilentBell() for _ in range(num_bells)])
+
+
+class SharedBlock(Block):
+    """For roles of one machine: an anonymous file, known only by descriptors that are handed on."""
+
+    def __init__(self, nbytes: int, descriptors: Sequence[int]) -> None:
+        self.nbytes, self.descriptors = nbytes, tuple(descriptors)
+        mapping = mmap.mmap(self.descriptors[0], max(nbytes, 1))
+        pairs = zip(self.descriptors[1::2], self.descriptors[2::2], strict=True)
+        super().__init__(np.frombuffer(mapping, np.uint8, nbytes), [EventBell(*pair) for pair in pairs])
+
+    @classmethod
+    def create(cls, nbytes: int, num_bells: int) -> SharedBlock:
+        """Fresh memory; whoever gets `descriptors` can map it with the constructor."""
+        descriptors = [_anonymous_file(max(nbytes, 1))]
+        for _ in range(num_bells):
+            descriptors += EventBell.descriptors()
+        return cls(nbytes, descriptors)
+
+    def close(self) -> None:
+        """Forget the descriptors; the mapping goes with the last array that views it."""
+        for fd in set(self.descriptors):
+            os.close(fd)
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to whole cache lines."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _anonymous_file(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("pappus", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:  # unlinked from the start
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, nbytes)
+    return fd

@@ -1,0 +1,164 @@
+"""Queues of slots that are written and read in place.
+
+Each producer has a ring of its own, so that a slot never changes hands between producers:
+
+    committed ─ counts slots that the producer has filled; only the producer writes it
+    released  ─ counts slots that the consumer has given back; only the consumer writes it
+    invariant   0 ≤ committed − released ≤ capacity
+
+A producer that dies while it fills a slot has not committed it: its successor finds the same counters, fills the
+same slot again, and nothing is lost or leaked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import optree
+
+from pappus.transports.memory import Bell, Block, aligned
+from pappus.types import Array, ArraySpec, Nest, Unroll
+
+_COUNTERS = 128  # bytes: one cache line for each counter
+
+
+class Ring:
+    """One producer's slots, laid out over raw memory."""
+
+    def __init__(self, memory: Array, spec: Nest, capacity: int) -> None:
+        counters = memory[:_COUNTERS].view(np.int64)
+        self.committed, self.released = counters[0:1], counters[8:9]
+        self.capacity = capacity
+        size = slot_bytes(spec)
+        self.slots: list[Unroll] = [
+            _slot(memory[_COUNTERS + i * size : _COUNTERS + (i + 1) * size], spec) for i in range(capacity)
+        ]
+
+    def ready(self) -> int:
+        """Slots that wait for the consumer."""
+        return int(self.committed[0] - self.released[0])
+
+
+def slot_bytes(spec: Nest) -> int:
+    """Bytes of one slot, each leaf on cache lines of its own."""
+    return sum(aligned(leaf.nbytes) for leaf in optree.tree_leaves(spec))
+
+
+def ring_bytes(spec: Nest, capacity: int) -> int:
+    """Bytes of one producer's ring."""
+    return _COUNTERS + capacity * slot_bytes(spec)
+
+
+def _slot(memory: Array, spec: Nest) -> Unroll:
+    offset = 0
+
+    def leaf(item: ArraySpec) -> Array:
+        nonlocal offset
+        view = memory[offset : offset + item.nbytes].view(item.dtype).reshape(item.shape)
+        offset += aligned(item.nbytes)
+        return view
+
+    slot: Unroll = optree.tree_map(leaf, spec)
+    return slot
+
+
+class RingSink:
+    """The producer's end of its ring."""
+
+    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell) -> None:
+        self.name = f"a free slot of {name}"
+        self._ring, self._freed, self._filled = ring, freed, filled
+
+    def acquire(self) -> Unroll | None:
+        ring = self._ring
+        if ring.ready() >= ring.capacity:
+            return None
+        return ring.slots[int(ring.committed[0]) % ring.capacity]
+
+    def commit(self) -> None:
+        self._ring.committed[0] += 1
+        self._filled.ring()
+
+    def explain(self) -> str:
+        return f"all {self._ring.capacity} slots are full"
+
+    def fileno(self) -> int:
+        return self._freed.fileno()
+
+    def clear(self) -> None:
+        self._freed.clear()
+
+
+class RingSource:
+    """The consumer's end of all rings; producers are served in turn, so none is starved."""
+
+    def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Bell], filled: Bell) -> None:
+        self.name = name
+        self._rings, self._freed, self._filled = rings, freed, filled
+        self._next, self._wanted = 0, 1
+        self._taken: list[int] = []
+
+    def take(self, count: int) -> list[Unroll] | None:
+        self._wanted = count
+        available = [ring.ready() for ring in self._rings]
+        if sum(available) < count:
+            return None
+        used = [0] * len(self._rings)
+        batch: list[Unroll] = []
+        while len(batch) < count:
+            i, self._next = self._next, (self._next + 1) % len(self._rings)
+            if used[i] < available[i]:
+                ring = self._rings[i]
+                batch.append(ring.slots[int(ring.released[0] + used[i]) % ring.capacity])
+                used[i] += 1
+        self._taken = used
+        return batch
+
+    def release(self) -> None:
+        for i, count in enumerate(self._taken):
+            if count:
+                self._rings[i].released[0] += count
+                self._freed[i].ring()
+        self._taken = []
+
+    def depth(self) -> int:
+        return sum(ring.ready() for ring in self._rings)
+
+    def explain(self) -> str:
+        return f"{self.depth()} of {self._wanted} unrolls are ready"
+
+    def fileno(self) -> int:
+        return self._filled.fileno()
+
+    def clear(self) -> None:
+        self._filled.clear()
+
+
+class RingQueue:
+    """A bounded queue of unrolls from several producers to one consumer."""
+
+    def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
+        self._name = name
+        size = ring_bytes(spec, capacity)
+        self.rings = [Ring(block.memory[i * size : (i + 1) * size], spec, capacity) for i in range(producers)]
+        self._filled, *self._freed = block.bells
+
+    @staticmethod
+    def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
+        """Bytes and bells that its block must have."""
+        return producers * ring_bytes(spec, capacity), 1 + producers
+
+    def sink(self, producer: int) -> RingSink:
+        """The end for one producer."""
+        return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled)
+
+    def source(self) -> RingSource:
+        """The end for the consumer."""
+        return RingSource(self._name, self.rings, self._freed, self._filled)
+
+
+def poison(ring: Ring) -> None:
+    """Fill slots with what no env produces, so that a field nobody wrote shows up at once."""
+    for leaf in optree.tree_leaves(ring.slots):
+        leaf.fill(np.nan if leaf.dtype.kind == "f" else True if leaf.dtype.kind == "b" else np.iinfo(leaf.dtype).max)

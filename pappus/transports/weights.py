@@ -1,0 +1,67 @@
+"""Weights as one flat buffer: publishing is one copy and a version number; readers see whole versions.
+
+Two buffers are written in turn, each under a sequence number that is odd while it is being written (a seqlock):
+the writer never waits, and a reader that was overtaken reads again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pappus.transports.memory import ALIGNMENT, Block, aligned
+from pappus.types import Array
+
+
+class FlatWeights:
+    """Both ends of a weights edge over raw memory."""
+
+    def __init__(self, name: str, size: int, block: Block) -> None:
+        self.name = name
+        self._size = size
+        header = block.memory[:ALIGNMENT].view(np.int64)
+        self._published, self._sequence = header[0:1], header[1:3]  # versions published so far; per buffer
+        stride = aligned(size * 4)
+        self._buffers = [
+            block.memory[ALIGNMENT + i * stride : ALIGNMENT + i * stride + size * 4].view(np.float32) for i in range(2)
+        ]
+        self._bell = block.bells[0]
+        self.retries = 0
+
+    @staticmethod
+    def footprint(size: int) -> tuple[int, int]:
+        """Bytes and bells that its block must have."""
+        return ALIGNMENT + 2 * aligned(size * 4), 1
+
+    def publish(self, flat: Array, version: int) -> None:
+        """Make `flat` the newest version; `version` must be the next one, or any number at the start."""
+        i = (version + 1) % 2
+        self._sequence[i] += 1
+        self._buffers[i][:] = flat
+        self._sequence[i] += 1
+        self._published[0] = version + 1
+        if version == 0 or self._sequence[1 - i] == 0:
+            self._bell.ring()  # never cleared: from now on nobody has to wait for weights
+
+    def version(self) -> int:
+        """The newest version, -1 before the first."""
+        return int(self._published[0]) - 1
+
+    def read(self, into: Array) -> int:
+        """Copy the newest version and return its number."""
+        while True:
+            version = self.version()
+            i = (version + 1) % 2
+            sequence = int(self._sequence[i])
+            if sequence % 2 == 0:
+                np.copyto(into, self._buffers[i])
+                if int(self._sequence[i]) == sequence:
+                    return version
+            self.retries += 1
+
+    def explain(self) -> str:
+        return "no version was published yet"
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def clear(self) -> None: ...

@@ -1,0 +1,173 @@
+"""The stream that an env produces, recorded in exactly one convention.
+
+    o_0 --a_0--> r_0,d_0  o_1 --a_1--> r_1,d_1  o_2 …
+
+    action[t], reward[t], discount[t]  belong to the transition o_t → o_{t+1}
+    discount[t]  0 if that transition terminated the episode, else 1: a truncated episode keeps 1 and
+                 bootstraps from its true final observation
+    first[t]     o_t starts an episode
+    valid[t]     False for the pseudo-transition from a final observation to the next reset observation, whose
+                 reward and discount are 0: losses and returns mask it
+
+Arrays are time-major, `[T, N, …]`: T steps of N envs. A *nest* is one array, or dicts and tuples of arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import optree
+
+Array: TypeAlias = npt.NDArray[Any]
+Nest: TypeAlias = Any  # one leaf (array, tensor or spec), or dicts and tuples of nests
+
+ACTION_MASK = "action_mask"
+"""An observation dict with this key is masked: 1 where an action is allowed, over all choices in a row."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of one leaf; `num_values` says how many values an integer category can take."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    num_values: tuple[int, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def prefixed(self, *dims: int) -> ArraySpec:
+        """The same leaf with leading dimensions, such as `[T, N]`."""
+        return ArraySpec((*dims, *self.shape), self.dtype, self.num_values)
+
+
+@dataclass(frozen=True)
+class DiscreteAction:
+    """One choice of `n`; actions are int64 `[N]`."""
+
+    n: int
+
+    @property
+    def array(self) -> ArraySpec:
+        return ArraySpec((), "int64")
+
+    @property
+    def mask_size(self) -> int:
+        return self.n
+
+
+@dataclass(frozen=True)
+class MultiDiscreteAction:
+    """Several choices at once; actions are int64 `[N, len(nvec)]`, masks concatenate the choices."""
+
+    nvec: tuple[int, ...]
+
+    @property
+    def array(self) -> ArraySpec:
+        return ArraySpec((len(self.nvec),), "int64")
+
+    @property
+    def mask_size(self) -> int:
+        return sum(self.nvec)
+
+
+@dataclass(frozen=True)
+class ContinuousAction:
+    """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite.
+
+    The env boundary clips to the bounds; what is recorded is what the policy said.
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def array(self) -> ArraySpec:
+        return ArraySpec(self.shape, "float32")
+
+
+ActionSpec: TypeAlias = DiscreteAction | MultiDiscreteAction | ContinuousAction
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What one env shows and accepts, after conversion at the boundary (leaves without the env dimension)."""
+
+    observation: Nest
+    action: ActionSpec
+    frame_stack: int = 1
+    """How many of its newest frames the network should see at once; the env itself delivers single frames."""
+
+    @property
+    def masked(self) -> bool:
+        return isinstance(self.observation, dict) and ACTION_MASK in self.observation
+
+
+class Episodes(NamedTuple):
+    """Episodes that ended in one step: raw returns (never clipped), lengths and which envs, one entry each."""
+
+    returns: Array
+    lengths: Array
+    envs: Array
+
+
+class Timestep(NamedTuple):
+    """What N envs show after one step: o_t with `first`, and the transition that led to it."""
+
+    observation: Nest
+    first: Array
+    reward: Array
+    discount: Array
+    valid: Array
+    episodes: Episodes | None = None
+
+
+class Unroll(NamedTuple):
+    """T steps of N envs: T+1 observations and `first` flags, T of the rest, and the state before o_0.
+
+    `behaviour` is what the acting policy said of its actions (for actor-critics the log-probability) and
+    `version` which version of the weights said it. Consecutive unrolls of an env share one observation: the
+    last of one is the first of the next. The same type holds arrays, tensors and specs.
+    """
+
+    observation: Nest
+    first: Any
+    action: Any
+    reward: Any
+    discount: Any
+    valid: Any
+    behaviour: Nest
+    version: Any
+    state: Nest
+
+
+def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_envs: int) -> Unroll:
+    """Specs of an unroll of `length` steps of `num_envs` envs, as `Sink` slots are laid out."""
+    per_env_and_time = (length, num_envs)
+
+    def steps(spec: Nest, time: int) -> Nest:
+        return optree.tree_map(lambda leaf: leaf.prefixed(time, num_envs), spec)
+
+    def scalar(dtype: str) -> ArraySpec:
+        return ArraySpec(per_env_and_time, dtype)
+
+    return Unroll(
+        observation=steps(env.observation, length + 1),
+        first=ArraySpec((length + 1, num_envs), "bool"),
+        action=steps(env.action.array, length),
+        reward=scalar("float32"),
+        discount=scalar("float32"),
+        valid=scalar("bool"),
+        behaviour=steps(behaviour, length),
+        version=scalar("int64"),
+        state=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), state),
+    )
+
+
+def spec_bytes(spec: Nest) -> int:
+    """Bytes of all leaves of a nest of specs."""
+    return sum(leaf.nbytes for leaf in optree.tree_leaves(spec))

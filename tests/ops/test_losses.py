@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import torch
+
+from pappus.ops.losses import entropy_loss, masked_mean, masked_sum, policy_gradient_loss, value_loss
+
+
+def test_policy_gradient_descends_towards_advantageous_actions() -> None:
+    log_prob = torch.zeros(2, 1, requires_grad=True)
+    policy_gradient_loss(log_prob, torch.tensor([[2.0], [-3.0]])).sum().backward()
+    assert log_prob.grad is not None and log_prob.grad.squeeze(-1).tolist() == [-2.0, 3.0]
+
+
+def test_advantage_and_target_are_constants() -> None:
+    constant = torch.ones(2, 1, requires_grad=True)
+    assert not policy_gradient_loss(torch.zeros(2, 1), constant).requires_grad
+    assert not value_loss(torch.zeros(2, 1), constant).requires_grad
+
+
+def test_value_loss_is_half_the_squared_error() -> None:
+    assert value_loss(torch.tensor([3.0]), torch.tensor([1.0])).item() == 2.0
+
+
+def test_entropy_loss_falls_as_entropy_rises() -> None:
+    assert entropy_loss(torch.tensor([0.5])).item() == -0.5
+
+
+def test_masked_reductions_count_valid_steps_only() -> None:
+    x, valid = torch.tensor([1.0, torch.nan, 5.0]), torch.tensor([True, False, True])
+    assert masked_sum(x, valid).item() == 6.0
+    assert masked_mean(x, valid).item() == 3.0
+
+
+def test_masked_mean_of_nothing_is_zero_with_zero_gradient() -> None:
+    x = torch.ones(3, requires_grad=True)
+    mean = masked_mean(x, torch.zeros(3, dtype=torch.bool))
+    mean.backward()
+    assert mean.item() == 0.0
+    assert x.grad is not None and not x.grad.any()

@@ -1,0 +1,118 @@
+"""Processes: started fast, restarted when they die, and gone when the run is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pappus.config import SupervisionConfig
+from pappus.core import Waitable
+from pappus.errors import RoleDied
+from pappus.roles.role import IDLE, Role
+from pappus.runtimes.local import LocalRuntime
+from pappus.topologies.program import Program
+from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, program
+
+
+def run(made: Program, conductor: Any, checkpoint: Path | None = None, deaths: int = 5) -> None:
+    LocalRuntime(made, conductor, SupervisionConfig(max_deaths_in_a_row=deaths)).run(checkpoint)
+
+
+class TestLocalRuntime(RuntimeContract):
+    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
+        run(made, conductor, checkpoint)
+
+
+class Dying(Role):
+    """Dies in its first lives: by an exception, a signal or a crash in native code."""
+
+    def __init__(self, name: str, incarnation: int, how: str, lives: int) -> None:
+        super().__init__(name)
+        self._how = how if incarnation < lives else "not at all"
+
+    def step(self) -> Waitable | None:
+        if self._how == "exception":
+            raise ValueError("the env broke")
+        if self._how == "signal":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._how == "crash":
+            ctypes.string_at(0)
+        return IDLE
+
+
+def with_dying(how: str, lives: int) -> Program:
+    made = program(1)
+    made.add("dying", Dying, how=how, lives=lives)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"), [("exception", "exit code 1"), ("signal", "SIGKILL"), ("crash", "SIGSEGV")]
+)
+def test_a_role_that_dies_is_restarted_and_the_event_is_shown(how: str, shown: str) -> None:
+    conductor = EndsWhenReborn("dying", lives=2)
+    run(with_dying(how, lives=2), conductor)
+    assert len(conductor.pids["dying"]) == 3
+    assert conductor.events[0] == f"dying: dying died ({shown}); restarting"
+
+
+@pytest.mark.parametrize(("how", "shown"), [("exception", "ValueError: the env broke"), ("crash", "Segmentation fault")])
+def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(how: str, shown: str) -> None:
+    with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
+        run(with_dying(how, lives=99), EndsWhenReborn("dying", lives=99), deaths=2)
+    assert shown in str(caught.value)
+
+
+def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost() -> None:
+    conductor = KillsOnce("producer-0")
+    run(program(2), conductor)
+    assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == 50
+
+
+def test_no_process_and_no_shared_memory_is_left() -> None:
+    before = set(os.listdir("/dev/shm"))
+    conductor = FakeConductor()
+    run(program(2), conductor)
+    assert conductor.pids
+    assert not any(_alive(pid) for pids in conductor.pids.values() for pid in pids)
+    assert set(os.listdir("/dev/shm")) == before
+
+
+class EndsWhenReborn(FakeConductor):
+    """The run goes on until a role has lived often enough."""
+
+    def __init__(self, role: str, lives: int) -> None:
+        super().__init__()
+        self._role, self._lives = role, lives
+
+    def decide(self) -> bool:
+        return len(self.pids.get(self._role, [])) > self._lives
+
+
+class KillsOnce(FakeConductor):
+    """Kills a role as soon as it runs, and ends the run when it is back and all is done."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self._role = role
+
+    def role_started(self, role: str, pid: int) -> None:
+        super().role_started(role, pid)
+        if role == self._role and len(self.pids[role]) == 1:
+            os.kill(pid, signal.SIGKILL)
+
+    def decide(self) -> bool:
+        return self.is_over and len(self.pids[self._role]) == 2
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,38 @@
+"""Hand-made time and reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pappus.config import AlgorithmConfig, RunConfig
+from pappus.telemetry.board import Board
+from pappus.telemetry.metrics import Report
+
+
+class FakeTime:
+    """A clock that moves when it is told to."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def config(**settings: Any) -> RunConfig:
+    settings = {"system": "impala", "env": "CartPole-v1", "steps": 1000, "run_dir": "runs/demo"} | settings
+    return RunConfig(AlgorithmConfig(), **settings)
+
+
+def board(clock: FakeTime, cores: int = 64, **settings: Any) -> Board:
+    return Board(config(**settings), clock=clock, wall_time=lambda: 1e9, cores=cores)
+
+
+def report(role: str, busy: float = 0.5, waiting: dict[str, float] | None = None, **content: Any) -> Report:
+    empty: dict[str, Any] = {
+        "role": role, "time": 1e9, "counts": {}, "means": {}, "maxima": {}, "gauges": {}, "episodes": [], "events": []
+    }
+    return Report(**(empty | content), busy=busy, waiting=waiting or {})  # type: ignore[typeddict-item]

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from helpers import FakeTime, board, report
+
+from pappus.telemetry.board import NO_EPISODE, Board
+from pappus.telemetry.console import Console, Output
+from pappus.telemetry.live_view import picture, shown_roles
+from pappus.telemetry.plain_view import status_line
+from pappus.telemetry.summary import Summary
+from pappus.telemetry.verdict import RoleView
+from pappus.telemetry.wording import duration, farewell, figure, memory
+
+SUMMARY = Summary(
+    system="impala", env="CartPole-v1", seed=1, steps=1000, updates=10, wall_seconds=65.0, train_seconds=60.0,
+    steps_per_second=16.7, episodic_return=200.0, eval_return=500.0, solved_at_step=900, exit_reason="target reached",
+)
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+
+
+def _running(time: FakeTime, **settings) -> Board:
+    subject = board(time, **settings)
+    subject.process("learner", os.getpid())
+    actor = report("actor-0", 0.49, {"slots": 0.01}, counts={"env_steps": 100, "episodes": 7}, episodes=[[132.4, 90.0]])
+    subject.add(actor)
+    subject.add(report(
+        "learner", 0.3, {"unrolls": 0.2}, counts={"env_steps": 100, "updates": 5}, gauges={"queue/depth": 3},
+        means={"learner/policy_lag": [6.0, 5.0]}, maxima={"policy_lag": 4.0},
+    ))
+    return subject
+
+
+def _terminal(width: int = 120, **options) -> Output:
+    return Output(file=io.StringIO(), force_terminal=True, width=width, height=30, **options)
+
+
+def _pipe() -> Output:
+    return Output(file=io.StringIO(), force_terminal=False)
+
+
+def _text(output: Output) -> str:
+    assert isinstance(output.file, io.StringIO)
+    return output.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_the_picture_fits_the_terminal_and_shows_what_matters(width):
+    subject = _running(FakeTime())
+    subject.event("saved a checkpoint")
+    output = Output(record=True, width=width, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", width, height=30))
+    text = output.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    for expected in (
+        "impala · CartPole-v1 · seed 1", "runs/demo", "actor 200.0/s ──▶ queue 3 ──▶ learner 200.0/s",
+        "10 % · 100 of 1,000 steps", "ETA 0:04", "200.0 steps/s, 10.0 updates/s", "return 132.4, length 90.0",
+        "policy lag 1.2 (max 4)", "queue depth 3", "unrolls 40 %", "MiB", "saved a checkpoint",
+        "actor-0 is the bottleneck",
+    ):
+        assert expected in words, expected
+
+
+def test_before_the_first_report_the_picture_is_calm():
+    output = Output(record=True, width=80, file=io.StringIO())
+    output.print(picture(board(FakeTime()), "runs/demo", 80, height=30))
+    text = output.export_text()
+    assert "starting" in text and NO_EPISODE in text and "nan" not in text.lower()
+
+
+def test_roles_that_do_not_fit_share_a_row_per_kind():
+    views = [RoleView(f"actor-{index}", "busy", 0.5, {"slots": 0.5}, restarts=1, memory=2**20) for index in range(64)]
+    rows = shown_roles([*views, RoleView("learner", "busy", 1.0, {})], rows=10)
+    assert [row.role for row in rows] == ["actor ×64", "learner"]
+    assert (rows[0].busy, rows[0].waiting, rows[0].restarts, rows[0].memory) == (0.5, {"slots": 0.5}, 64, 64 * 2**20)
+    assert len(shown_roles(views[:8], rows=10)) == 8
+
+
+def test_a_terminal_is_repainted_and_left_with_the_last_words_only():
+    time = FakeTime()
+    output = _terminal()
+    console = Console(_running(time), output=output, clock=time)
+    console.update()
+    assert "policy lag" in _text(output) and "\x1b[?25l" in _text(output)
+    console.close(SUMMARY)
+    assert _text(output).rstrip().endswith("tensorboard --logdir runs/demo")
+    assert "\x1b[?25h" in _text(output), "the cursor is shown again"
+
+
+def test_a_terminal_is_repainted_at_most_four_times_a_second():
+    time = FakeTime()
+    output = _terminal()
+    console = Console(_running(time), output=output, clock=time)
+    console.update()
+    once = len(_text(output))
+    time.pass_(0.1)
+    console.update()
+    assert len(_text(output)) == once
+    time.pass_(0.2)
+    console.update()
+    assert len(_text(output)) > once
+
+
+def test_no_color_is_honoured(monkeypatch):
+    time = FakeTime()
+
+    def painted() -> str:
+        output = _terminal(color_system="standard")
+        Console(_running(time), output=output, clock=time).update()
+        return _text(output)
+
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    assert colour.search(painted())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colour.search(painted())
+
+
+def test_brackets_in_messages_are_shown_not_interpreted():
+    subject = _running(FakeTime())
+    subject.event("[Errno 2] [bold]missing[/bold]\x1b[2J", role="actor-0")
+    output = Output(record=True, width=120, file=io.StringIO())
+    output.print(picture(subject, "runs/[x]", 120, height=30))
+    text = output.export_text()
+    assert "actor-0: [Errno 2] [bold]missing[/bold]" in text and "runs/[x]" in text and "\x1b[2J" not in text
+
+
+def test_a_pipe_gets_plain_lines_every_ten_percent_or_ten_seconds():
+    time = FakeTime()
+    output = _pipe()
+    subject = _running(time)
+    console = Console(subject, output=output, clock=time)
+    console.update()
+    assert _text(output) == "impala · CartPole-v1 · seed 1 · 1,000 steps → runs/demo\n"
+    time.pass_(1)
+    subject.add(report("learner", counts={"env_steps": 100}))
+    console.update()
+    time.pass_(1)
+    console.update()
+    assert len(_status_lines(output)) == 1
+    time.pass_(10)
+    console.update()
+    assert len(_status_lines(output)) == 2
+    assert not CONTROL.search(_text(output))
+
+
+def test_a_status_line_says_it_all():
+    assert status_line(_running(FakeTime())) == (
+        " 10 %  100 steps  200.0 steps/s  return 132.4, length 90.0  lag 1.2 (max 4)  queue 3  ETA 0:04"
+    )
+
+
+def test_a_status_line_needs_no_episode():
+    assert status_line(board(FakeTime())) == f"  0 %  0 steps  0 steps/s  {NO_EPISODE}  lag –  queue –  ETA –"
+
+
+def test_events_reach_a_pipe_at_once_without_control_characters():
+    output = _pipe()
+    console = Console(board(FakeTime()), output=output)
+    console.event("actor-0: \x1b[31mdied\x07\nTraceback")
+    assert "  actor-0:  [31mdied \nTraceback\n" in _text(output)
+    assert not CONTROL.search(_text(output))
+
+
+def test_a_pipe_learns_of_a_new_bottleneck_once():
+    time = FakeTime()
+    output = _pipe()
+    subject = board(time)
+    console = Console(subject, output=output, clock=time)
+    for busy in (0.96, 0.97, 0.98, 0.3):
+        time.pass_(11)
+        subject.add(report("actor-0", busy, {"slots": 1 - busy}))
+        subject.add(report("learner", 0.9 if busy == 0.3 else 0.5, {"unrolls": 0.5}))
+        console.update()
+    assert _text(output).count("actor-0 is the bottleneck") == 1
+    assert _text(output).count("busiest, the learner") == 1
+
+
+def test_a_terminal_that_cannot_paint_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    output = _terminal()
+    console = Console(_running(FakeTime()), output=output)
+    console.update()
+    console.close(SUMMARY)
+    assert not CONTROL.search(_text(output))
+
+
+def test_an_output_without_unicode_gets_replacements():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(_running(FakeTime()), output=Output(file=stream, force_terminal=True))
+    console.update()
+    console.close(SUMMARY)
+    assert b"Solved after 1,000 steps" in stream.buffer.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError("no space left"), ValueError("closed")])
+def test_a_failing_output_ends_the_output_not_the_run(terminal, error):
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    subject = _running(FakeTime())
+    before = (sys.stdout, sys.stderr)
+    console = Console(subject, output=Output(file=Broken(), force_terminal=terminal))
+    console.update()
+    console.event("something")
+    console.close(SUMMARY)
+    assert [event for event in subject.events if "the console ended" in event.text]
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_a_reader_that_leaves_early_does_not_change_the_exit_code():
+    program = (
+        "import sys; sys.path[:0] = ['tests/telemetry', '.']\n"
+        "from helpers import FakeTime, board\n"
+        "from pappus.telemetry.console import Console\n"
+        "console = Console(board(FakeTime()))\n"
+        "console.event('first')\n"
+        "sys.stdin.readline()\n"
+        "for _ in range(3): console.event('x' * 100_000)\n"
+        "console.close()\n"
+    )
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, cwd=root) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
+def test_the_last_words_say_outcome_place_and_next_steps():
+    text = "\n".join(farewell(SUMMARY, "runs/demo", "actor-0 is the bottleneck"))
+    for expected in (
+        "Solved after 1,000 steps in 1:05 (1:00 of it training).", "16.7 steps/s, 10 updates",
+        "200.0 (last 100 episodes), 500.0 (greedy evaluation), target reached at step 900",
+        "actor-0 is the bottleneck", "pappus eval runs/demo", "tensorboard --logdir runs/demo",
+    ):
+        assert expected in text
+
+
+def test_a_run_below_the_working_directory_is_shown_as_one_would_type_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place, shown in ((tmp_path / "runs" / "x", "pappus eval runs/x\n"), ("/else/x", "pappus eval /else/x\n")):
+        output = _pipe()
+        Console(board(FakeTime()), place, output).close(SUMMARY)
+        assert shown in _text(output)
+
+
+def test_the_last_words_of_a_failed_run_point_to_its_log():
+    text = "\n".join(farewell(None, "runs/demo", ""))
+    assert "ended early" in text and "runs/demo/log.txt" in text and "pappus train --resume runs/demo" in text
+
+
+def test_numbers_read_well():
+    assert [figure(value) for value in (48211.3, 132.44, 0.0371, -21)] == ["48,211", "132.4", "0.0371", "-21.0"]
+    assert [duration(seconds) for seconds in (5, 65, 3723)] == ["0:05", "1:05", "1:02:03"]
+    assert [memory(size) for size in (None, 512 * 2**20, 3 * 2**29)] == ["", "512 MiB", "1.5 GiB"]
+
+
+def _status_lines(output: Output) -> list[str]:
+    return [line for line in _text(output).splitlines() if "steps/s" in line]

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import select
+
+import numpy as np
+
+from pappus.transports.memory import HeapBlock, SharedBlock
+from pappus.transports.weights import FlatWeights
+
+SIZE = 100_000
+
+
+def test_readers_see_the_newest_version() -> None:
+    weights = FlatWeights("weights", 3, HeapBlock(*FlatWeights.footprint(3)))
+    into = np.zeros(3, np.float32)
+    assert weights.version() == -1
+    for version in range(5):
+        weights.publish(np.full(3, version, np.float32), version)
+        assert weights.version() == version and weights.read(into) == version and (into == version).all()
+
+
+def test_a_run_that_resumes_starts_with_any_version() -> None:
+    weights = FlatWeights("weights", 3, HeapBlock(*FlatWeights.footprint(3)))
+    weights.publish(np.full(3, 7, np.float32), 712)
+    assert weights.read(np.zeros(3, np.float32)) == 712
+
+
+def test_readers_that_wait_are_woken_by_the_first_version_and_never_wait_again() -> None:
+    for first in (0, 41):
+        block = SharedBlock.create(*FlatWeights.footprint(3))
+        weights = FlatWeights("weights", 3, block)
+        assert not select.select([weights.fileno()], [], [], 0)[0]
+        weights.publish(np.zeros(3, np.float32), first)
+        weights.clear()
+        assert select.select([weights.fileno()], [], [], 0)[0]
+
+
+def test_no_reader_ever_sees_a_mixture_of_versions() -> None:
+    block = SharedBlock.create(*FlatWeights.footprint(SIZE))
+    weights = FlatWeights("weights", SIZE, block)
+    weights.publish(np.zeros(SIZE, np.float32), 0)
+    writer = os.fork()
+    if writer == 0:
+        for version in range(1, 2000):
+            weights.publish(np.full(SIZE, version, np.float32), version)
+        os._exit(0)
+    into, versions = np.empty(SIZE, np.float32), []
+    while not versions or versions[-1] < 1999:
+        versions.append(weights.read(into))
+        assert (into == versions[-1]).all(), f"version {versions[-1]} is mixed"
+    os.waitpid(writer, 0)
+    assert versions == sorted(versions)
