@@ -147,7 +147,7 @@ def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
 
 
 def _peek(words: list[str], option: str) -> str:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, words[1:] + [""], strict=False):
         if word == option:
             return following
         if word.startswith(f"{option}="):

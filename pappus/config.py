@@ -275,11 +275,8 @@ def _refuse_unknown_options(config: RunConfig, words: Sequence[str]) -> None:
 
 
 def _sentence(box: str) -> str:
-    """The first statement of tyro's error box, on one line."""
-    lines = [line.strip("│ ").strip() for line in box.splitlines() if line.startswith("│")]
-    message = []
-    for line in lines:
-        if line.startswith("─"):
-            break
-        message.append(line)
-    return " ".join(message).rstrip(".") or "the command line could not be read"
+    """The first statement of tyro's error box (title, statement, hints, with rules between them) on one line."""
+    lines = [line.strip(" │|+╭╮╰╯") for line in box.splitlines()]
+    texts = "\n".join(line if line.strip("─-") else "" for line in [line for line in lines if line][1:])
+    statement = texts.strip().partition("\n\n")[0]
+    return " ".join(statement.split()).rstrip(".") or "the command line could not be read"

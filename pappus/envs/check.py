@@ -6,29 +6,27 @@ import contextlib
 import inspect
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import optree
 from gymnasium.vector import SyncVectorEnv
 
 from pappus.config import EnvOptions
-from pappus.envs.gym_adapter import GymVectorEnv, autoreset_mode
+from pappus.envs.describe import source_facts, spec_facts, time_limit
+from pappus.envs.gym_adapter import GymVectorEnv
 from pappus.envs.gym_source import GymVector, make_gym_vector
 from pappus.envs.sampling import by_choice, random_action
 from pappus.envs.seeds import first_env_seed
-from pappus.envs.snapshot import obstacle
 from pappus.envs.vector import EnvSource, VectorEnv, backend_of, make_env
 from pappus.envs.watch import Notes, WatchedEnv, WatchedVectorEnv
-from pappus.types import ACTION_MASK, Array, ContinuousAction, DiscreteAction, EnvSpec, Nest, Timestep
+from pappus.types import ACTION_MASK, EnvSpec, Timestep
 
 SIZES = (1, 16, 64)
 MAX_STEPS = 5_000
 """Steps of random play in search of problems and of an end, unless the time is up before."""
 _COMPARED_STEPS = 200
-_PATIENCE = 5.0
-"""A number of envs is measured only if making them takes less than so many times the given seconds."""
+_PATIENCE = 20.0
+"""Envs are measured only if making so many takes less than this many times their measurement."""
 
 
 @dataclass
@@ -53,33 +51,36 @@ class Report:
 
 def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Report:
     """Play randomly, compare with what the spaces promise, and time it; an exception of the env itself is raised."""
-    report = Report(env if isinstance(env, str) else getattr(env, "__qualname__", repr(env)))
-    if _takes_no_seed(env, options, report):
-        return report
-    began = time.perf_counter()
-    notes = Notes()
-    with contextlib.closing(_watched(env, options, notes)) as one:
-        cost = time.perf_counter() - began
-        report.facts = _facts(one, options)
-        _play(one, notes, report, seconds / 4)
-    report.problems += notes.problems
+    report, notes = Report(env if isinstance(env, str) else getattr(env, "__qualname__", repr(env))), Notes()
+    limited = _look_at_source(env, options, report)
+    if not report.problems:
+        ended = _play(env, options, report, notes, seconds / 4)
+        if not (ended or limited or notes.problems):
+            report.warnings.append(
+                "random play ended no episode and there is no time limit; only ended ones are reported"
+            )
+        report.problems += notes.problems
     if not report.problems:
         _compare(env, options, report)
-        for num_envs in SIZES:
-            affordable = num_envs * cost < _PATIENCE * seconds
-            report.rates[num_envs] = _rate(env, options, num_envs, seconds / 4) if affordable else None
+        _measure(env, options, report, seconds / 4)
     return report
 
 
-def _takes_no_seed(env: EnvSource, options: EnvOptions, report: Report) -> bool:
+def _look_at_source(env: EnvSource, options: EnvOptions, report: Report) -> bool:
+    """Note what the env says of itself; whether its episodes are limited in time."""
     if backend_of(env, options) != "gymnasium":
-        return False
-    with contextlib.closing(make_gym_vector(env, 1, options.kwargs)) as vector:
-        inner = vector.envs[0].unwrapped if isinstance(vector, SyncVectorEnv) else vector.unwrapped
+        with contextlib.closing(make_env(env, 1, 0, options)) as one:
+            source = one.env  # type: ignore[attr-defined]
+            report.facts += source_facts(source, options)
+            return time_limit(source, options) is not None
+    with contextlib.closing(make_gym_vector(env, 1, options.kwargs)) as source:
+        report.facts += source_facts(source, options)
+        inner = source.envs[0].unwrapped if isinstance(source, SyncVectorEnv) else source.unwrapped
         parameters = inspect.signature(inner.reset).parameters.values()
-    if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
-        report.problems.append(f"{type(inner).__name__}.reset takes no seed; write reset(self, *, seed=None, options=None)")
-    return bool(report.problems)
+        if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
+            name = f"{type(inner).__name__}.reset"
+            report.problems.append(f"{name} takes no seed; write reset(self, *, seed=None, options=None)")
+        return time_limit(source, options) is not None
 
 
 def _watched(env: EnvSource, options: EnvOptions, notes: Notes) -> VectorEnv:
@@ -93,23 +94,27 @@ def _watched(env: EnvSource, options: EnvOptions, notes: Notes) -> VectorEnv:
     return GymVectorEnv(vector, first_env_seed(0, 1))
 
 
-def _play(env: VectorEnv, notes: Notes, report: Report, seconds: float) -> None:
+def _play(env: EnvSource, options: EnvOptions, report: Report, notes: Notes, seconds: float) -> bool:
+    """Random play under watch; whether an episode ended."""
+    try:
+        with contextlib.closing(_watched(env, options, notes)) as one:
+            report.facts += spec_facts(one.spec)
+            return _play_on(one, notes, seconds)
+    except Exception:
+        if notes.problems:  # a consequence of what was noted, and less clear than it
+            return False
+        raise
+
+
+def _play_on(env: VectorEnv, notes: Notes, seconds: float) -> bool:
     rng, deadline = np.random.default_rng(0), time.perf_counter() + seconds
-    timestep, steps, episodes = env.reset(), 0, 0
+    timestep, steps, ended = env.reset(), 0, False
     while steps < MAX_STEPS and (steps < _COMPARED_STEPS or time.perf_counter() < deadline):
         _look_at_masks(env.spec, timestep, notes)
-        try:
-            timestep = env.step(random_action(env.spec, timestep.observation, 1, rng))
-        except Exception:
-            if notes.problems:  # a consequence of what was noted, and less clear than it
-                return
-            raise
+        timestep = env.step(random_action(env.spec, timestep.observation, 1, rng))
         steps += 1
-        episodes += timestep.episodes is not None
-    if not episodes and _time_limit(_unwatched(env)) is None:
-        report.warnings.append(
-            f"no episode ended within {steps:,} steps of random play, and there is no time limit; returns come with ends only"
-        )
+        ended = ended or timestep.episodes is not None
+    return ended
 
 
 def _look_at_masks(spec: EnvSpec, timestep: Timestep, notes: Notes) -> None:
@@ -130,10 +135,13 @@ def _compare(env: EnvSource, options: EnvOptions, report: Report) -> None:
         contextlib.closing(make_env(env, 1, 0, options)) as right,
     ):
         rng, pair = np.random.default_rng(0), (left.reset(), right.reset())
+        report.facts.append(("snapshots", "none" if left.snapshot() is None else "yes"))
         for step in range(_COMPARED_STEPS):
             different = _difference(*pair)
             if different:
-                report.warnings.append(f"not reproducible: with the same seed and actions, {different} after {step} steps")
+                report.warnings.append(
+                    f"not reproducible: with the same seed and actions, {different} after {step} steps"
+                )
                 return
             action = random_action(left.spec, pair[0].observation, 1, rng)
             pair = (left.step(action), right.step(action))
@@ -150,14 +158,25 @@ def _difference(left: Timestep, right: Timestep) -> str:
     return ""
 
 
-def _rate(env: EnvSource, options: EnvOptions, num_envs: int, seconds: float) -> float:
-    with contextlib.closing(make_env(env, num_envs, 0, options)) as envs:
-        rng, timestep, steps = np.random.default_rng(0), envs.reset(), 0
-        action = random_action(envs.spec, timestep.observation, num_envs, rng)
-        began = time.perf_counter()
-        while time.perf_counter() - began < seconds or not steps:
-            if envs.spec.masked:
-                action = random_action(envs.spec, timestep.observation, num_envs, rng)
-            timestep = envs.step(action)
-            steps += 1
-        return steps * num_envs / (time.perf_counter() - began)
+def _measure(env: EnvSource, options: EnvOptions, report: Report, seconds: float) -> None:
+    cost_per_env = 0.0
+    for num_envs in SIZES:
+        report.rates[num_envs] = None
+        if num_envs * cost_per_env < _PATIENCE * seconds:
+            began = time.perf_counter()
+            with contextlib.closing(make_env(env, num_envs, 0, options)) as envs:
+                start = envs.reset()
+                cost_per_env = (time.perf_counter() - began) / num_envs
+                report.rates[num_envs] = _rate(envs, start, seconds)
+
+
+def _rate(envs: VectorEnv, timestep: Timestep, seconds: float) -> float:
+    rng, steps = np.random.default_rng(0), 0
+    action = random_action(envs.spec, timestep.observation, envs.num_envs, rng)
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds or not steps:
+        if envs.spec.masked:
+            action = random_action(envs.spec, timestep.observation, envs.num_envs, rng)
+        timestep = envs.step(action)
+        steps += 1
+    return steps * envs.num_envs / (time.perf_counter() - began)

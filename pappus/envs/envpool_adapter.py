@@ -7,6 +7,7 @@ the same raw stream is asked for as from ale-py.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from pappus.config import AtariOptions, EnvOptions
@@ -38,6 +39,9 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
         seed=first_env_seed(seed, num_envs),
         **(kwargs or parse_kwargs(options.kwargs)),
     )
+    with warnings.catch_warnings():  # Gymnasium warns of EnvPool's float64 bounds when the spaces are first read
+        warnings.simplefilter("ignore")
+        assert pool.single_observation_space is not None and pool.single_action_space is not None
     return AtariEnv(pool, None, options.atari) if is_atari else GymVectorEnv(pool, None)
 
 

@@ -79,7 +79,8 @@ def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any]) -> GymVecto
     if _native_is_equivalent(spec, kwargs):
         return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     # Passive checks cost a third of a step of a small env; `check_env` does more, once.
-    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), disable_env_checker=True, **kwargs), num_envs)
+    kwargs = {"disable_env_checker": True, **kwargs}
+    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs)
 
 
 def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, TypeAlias, TypeVar, cast
 
 import optree
@@ -16,25 +17,28 @@ from pappus.types import ArraySpec, Nest
 
 Activation: TypeAlias = Literal["tanh", "relu", "elu", "silu"]
 
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu,
+}
+
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 
-ACTIVATIONS: dict[Activation, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU, "silu": nn.SiLU}
 
-
-class MLP(nn.Sequential):
+class MLP(nn.Module):
     """Linear layers of these sizes, each followed by the activation; orthogonal, gain √2."""
 
     def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "tanh") -> None:
-        layers: list[nn.Module] = []
-        for fan_in, fan_out in zip((input_size, *sizes), sizes, strict=False):
-            layers += [orthogonal(nn.Linear(fan_in, fan_out), math.sqrt(2)), ACTIVATIONS[activation]()]
-        super().__init__(*layers)
+        super().__init__()
+        pairs = pairwise((input_size, *sizes))
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairs)
+        self.activation = activation
         self.output_size = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.to(cast(nn.Linear, self[0]).weight.dtype)
-        for layer in self:
-            x = layer(x)
+        x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
+        activation = ACTIVATIONS[self.activation]
+        for layer in self.layers:
+            x = activation(layer(x))
         return x
 
 
@@ -56,9 +60,9 @@ class NatureCNN(nn.Module):
         convert_conv2d_weight_memory_format(self, torch.channels_last)
 
     def forward(self, image: Tensor) -> Tensor:
-        x = self.conv1(self.pixels(image, self.conv1.weight.dtype)).relu()
-        x = self.conv3(self.conv2(x).relu()).relu()
-        features: Tensor = self.linear(x.flatten(1)).relu()
+        x = self.conv1(self.pixels(image, self.conv1.weight.dtype)).relu_()
+        x = self.conv3(self.conv2(x).relu_()).relu_()
+        features: Tensor = self.linear(x.flatten(1)).relu_()
         return features.view(*image.shape[:2], self.output_size)
 
 
@@ -83,7 +87,7 @@ class ImpalaDeep(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.sections(self.pixels(image, self.linear.weight.dtype))
-        features: Tensor = self.linear(x.relu().flatten(1)).relu()
+        features: Tensor = self.linear(x.relu_().flatten(1)).relu_()
         return features.view(*image.shape[:2], self.output_size)
 
 
@@ -109,8 +113,8 @@ class _ResidualBlock(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.conv2(self.conv1(x.relu()).relu())
-        return x
+        change: Tensor = self.conv2(self.conv1(x.relu()).relu_())
+        return change.add_(x)
 
 
 class Pixels(nn.Module):

@@ -7,9 +7,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
@@ -21,6 +25,8 @@ from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
 
 LOG_SECONDS = 1.0
+STALL_SECONDS = 30.0
+"""Without an update for so long, the log says who waits for what."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 
@@ -57,6 +63,7 @@ class Conductor:
         self._best_return: float | None = None
         self._trained = self._logged = self._checked = self._ended = clock()
         self._began = self._trained if began is None else began
+        self._last_update = (0, self._trained)
         self._steps_before = 0
         self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
         self.eval_return: float | None = None
@@ -165,6 +172,12 @@ class Conductor:
             self._ask()
         if self._saving is None and now - self._checked >= self._config.checkpoint.every_seconds:
             self._save()
+        if self._board.updates != self._last_update[0]:
+            self._last_update = (self._board.updates, now)
+        elif now - self._last_update[1] >= STALL_SECONDS:
+            self._last_update = (self._board.updates, now)
+            states = "; ".join(f"{view.role} {view.state}" for view in self._board.views())
+            self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
 
     def _ask(self) -> None:
         assert self._controls is not None
@@ -217,9 +230,32 @@ class Conductor:
     def _show(self) -> None:
         now = self._clock()
         for event in self._board.new_events():
-            self._log.event(event)
+            self._log.event(event, at=event.time)
             self._console.event(event)
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
             self._log.write(self._board.env_steps, self._board.scalars())
             self._console.update()
+
+
+@contextmanager
+def interrupts(conductor: Conductor) -> Iterator[None]:
+    """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+        conductor.interrupt()
+        conductor.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

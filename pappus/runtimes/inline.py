@@ -9,7 +9,7 @@ import torch
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
-from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.conductor import Conductor, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.topologies.program import Program
@@ -29,6 +29,8 @@ class InlineRuntime:
         self._poison()
         self._nodes = program.nodes
         self.roles: dict[str, Role] = {}
+        self._servants: set[str] = set()
+        self._commanded = False
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Go round until the conductor says that the run is over."""
@@ -38,35 +40,53 @@ class InlineRuntime:
             self.roles = {node.name: self._wiring.build(node, 0) for node in self._nodes}
             if checkpoint is not None:
                 self._load(checkpoint)
-            self._conductor.started(self)
-            self._loop()
+            with interrupts(self._conductor):
+                self._conductor.started(self)
+                self._loop()
         finally:
             torch.set_num_threads(threads)
             for role in self.roles.values():
                 role.close()
 
     def _loop(self) -> None:
-        roles, rounds = list(self.roles.values()), 0
+        rounds = 0
         while True:
-            waiting = {role.name: port for role in roles if (port := role.step()) is not None}
+            waiting = self._round()
             rounds += 1
-            stuck = len(waiting) == len(roles)
-            if stuck or rounds % ROUNDS_PER_REPORT == 0:
-                for role in roles:
+            stuck = len(waiting) == len(self._stepped())
+            ended = [role.name for role in self.roles.values() if role.finished]
+            if stuck or ended or rounds % ROUNDS_PER_REPORT == 0:
+                for role in self.roles.values():
                     self._conductor.report(role.metrics.drain())
-                    if role.finished:
-                        self._conductor.role_finished(role.name)
+                for name in ended:
+                    self._conductor.role_finished(name)
+                self._commanded = False
                 if self._conductor.decide():
                     return
-                if stuck and all(self._waits_still(role) for role in roles) and not self._conductor.finishing:
+                if stuck and not self._commanded and not self._conductor.finishing:
                     raise DeadlockError(_explain(waiting))
 
-    def _waits_still(self, role: Role) -> bool:
-        """Whether a command that came meanwhile has not freed the role."""
-        return role.step() is not None
+    def _round(self) -> dict[str, Waitable]:
+        """Step everybody once; who waits for what."""
+        waiting: dict[str, Waitable] = {}
+        for role in self._stepped():
+            role.metrics.clock.busy()
+            port = role.step()
+            role.metrics.clock.waiting(port.name if port is not None else "its turn")
+            if port is not None:
+                waiting[role.name] = port
+        return waiting
+
+    def _stepped(self) -> list[Role]:
+        """All roles; once the end has begun only those under a command, so that training stops on a whole round."""
+        if self._conductor.finishing:
+            return [role for role in self.roles.values() if role.name in self._servants]
+        return list(self.roles.values())
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Hand a command to a role."""
+        self._servants.add(role)
+        self._commanded = True
         self.roles[role].receive(command, argument)
 
     def save(self, directory: Path) -> None:

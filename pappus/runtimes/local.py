@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
-from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.conductor import Conductor, interrupts
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
 from pappus.runtimes.supervision import Worker, death_notice, essential_death
 from pappus.runtimes.wiring import Wiring, footprint
@@ -48,7 +43,7 @@ class LocalRuntime:
         """Supervise until the conductor says that the run is over."""
         self._checkpoint = checkpoint
         try:
-            with _interrupts(self._conductor):
+            with interrupts(self._conductor):
                 for group, nodes in self._program.groups().items():
                     self._workers[group] = Worker(group, nodes)
                     self._start(self._workers[group])
@@ -170,28 +165,3 @@ class LocalRuntime:
         while running and time.monotonic() < deadline:
             if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 running -= {answer.get("id") for answer in self._server.answers() if "status" in answer}
-
-
-@contextmanager
-def _interrupts(conductor: Conductor) -> Iterator[None]:
-    """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard = []
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        if heard:
-            raise KeyboardInterrupt
-        heard.append(number)
-        conductor.interrupt()
-        conductor.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
-
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-

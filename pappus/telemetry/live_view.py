@@ -128,13 +128,18 @@ def _evaluation(board: Board) -> str:
 def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     for name in ("role", "busy ▒ waiting", "waits for", *([] if narrow else ["state", "restarts"]), "memory"):
-        number = name in ("restarts", "memory")
-        table.add_column(name, justify="right" if number else "left", no_wrap=True, overflow="ellipsis")
+        number, sentence = name in ("restarts", "memory"), name in ("waits for", "state")
+        table.add_column(name, justify="right" if number else "left", no_wrap=not sentence)
     for view in views:
-        cells = [Text(view.role), _bar(view, 8 if narrow else 20), Text(_waits(view))]
-        cells += [] if narrow else [Text(_state(view)), Text(str(view.restarts or ""))]
+        cells = [Text(view.role), _bar(view, 8 if narrow else 20), _one_line(_waits(view))]
+        cells += [] if narrow else [_one_line(_state(view)), Text(str(view.restarts or ""))]
         table.add_row(*cells, Text(memory(view.memory)))
     return table
+
+
+def _one_line(text: str) -> Text:
+    """In a column that may wrap, so that rich narrows this one first, but cut off instead of wrapped."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _bar(view: RoleView, width: int) -> Text:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BUSY = 0.85
-"""A role this busy limits the run; below it, latency between roles does."""
+BUSY = 0.75
+"""A role this busy limits the run; where nobody is, latency between roles does."""
+CLOSE = 0.15
+"""Kinds of roles whose busy shares are this near to each other are in balance."""
 NOTICEABLE = 0.05
 """Waiting below this share is not worth a word."""
 SILENT_SECONDS = 10.0
@@ -76,7 +78,7 @@ def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False) -> 
         )
     if busiest.busy < BUSY:
         return _spread(busiest, measured)
-    rivals = [view for view in measured if view.kind != busiest.kind and view.busy >= BUSY]
+    rivals = [view for view in measured if view.kind != busiest.kind and busiest.busy - view.busy < CLOSE]
     return _balanced(busiest, rivals[0], cores) if rivals else _bottleneck(busiest, measured, cores)
 
 

@@ -67,7 +67,7 @@ class RingSink:
     """The producer's end of its ring."""
 
     def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell) -> None:
-        self.name = f"a free slot of {name}"
+        self.name = f"{name} slots"
         self._ring, self._freed, self._filled = ring, freed, filled
 
     def acquire(self) -> Unroll | None:

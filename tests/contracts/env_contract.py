@@ -1,12 +1,13 @@
 """What every `VectorEnv` must do. An adapter passes it in three lines:
 
-    class TestCartPole(EnvContract):
-        def make(self, num_envs, seed):
-            return make_env("CartPole-v1", num_envs, seed, EnvOptions())
+class TestCartPole(EnvContract):
+    def make(self, num_envs, seed):
+        return make_env("CartPole-v1", num_envs, seed, EnvOptions())
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ import optree
 import pytest
 
 from pappus.envs import VectorEnv
-from pappus.types import ACTION_MASK, Array, ArraySpec, ContinuousAction, DiscreteAction, Episodes, Nest, Timestep
+from pappus.envs.sampling import random_action
+from pappus.types import Array, ArraySpec, Episodes, Nest, Timestep
 
 
 class Recording(NamedTuple):
@@ -42,17 +44,14 @@ class EnvContract:
     def make(self, num_envs: int, seed: int) -> VectorEnv:
         raise NotImplementedError
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def recording(self) -> Recording:
-        env = self.make(self.num_envs, 7)
-        recording = play(env, env.reset(), self.steps)
-        env.close()
-        return recording
+        return recorded(type(self), 7)
 
     def test_shapes_and_dtypes_are_those_of_the_spec(self) -> None:
         env = self.make(self.num_envs, 7)
         start = env.reset()
-        for timestep in (start, env.step(random_action(env, start, np.random.default_rng(0)))):
+        for timestep in (start, self._step(env, start)):
             optree.tree_map(self._assert_fits, env.spec.observation, timestep.observation)
             for array, dtype in zip(timestep[1:5], ("bool", "float32", "float32", "bool"), strict=True):
                 self._assert_fits(ArraySpec((), dtype), array)
@@ -108,9 +107,7 @@ class EnvContract:
         env.close()
 
     def test_envs_of_one_seed_and_of_different_seeds_differ(self, recording: Recording) -> None:
-        env = self.make(self.num_envs, 8)
-        other = play(env, env.reset(), self.steps)
-        env.close()
+        other = recorded(type(self), 8)
         mine = [streams(recording, i) for i in range(self.num_envs)] + [streams(other, i) for i in range(self.num_envs)]
         assert all(not _equal(a, b) for i, a in enumerate(mine) for b in mine[:i])
 
@@ -145,8 +142,20 @@ class EnvContract:
         env.close()
         env.close()
 
+    def _step(self, env: VectorEnv, timestep: Timestep) -> Timestep:
+        return env.step(random_action(env.spec, timestep.observation, env.num_envs, np.random.default_rng(0)))
+
     def _assert_fits(self, spec: ArraySpec, leaf: Array) -> None:
         assert leaf.shape == (self.num_envs, *spec.shape) and str(leaf.dtype) == spec.dtype
+
+
+@functools.cache
+def recorded(contract: type[EnvContract], seed: int) -> Recording:
+    """Random play from reset on, once per class and seed."""
+    env = contract().make(contract.num_envs, seed)
+    recording = play(env, env.reset(), contract.steps)
+    env.close()
+    return recording
 
 
 def play(env: VectorEnv, timestep: Timestep, steps: int, seed: int = 0) -> Recording:
@@ -154,25 +163,10 @@ def play(env: VectorEnv, timestep: Timestep, steps: int, seed: int = 0) -> Recor
     rng = np.random.default_rng(seed)
     seen = [copied(timestep)]
     for _ in range(steps):
-        timestep = env.step(random_action(env, timestep, rng))
+        timestep = env.step(random_action(env.spec, timestep.observation, env.num_envs, rng))
         seen.append(copied(timestep))
     stacked = [optree.tree_map(lambda *leaves: np.stack(leaves), *(t[i] for t in seen)) for i in range(5)]
     return Recording(*stacked, [t.episodes for t in seen])
-
-
-def random_action(env: VectorEnv, timestep: Timestep, rng: np.random.Generator) -> Array:
-    """Uniform over what the masks allow."""
-    action, num = env.spec.action, env.num_envs
-    if isinstance(action, ContinuousAction):
-        return rng.uniform(-1.5, 1.5, (num, *action.shape)).astype(np.float32)
-    nvec = (action.n,) if isinstance(action, DiscreteAction) else action.nvec
-    mask = np.ones((num, sum(nvec)), np.int8)
-    if env.spec.masked:
-        mask = timestep.observation[ACTION_MASK]
-    scores = np.where(mask, rng.random(mask.shape), -1)
-    parts = np.split(scores, np.cumsum(nvec)[:-1], axis=1)
-    choices = np.stack([part.argmax(1) for part in parts], axis=1)
-    return choices[:, 0] if isinstance(action, DiscreteAction) else choices
 
 
 def copied(timestep: Timestep) -> Timestep:

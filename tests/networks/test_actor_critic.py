@@ -119,9 +119,10 @@ def test_gradient_reaches_every_parameter(core: CoreName, autocast: bool) -> Non
 @pytest.mark.parametrize("core", ["none", "lstm", "gru"])
 def test_nothing_waits_for_values_so_that_a_cuda_graph_can_capture_it(core: CoreName) -> None:
     # Meta tensors have no values: whatever looks at one raises.
-    env = EnvSpec({**NESTED, ACTION_MASK: ArraySpec((5,), "int8")}, MultiDiscreteAction((2, 3)), frame_stack=3)
+    spec = {"kind": NESTED["kind"], "speed": VECTOR, ACTION_MASK: ArraySpec((5,), "int8")}
+    env = EnvSpec(spec, MultiDiscreteAction((2, 3)), frame_stack=3)
     network = build(env, core).to("meta")
-    observation = optree.tree_map(lambda leaf: leaf.to("meta"), observe(env.observation, T, B))
+    observation = optree.tree_map(lambda leaf: leaf.to("meta"), observe(spec, T, B))
     output = network(observation, torch.zeros(T, B, dtype=torch.bool, device="meta"), network.initial_state(B))
     action, log_prob = distribution_for(env.action).sample_with_log_prob(output.policy)
     assert action.shape == (T, B, 2) and log_prob.shape == (T, B)

@@ -10,7 +10,7 @@ CNNS = [NatureCNN, ImpalaDeep]
 
 
 def test_mlp_is_orthogonal_with_zero_biases() -> None:
-    layer = MLP(32, (16,))[0]
+    (layer,) = MLP(32, (16,)).layers
     assert isinstance(layer, torch.nn.Linear)
     torch.testing.assert_close(layer.weight @ layer.weight.T, 2 * torch.eye(16))
     assert not layer.bias.any()

@@ -25,6 +25,6 @@ def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeConductor()).run()  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "nobody can go on: producer waits for a free slot of items (all 1 slots are full); "
+        "nobody can go on: producer waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
     )

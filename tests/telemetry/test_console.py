@@ -74,6 +74,17 @@ def test_before_the_first_report_the_picture_is_calm():
     assert "starting" in text and NO_EPISODE in text and "nan" not in text.lower()
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_long_reasons_for_waiting_give_way_to_names_and_numbers(width):
+    subject = board(FakeTime())
+    subject.process("evaluator", os.getpid())
+    subject.add(report("evaluator", 0.1, {"a free slot of the queue of unrolls": 0.5, "a new version of weights": 0.4}))
+    output = Output(record=True, width=width, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", width, height=30))
+    row = next(line for line in output.export_text().splitlines() if line.startswith("evaluator"))
+    assert " 10 % " in row and "a free slot" in row and "…" in row and row.rstrip().endswith("iB")
+
+
 def test_roles_that_do_not_fit_share_a_row_per_kind():
     views = [RoleView(f"actor-{index}", "busy", 0.5, {"slots": 0.5}, restarts=1, memory=2**20) for index in range(64)]
     rows = shown_roles([*views, RoleView("learner", "busy", 1.0, {})], rows=10)

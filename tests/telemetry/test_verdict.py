@@ -39,6 +39,11 @@ def test_central_inference_can_be_the_bottleneck():
     assert "larger batches" in verdict
 
 
+def test_the_busier_side_is_the_bottleneck_even_with_some_latency():
+    verdict = _with(board(FakeTime()), actor_0=(0.84, {"weights": 0.16}), learner=(0.45, {"unrolls": 0.55}))
+    assert verdict.startswith("actor-0 is the bottleneck: busy 84 %, the learner waits for unrolls 55 %")
+
+
 def test_both_sides_busy_is_balance():
     verdict = _with(board(FakeTime(), cores=2), actor_0=(0.95, {"slots": 0.05}), learner=(0.9, {"unrolls": 0.1}))
     assert verdict.startswith("balanced: actor-0 is busy 95 % and the learner 90 %")

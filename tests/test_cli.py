@@ -1,0 +1,99 @@
+"""Wrong input: one sentence that names the thing, the value, the rule or the remedy; exit code 2; nothing started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pappus.cli import main
+
+WRONG = [
+    ("trian impala", "unknown command 'trian'; did you mean 'train'?"),
+    ("train", "which system?"),
+    ("train imapla --env CartPole-v1", "unknown system 'imapla'; did you mean 'impala'?"),
+    ("train impala", "--env is missing"),
+    ("train impala --env CartPol-v1", "CartPol"),
+    ("train impala --env no_such_module:make", "no_such_module"),
+    ("train impala --env CartPole-v1 --setps 10", "unknown option --setps; did you mean 'steps'?"),
+    ("train impala --env CartPole-v1 --steps ten", "--steps"),
+    ("train impala --env CartPole-v1 --steps", "--steps"),
+    ("train impala --env CartPole-v1 --steps 0", "steps=0 must be at least 1"),
+    ("train impala --env CartPole-v1 --actors 0", "actors=0 must be at least 1"),
+    ("train impala --env CartPole-v1 --envs-per-actor 3 --batch-size 32", "envs_per_actor=3 does not divide batch_size=32; use 1, 2, 4, 8"),
+    ("train impala --env CartPole-v1 --envs-per-actor 4 --batch-size 64", "raise queue_size to 16"),
+    ("train impala --env CartPole-v1 --seed -1", "seed=-1 must not be negative"),
+    ("train impala --env CartPole-v1 --core transformer", "'transformer'"),
+    ("train impala --env CartPole-v1 --runtime cloud", "'cloud'"),
+    ("train impala --env CartPole-v1 --algorithm.entropy 0.1", "did you mean 'algorithm.entropy-cost'?"),
+    ("train impala --env CartPole-v1 --optimizer.learning-rate 0", "optimizer.learning_rate=0.0 must be positive"),
+    ("train impala --env CartPole-v1 --network.torso nature", "torso='nature' needs an image"),
+    ("train impala --env CartPole-v1 --network.factory nothing:here", "network.factory='nothing:here' cannot be imported"),
+    ("train impala --env CartPole-v1 --device cuda:7", "device='cuda:7' needs"),
+    ("train impala --env CartPole-v1 --device tpu", "device='tpu' is unknown; use cpu or cuda"),
+    ("train impala --env CartPole-v1 --run-dir /proc/nowhere/run", "run_dir='/proc/nowhere/run' cannot be made"),
+    ("train impala --env CartPole-v1 --config missing.yaml", "config file 'missing.yaml' cannot be read"),
+    ("train --resume nowhere", "'nowhere' is no run directory"),
+    ("eval nowhere", "'nowhere' is no run directory"),
+    ("eval", "run"),
+    ("eval runs --episodes many", "--episodes"),
+    ("check-env", "env"),
+    ("check-env NoSuchEnv-v0", "NoSuchEnv"),
+    ("systems impala", "impala"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), WRONG, ids=[line for line, _ in WRONG])
+def test_wrong_command_lines_get_one_sentence_and_exit_code_2(
+    line: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err.strip()
+    assert sentence in error and error.startswith("pappus: ") and "\n" not in error
+    assert not list(tmp_path.iterdir()), "nothing was started"
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text("system: impala")
+    assert main(["train", "impala", "--env", "CartPole-v1", "--run-dir", str(tmp_path)]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+def test_a_run_without_a_checkpoint_cannot_be_resumed_or_evaluated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text("system: impala\nenv: CartPole-v1\n")
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "no checkpoint to resume from" in capsys.readouterr().err
+    assert main(["eval", str(tmp_path)]) == 2
+    assert "holds no latest checkpoint" in capsys.readouterr().err
+
+
+def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text("unroll_length: 7\nqueue_size: 3\nalgorithm: {entropy_cost: 0.5}\n")
+    line = "train impala --env CartPole-v1 --runtime inline --steps 100 --envs-per-actor 2 --config my.yaml --queue-size 4"
+    assert main([*line.split(), "--run-dir", "run", "--evaluation.episodes", "1"]) == 0
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    assert "unroll_length: 7" in config and "queue_size: 4" in config and "entropy_cost: 0.5" in config
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["systems"], ["--version"], ["eval", "--help"]])
+def test_help_is_given_and_needs_no_torch(words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "pappus", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "pappus" in done.stdout
+
+
+def test_train_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["train", "impala", "--help"])
+    assert exit.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(option in shown for option in ("--env", "--envs-per-actor", "--algorithm.entropy-cost", "--target-return"))
