@@ -13,12 +13,12 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-import torch
+from torch import Generator, Tensor, nn
 
-from pappus.types import Array, Nest, Timestep, Unroll
+from pappus.types import Array, ArraySpec, Nest, Timestep, Unroll
 
 
 @runtime_checkable
@@ -106,20 +106,25 @@ class Policy(Waitable, Protocol):
 class Algorithm(Protocol):
     """Pure functions over tensors: how to act and what to minimise."""
 
-    behaviour: Nest
-    """Specs of what the acting policy records per step."""
+    @property
+    def behaviour(self) -> dict[str, ArraySpec]:
+        """What the acting policy records per step, by name."""
+        ...
 
-    def build_network(self) -> torch.nn.Module:
+    def build_network(self) -> nn.Module:
         """A fresh network for this algorithm."""
         ...
 
     def act(
-        self, network: torch.nn.Module, observation: Nest, first: torch.Tensor, state: Nest,
-        generator: torch.Generator | None,
-    ) -> tuple[torch.Tensor, Nest, Nest]:
-        """Action, behaviour and next state for tensors `[N, …]`; greedy when there is no generator."""
+        self, step: Callable[[Nest, Tensor, Nest], Any], observation: Nest, first: Tensor, state: Nest,
+        generator: Generator | None,
+    ) -> tuple[Tensor, dict[str, Tensor], Nest]:
+        """Action, behaviour and next state for tensors `[N, …]`; greedy without a generator.
+
+        `step` is the network for one step: (observation, first, state) → Output.
+        """
         ...
 
-    def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and named scalars to report, in the order in which they were computed."""
         ...

@@ -15,6 +15,7 @@ Arrays are time-major, `[T, N, …]`: T steps of N envs. A *nest* is one array, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -166,6 +167,16 @@ def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_env
         version=scalar("int64"),
         state=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), state),
     )
+
+
+def map_leaves(function: Callable[[Any], Any], nest: Nest) -> Nest:
+    """`function` of every leaf; a lone array, the common case, skips the walk."""
+    return function(nest) if isinstance(nest, np.ndarray) else optree.tree_map(function, nest)
+
+
+def leaves_of(nest: Nest) -> list[Any]:
+    """All leaves in order; a lone array, the common case, skips the walk."""
+    return [nest] if isinstance(nest, np.ndarray) else optree.tree_leaves(nest)
 
 
 def spec_bytes(spec: Nest) -> int:

@@ -1,7 +1,8 @@
 """One virtual environment per peer, so that their pins meet neither ours nor each other's.
 
-    python -m benchmarks.peers.environments            every peer
-    python -m benchmarks.peers.environments sb3        one of them
+Installed on first use by `benchmarks.peers.run`, or beforehand by
+
+    python -m benchmarks.peers.environments [PEER …]
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("rllib", "sample_factory", "sb3")
+PEERS = tuple(sorted(path.stem for path in HERE.glob("*.txt")))
 STAMP = "installed.sha256"
 PIP_DEADLINE_SECONDS = 1800.0
 

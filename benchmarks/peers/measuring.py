@@ -1,4 +1,4 @@
-"""What the peers' scripts share: arguments, the timed window, the one line they print, and a way out that is always taken.
+"""What the peers' scripts share: their arguments, the timed window, the one line they print, and a sure way out.
 
 Imported by each peer's own python, so standard library only.
 """
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,7 +25,7 @@ STARTUP_SECONDS = 120.0
 GRACE_SECONDS = 15.0
 """How long a peer may take to shut itself down before its processes are killed."""
 JANITORS = (b"resource_tracker", b"torch_shm_manager")
-"""Processes that unlink the shared memory of others once those have gone, and then end: never to be killed in passing."""
+"""Processes that unlink the shared memory of others once those have gone, and then end by themselves."""
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -119,10 +119,8 @@ def processes(selected: Callable[[int, int, int], bool]) -> list[int]:
 def kill(pids: list[int]) -> None:
     """SIGKILL, to those that are still there."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def _parse(defaults: Mapping[str, tuple[int, int]]) -> Setting:

@@ -15,16 +15,18 @@ from sample_factory.envs.env_wrappers import ClipRewardEnv, NumpyObsWrapper
 from sample_factory.train import make_runner
 
 DEFAULTS = {"CartPole-v1": (2, 64), "ALE/Pong-v5": (2, 8)}
-COMMON = """--algo=APPO --async_rl=True --serial_mode=False --device=cpu --use_rnn=False --with_vtrace=False
-    --num_epochs=1 --num_batches_per_epoch=1 --worker_num_splits=2 --normalize_returns=True
-    --summaries_use_frameskip=False --use_record_episode_statistics=False --save_every_sec=100000
-    --save_best_every_sec=100000 --train_for_env_steps=1000000000000 --experiment=run --decorrelate_envs_on_one_worker=False
-    """
+COMMON = """
+    --experiment=run --algo=APPO --async_rl=True --serial_mode=False --device=cpu --worker_num_splits=2
+    --rollout=32 --num_epochs=1 --num_batches_per_epoch=1 --use_rnn=False --normalize_input=False
+    --summaries_use_frameskip=False --decorrelate_envs_on_one_worker=False
+    --train_for_env_steps=1000000000000 --save_every_sec=100000 --save_best_every_sec=100000
+"""
 PER_ENV = {
-    "CartPole-v1": """--encoder_mlp_layers 64 64 --nonlinearity=tanh --rollout=32 --batch_size=4096
-    --normalize_input=False --reward_scale=0.1""",
-    "ALE/Pong-v5": """--encoder_conv_architecture=convnet_atari --encoder_conv_mlp_layers 512 --nonlinearity=relu
-    --rollout=32 --batch_size=512 --normalize_input=False --obs_scale=255.0""",
+    "CartPole-v1": "--batch_size=4096 --encoder_mlp_layers 64 64 --nonlinearity=tanh --reward_scale=0.1",
+    "ALE/Pong-v5": """
+        --batch_size=512 --encoder_conv_architecture=convnet_atari --encoder_conv_mlp_layers 512 --nonlinearity=relu
+        --obs_scale=255.0
+    """,
 }
 
 
@@ -53,7 +55,7 @@ def train(setting: Setting, window: Window) -> None:
         argv = f"--env={setting.env} --train_dir={directory} {COMMON} {PER_ENV[setting.env]}".split()
         argv += [f"--num_workers={setting.workers}", f"--num_envs_per_worker={setting.envs}"]
         parser, _ = parse_sf_args(argv)
-        cfg, runner = make_runner(parse_full_cfg(parser, argv))
+        _, runner = make_runner(parse_full_cfg(parser, argv))
         runner.register_observer(CountIterations(window))
         status = runner.init()
         if status == ExperimentStatus.SUCCESS:
@@ -63,4 +65,4 @@ def train(setting: Setting, window: Window) -> None:
 
 
 if __name__ == "__main__":
-    measure("sample_factory_appo", "sample-factory", DEFAULTS, train)
+    measure("sample_factory", "sample-factory", DEFAULTS, train)

@@ -79,4 +79,4 @@ def train(setting: Setting, window: Window) -> None:
 
 
 if __name__ == "__main__":
-    measure("sb3_ppo", "stable_baselines3", DEFAULTS, train)
+    measure("sb3", "stable_baselines3", DEFAULTS, train)

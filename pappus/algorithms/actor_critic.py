@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, ClassVar
 
-import optree
-import torch
+from torch import Generator, Tensor, nn
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
+from pappus.networks.acting import StepFunction
 from pappus.networks.build import build_actor_critic
 from pappus.ops.distributions import distribution_for
 from pappus.types import ArraySpec, EnvSpec, Nest
@@ -18,31 +18,29 @@ from pappus.types import ArraySpec, EnvSpec, Nest
 class ActorCriticAlgorithm:
     """Samples from the policy head and records the log-probability of what it sampled."""
 
-    behaviour: Nest = {"log_prob": ArraySpec((), "float32")}
+    behaviour: ClassVar[dict[str, ArraySpec]] = {"log_prob": ArraySpec((), "float32")}
 
     def __init__(self, env: EnvSpec, network: NetworkConfig) -> None:
         self.env, self.network_config = env, network
         self.distribution = distribution_for(env.action)
 
-    def build_network(self) -> torch.nn.Module:
+    def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""
         config = self.network_config
         if not config.factory:
             return build_actor_critic(self.env, config)
-        module: torch.nn.Module = _load(config.factory)(self.env, config)
+        module: nn.Module = _load(config.factory)(self.env, config)
         return module
 
     def act(
-        self, network: torch.nn.Module, observation: Nest, first: torch.Tensor, state: Nest,
-        generator: torch.Generator | None,
-    ) -> tuple[torch.Tensor, Nest, Nest]:
+        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None
+    ) -> tuple[Tensor, dict[str, Tensor], Nest]:
         """Action, its log-probability and the next state for tensors `[N, …]`; greedy without a generator."""
-        timed = optree.tree_map(lambda leaf: leaf[None], observation)
-        output = network(timed, first[None], state)
+        output = step(observation, first, state)
         if generator is None:
-            action = self.distribution.mode(output.policy[0])
-            return action, {"log_prob": self.distribution.log_prob(output.policy[0], action)}, output.state
-        action, log_prob = self.distribution.sample_with_log_prob(output.policy[0], generator)
+            action = self.distribution.mode(output.policy)
+            return action, {"log_prob": self.distribution.log_prob(output.policy, action)}, output.state
+        action, log_prob = self.distribution.sample_with_log_prob(output.policy, generator)
         return action, {"log_prob": log_prob}, output.state
 
 

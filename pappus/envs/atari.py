@@ -61,8 +61,9 @@ class AtariEnv:
         self.env = env
         self.num_envs = int(env.num_envs)
         side = options.screen_size
-        action = DiscreteAction(int(env.single_action_space.n))
-        self.spec = EnvSpec(ArraySpec((side, side), "uint8"), action, options.frame_stack)
+        self._num_actions = int(env.single_action_space.n)
+        frame, action = ArraySpec((side, side), "uint8"), DiscreteAction(self._num_actions)
+        self.spec = EnvSpec(frame, action, options.frame_stack)
         self._seed = first_seed
         self._stream = NextStepStream(self.num_envs)
         self._rules = GameRules(options, self.num_envs)
@@ -76,6 +77,8 @@ class AtariEnv:
 
     def step(self, action: Array) -> Timestep:
         """Take one action per game."""
+        if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread for ever
+            raise ValueError(f"actions {action} are not all within 0 to {self._num_actions - 1}")
         frames, reward, terminated, truncated, info = self.env.step(action)
         transition = self._stream.step(reward, terminated, truncated)
         return Timestep(frames[:, 0], *self._rules.apply(transition, info["lives"], terminated | truncated))

@@ -27,9 +27,9 @@ class EpisodeTracker:
         """Add one step; the episodes `ended` by it, or None when there are none."""
         self._returns += reward
         self._lengths += 1
-        if not np.count_nonzero(ended):
+        envs = ended.nonzero()[0]
+        if not len(envs):
             return None
-        envs = np.flatnonzero(ended)
         episodes = Episodes(self._returns[envs], self._lengths[envs], envs)
         self._returns[envs] = 0
         self._lengths[envs] = self._length_after_end

@@ -65,7 +65,7 @@ class GymVectorEnv:
 
     def step(self, action: Array) -> Timestep:
         """Take one action per env."""
-        observation, reward, terminated, truncated, info = self.env.step(self.to_action(action))
+        observation, reward, terminated, truncated, info = self.env.step(self._convert_action(action))
         transition = self._stream.step(reward, terminated, truncated)
         masks = None if self._masks is None else self._masks.read(info)
         if transition.episodes is not None and self._autoreset is AutoresetMode.DISABLED:

@@ -42,16 +42,21 @@ def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:
 
 def takes_num_envs(factory: Callable[..., Any]) -> bool:
     """Whether a factory makes N envs at once."""
-    return "num_envs" in inspect.signature(factory).parameters
+    try:
+        return "num_envs" in inspect.signature(factory).parameters
+    except ValueError:  # some classes written in C have no signature
+        return False
 
 
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:
     module_name, colon, attribute = name.partition(":")
-    if colon:
-        factory: Callable[..., Any] | None = getattr(_import(module_name, name), attribute, None)
-        if callable(factory):
-            return factory
-    return _find_spec(attribute if colon else name, name)
+    if not colon:
+        return _find_spec(name, name, [])
+    module = _import(module_name, name)
+    factory: Callable[..., Any] | None = getattr(module, attribute, None)
+    if callable(factory):
+        return factory
+    return _find_spec(attribute, name, [other for other, value in vars(module).items() if callable(value)])
 
 
 def _import(module_name: str, env: str) -> Any:
@@ -63,15 +68,17 @@ def _import(module_name: str, env: str) -> Any:
         raise UserError(f"env {env!r} needs module {module_name!r}, which cannot be found; check PYTHONPATH") from None
 
 
-def _find_spec(env_id: str, name: str) -> GymSpec:
+def _find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
     registered = gym.registry.get(env_id)
     if registered is None and importlib.util.find_spec("ale_py") is not None:
         gym.register_envs(importlib.import_module("ale_py"))
     try:
         return gym.spec(env_id)
     except gym.error.Error:
-        known = list(gym.registry)
-        hint = closest(env_id, known) or "; `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all"
+        hint = (
+            closest(env_id, [*functions, *gym.registry])
+            or "; `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all"
+        )
         raise UserError(f"env {name!r} is no Gymnasium id and no function of a module{hint}") from None
 
 

@@ -84,7 +84,7 @@ def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig) -
     if len(leaves) == 1 and cnns[0] is not None:
         return Encoder(torsos, None)
     width = sum(torso.output_size for torso in torsos)
-    return Encoder(torsos, MLP(width, config.hidden_sizes))
+    return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation))
 
 
 def _vector_torso(leaf: ArraySpec) -> LeafTorso:

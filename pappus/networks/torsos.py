@@ -15,11 +15,9 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from pappus.types import ArraySpec, Nest
 
-Activation: TypeAlias = Literal["tanh", "relu", "elu", "silu"]
+Activation: TypeAlias = Literal["tanh", "relu"]
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu,
-}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import optree
 
-from pappus.types import Array, Nest, Timestep, Unroll
+from pappus.types import Array, Nest, Timestep, Unroll, leaves_of
 
 
 class UnrollWriter:
@@ -51,7 +51,7 @@ class UnrollWriter:
         slot.reward[time] = timestep.reward
         slot.discount[time] = timestep.discount
         slot.valid[time] = timestep.valid
-        for into, leaf in zip(self._behaviour, optree.tree_leaves(behaviour), strict=True):
+        for into, leaf in zip(self._behaviour, behaviour.values(), strict=True):
             into[time] = leaf
         self._time = time + 1
         self._write_observation(time + 1, timestep)
@@ -59,10 +59,10 @@ class UnrollWriter:
     def _open(self, slot: Unroll, time: int) -> None:
         self._slot, self._time = slot, time
         self._observation = optree.tree_leaves(slot.observation)
-        self._behaviour = optree.tree_leaves(slot.behaviour)
+        self._behaviour = list(slot.behaviour.values())
 
     def _write_observation(self, time: int, timestep: Timestep) -> None:
         assert self._slot is not None
         self._slot.first[time] = timestep.first
-        for into, leaf in zip(self._observation, optree.tree_leaves(timestep.observation), strict=True):
+        for into, leaf in zip(self._observation, leaves_of(timestep.observation), strict=True):
             into[time] = leaf

@@ -9,8 +9,9 @@ import optree
 import torch
 
 from pappus.core import Algorithm, WeightsReader
+from pappus.networks.acting import single_step
 from pappus.networks.flat import FlatWeights
-from pappus.types import Array, Nest, Timestep
+from pappus.types import Array, Nest, Timestep, map_leaves
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -25,6 +26,7 @@ class LocalPolicy:
         self._network: Any = algorithm.build_network()
         self._network.requires_grad_(False)
         self._flat = FlatWeights(self._network, DTYPES[precision])
+        self._step = single_step(self._network)
         self._received = np.empty(self._flat.size, np.float32)
         self._state = self._network.initial_state(num_envs)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -43,14 +45,14 @@ class LocalPolicy:
             self._flat.values.copy_(torch.from_numpy(self._received))
         return self.version >= 0
 
-    @torch.inference_mode()
     def act(self, timestep: Timestep) -> tuple[Array, Nest]:
         """Actions `[N, …]` and what the algorithm records of them."""
-        observation = optree.tree_map(torch.from_numpy, timestep.observation)
-        action, behaviour, self._state = self._algorithm.act(
-            self._network, observation, torch.from_numpy(timestep.first), self._state, self._generator
-        )
-        return action.numpy(), optree.tree_map(lambda leaf: leaf.numpy(), behaviour)
+        observation = map_leaves(torch.from_numpy, timestep.observation)
+        with torch.inference_mode():
+            action, behaviour, self._state = self._algorithm.act(
+                self._step, observation, torch.from_numpy(timestep.first), self._state, self._generator
+            )
+        return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}
 
     def save(self) -> Nest:
         """Weights in use, recurrent state and random state."""

@@ -68,14 +68,20 @@ class Metrics:
         self._gauges[name] = float(value)
 
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
-        """Add finished episodes."""
-        finished = [[float(total), float(length)] for total, length in zip(returns, lengths, strict=True)]
-        if not finished:
-            return
-        self.count("episodes", len(finished))
-        self.mean("episodes/return", sum(total for total, _ in finished) / len(finished), len(finished))
-        self.mean("episodes/length", sum(length for _, length in finished) / len(finished), len(finished))
-        self._episodes.extend(finished)
+        """Add finished episodes. They are only kept here, and folded every now and then: actors call this often."""
+        self._unfolded.append((returns, lengths))
+        if len(self._unfolded) >= MAX_EPISODES:
+            self._fold()
+
+    def _fold(self) -> None:
+        for returns, lengths in self._unfolded:
+            finished = [[float(total), float(length)] for total, length in zip(returns, lengths, strict=True)]
+            for total, length in finished:
+                self.count("episodes")
+                self.mean("episodes/return", total)
+                self.mean("episodes/length", length)
+            self._episodes.extend(finished)
+        self._unfolded.clear()
 
     def event(self, text: str) -> None:
         """Add a line for the log."""
@@ -86,6 +92,7 @@ class Metrics:
 
     def drain(self) -> Report:
         """Everything since the last drain."""
+        self._fold()
         busy, waiting = self.clock.drain()
         more = [f"{self._more_events} more events"] if self._more_events else []
         report = Report(
@@ -101,5 +108,6 @@ class Metrics:
         self._maxima: dict[str, float] = {}
         self._gauges: dict[str, float] = {}
         self._episodes: deque[list[float]] = deque(maxlen=MAX_EPISODES)
+        self._unfolded: list[tuple[Iterable[float], Iterable[float]]] = []
         self._events: list[str] = []
         self._more_events = 0

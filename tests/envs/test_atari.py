@@ -112,6 +112,14 @@ def test_sticky_actions_change_the_game() -> None:
     assert (plain.observation != sticky.observation).any()
 
 
+@pytest.mark.parametrize("wrong", [-1, 6])
+def test_an_action_that_the_game_does_not_have_is_refused(wrong: int) -> None:
+    env = make_env("ALE/Pong-v5", 2, 0, EnvOptions())
+    env.reset()
+    with pytest.raises(ValueError, match="not all within 0 to 5"):
+        env.step(np.array([0, wrong]))
+
+
 @pytest.mark.parametrize("name", ["ALE/Pongg-v5", "ALE/Pong-v4"])
 def test_an_unknown_game_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="did you mean 'ALE/Pong-v5'"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
@@ -52,6 +53,13 @@ def test_nested_observations_are_joined_by_an_mlp() -> None:
     encoder = torso({"a": FRAME, "b": ArraySpec((2,), "int64", (3, 4)), "c": VECTOR})
     assert leaf_torsos(encoder) == [NatureCNN, OneHot, Flat]
     assert isinstance(encoder.trunk, MLP)
+
+
+def test_mlp_uses_the_activation_that_was_asked_for() -> None:
+    trunk = torso(VECTOR, activation="relu").trunk
+    assert trunk is not None
+    features = trunk(torch.randn(1, 5, 4))
+    assert (features >= 0).all() and (features == 0).any()
 
 
 def test_impala_deep_can_be_asked_for() -> None:
