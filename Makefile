@@ -11,7 +11,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# torch alone first: a constraint on it must not be solved together with packages that would pull another build
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools wheel
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
 		--editable ".[atari,envpool,video,dev]"
 	@touch $(STAMP)

@@ -36,11 +36,12 @@ class Result:
 
     directory: Path
     summary: Summary
+    env: EnvLike
 
     @property
     def policy(self) -> TrainedPolicy:
         """The newest policy of the run."""
-        return load_policy(self.directory)
+        return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env)
 
 
 def train(system: str, env: EnvLike, **settings: Any) -> Result:
@@ -106,7 +107,7 @@ def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began:
         summary = conductor.summary()
         log.write_summary(summary)
         console.close(summary)
-    return Result(run.directory, summary)
+    return Result(run.directory, summary, env)
 
 
 def prepare(config: RunConfig, env: EnvLike, resumed: Path | None) -> tuple[Run, Path | None, CheckpointStore]:
@@ -130,10 +131,13 @@ def prepare(config: RunConfig, env: EnvLike, resumed: Path | None) -> tuple[Run,
 
 def new_directory(config: RunConfig) -> Path:
     """A fresh directory for a run; one that holds a run already is refused."""
-    name = f"{config.system}-{config.env.replace('/', '-').replace(':', '-')}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    env = config.env.replace("/", "-").replace(":", "-")
+    name = f"{config.system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(config.run_dir or Path("runs") / name)
     if (directory / "config.yaml").exists():
-        raise UserError(f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}")
+        raise UserError(
+            f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}"
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

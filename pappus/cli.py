@@ -30,6 +30,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     began = time.monotonic()
     words = list(sys.argv[1:] if words is None else words)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # --env my_env:make finds my_env.py where the command was given
     try:
         return _dispatch(words, began)
     except UserError as error:
@@ -70,12 +72,13 @@ def _train(words: list[str], began: float) -> int:
         ForkServer.prestart()
     from pappus import api
     from pappus.config import parse
+    from pappus.systems import saved_config
 
     resumed, words = _take(words, "--resume")
     file, words = _take(words, "--config")
     system = words.pop(0) if words and not words[0].startswith("-") else ""
     if resumed is not None:
-        config = parse(api.saved_config(Path(resumed)), words)
+        config = parse(saved_config(Path(resumed)), words)
         if system and system != config.system:
             raise UserError(f"run {resumed!r} is of system {config.system!r}, not {system!r}; leave the name out")
         return _finish(api.execute(config, config.env, Path(resumed).resolve(), began))
@@ -147,7 +150,7 @@ def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
 
 
 def _peek(words: list[str], option: str) -> str:
-    for word, following in zip(words, words[1:] + [""], strict=False):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == option:
             return following
         if word.startswith(f"{option}="):

@@ -70,7 +70,7 @@ class NetworkConfig:
     """auto: nature for pictures, mlp for everything else."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each layer of the MLP; an observation that is a single picture has its CNN and no MLP."""
-    activation: Literal["relu", "tanh", "elu", "silu"] = "relu"
+    activation: Literal["relu", "tanh"] = "relu"
     """What follows each layer of the MLP; the CNNs use relu, as their papers do."""
     core: Literal["none", "lstm", "gru"] = "none"
     """Memory between torso and heads (also as --core)."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-import optree
 import torch
 
 from pappus.config import RunConfig
 from pappus.core import Algorithm
-from pappus.types import EnvSpec, unroll_spec
+from pappus.types import EnvSpec, map_leaves, unroll_spec
+
+Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 REQUIRED_GAIN = 1.2
 """bfloat16 must be so much faster before its rounding is worth it."""
@@ -19,7 +20,7 @@ PROBE_SHAPE = (5, 8)
 """Unroll length and envs of the measured update."""
 
 
-def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> str:
+def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> Precision:
     """The config's precision, with `auto` resolved by timing updates in both."""
     if config.precision != "auto":
         return config.precision
@@ -29,14 +30,14 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> s
         return "float32"
     batch = _zeros(algorithm, env, network.state_spec, config.device)
     network.to(config.device)
-    seconds = {precision: _time_update(algorithm, network, batch, precision, config.device) for precision in
-               ("float32", "bfloat16")}
-    return "bfloat16" if seconds["float32"] > REQUIRED_GAIN * seconds["bfloat16"] else "float32"
+    exact = _time_update(algorithm, network, batch, "float32", config.device)
+    rounded = _time_update(algorithm, network, batch, "bfloat16", config.device)
+    return "bfloat16" if exact > REQUIRED_GAIN * rounded else "float32"
 
 
 def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
     spec = unroll_spec(env, algorithm.behaviour, state, *PROBE_SHAPE)
-    return optree.tree_map(lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec)
+    return map_leaves(lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec)
 
 
 def _time_update(algorithm: Algorithm, network: Any, batch: Any, precision: str, device: str) -> float:

@@ -18,6 +18,7 @@ from pappus.roles.evaluator import Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.threads import one_thread
 from pappus.topologies.impala import MAX_EVALUATION_ENVS
 from pappus.types import Array, Nest, Timestep
 
@@ -119,8 +120,9 @@ def evaluate(
         vector = make_env(source, min(episodes, MAX_EVALUATION_ENVS), seed, config.env_options)
     evaluator = Evaluator("evaluator", vector, _policy(config, vector, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
-    while evaluator.step() is None:
-        pass
+    with one_thread():
+        while evaluator.step() is None:
+            pass
     evaluator.close()
     played = evaluator.metrics.drain()["episodes"]
     return Evaluation(tuple(row[0] for row in played), tuple(row[1] for row in played), path)

@@ -169,9 +169,9 @@ def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_env
     )
 
 
-def map_leaves(function: Callable[[Any], Any], nest: Nest) -> Nest:
-    """`function` of every leaf; a lone array, the common case, skips the walk."""
-    return function(nest) if isinstance(nest, np.ndarray) else optree.tree_map(function, nest)
+def map_leaves(function: Callable[..., Any], nest: Nest, *rest: Nest) -> Nest:
+    """`function` of every leaf (and its counterparts in `rest`); a lone array, the common case, skips the walk."""
+    return function(nest, *rest) if isinstance(nest, np.ndarray) else optree.tree_map(function, nest, *rest)
 
 
 def leaves_of(nest: Nest) -> list[Any]:

@@ -15,11 +15,10 @@ def validate(config: RunConfig) -> None:
     for name in POSITIVE:
         _require(getattr(config, name) >= 1, name, getattr(config, name), "must be at least 1")
     _require(config.seed >= 0, "seed", config.seed, "must not be negative")
-    _require(config.evaluation.episodes >= 1, "evaluation.episodes", config.evaluation.episodes, "must be at least 1")
-    _require(config.checkpoint.keep_last >= 1, "checkpoint.keep_last", config.checkpoint.keep_last, "must be at least 1")
-    _require(
-        config.optimizer.learning_rate > 0, "optimizer.learning_rate", config.optimizer.learning_rate, "must be positive"
-    )
+    episodes, keep, rate = config.evaluation.episodes, config.checkpoint.keep_last, config.optimizer.learning_rate
+    _require(episodes >= 1, "evaluation.episodes", episodes, "must be at least 1")
+    _require(keep >= 1, "checkpoint.keep_last", keep, "must be at least 1")
+    _require(rate > 0, "optimizer.learning_rate", rate, "must be positive")
     _validate_batch(config)
     _validate_device(config)
 

@@ -47,9 +47,7 @@ class Recorder:
     def step(self, action: Array) -> Timestep:
         """Step, film, and start the next film when an episode ended."""
         timestep = self._env.step(action)
-        if timestep.first[0] and self._writer is None:
-            self._film(timestep)
-        elif self._writer is not None:
+        if timestep.first[0] or self._writer is not None:  # between films lies one frame of the episode that ended
             self._film(timestep)
         if timestep.episodes is not None and self._writer is not None:
             self._writer.close()
@@ -70,6 +68,14 @@ class Recorder:
         if not isinstance(picture, np.ndarray) or picture.ndim not in (2, 3):
             raise UserError("this env renders no pictures; give it a render_mode='rgb_array', or leave --video out")
         return picture
+
+    def to_nest(self, batch: Nest) -> Nest:
+        """As the env does."""
+        return self._env.to_nest(batch)
+
+    def to_action(self, action: Array) -> Array:
+        """As the env does."""
+        return self._env.to_action(action)
 
     def close(self) -> None:
         """Finish the film and the env."""
@@ -92,7 +98,7 @@ def _enlarged(picture: Array) -> Array:
 def _imageio() -> Any:
     try:
         import imageio
-        import imageio_ffmpeg  # noqa: F401
+        import imageio_ffmpeg  # noqa: F401  (the codec behind imageio)
     except ImportError:
         raise UserError('--video needs imageio and ffmpeg; install them with pip install "pappus[video]"') from None
     return imageio

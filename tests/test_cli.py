@@ -22,7 +22,10 @@ WRONG = [
     ("train impala --env CartPole-v1 --steps", "--steps"),
     ("train impala --env CartPole-v1 --steps 0", "steps=0 must be at least 1"),
     ("train impala --env CartPole-v1 --actors 0", "actors=0 must be at least 1"),
-    ("train impala --env CartPole-v1 --envs-per-actor 3 --batch-size 32", "envs_per_actor=3 does not divide batch_size=32; use 1, 2, 4, 8"),
+    (
+        "train impala --env CartPole-v1 --envs-per-actor 3 --batch-size 32",
+        "envs_per_actor=3 does not divide batch_size=32; use 1, 2, 4, 8",
+    ),
     ("train impala --env CartPole-v1 --envs-per-actor 4 --batch-size 64", "raise queue_size to 16"),
     ("train impala --env CartPole-v1 --seed -1", "seed=-1 must not be negative"),
     ("train impala --env CartPole-v1 --core transformer", "'transformer'"),
@@ -30,7 +33,7 @@ WRONG = [
     ("train impala --env CartPole-v1 --algorithm.entropy 0.1", "did you mean 'algorithm.entropy-cost'?"),
     ("train impala --env CartPole-v1 --optimizer.learning-rate 0", "optimizer.learning_rate=0.0 must be positive"),
     ("train impala --env CartPole-v1 --network.torso nature", "torso='nature' needs an image"),
-    ("train impala --env CartPole-v1 --network.factory nothing:here", "network.factory='nothing:here' cannot be imported"),
+    ("train impala --env CartPole-v1 --network.factory no:where", "network.factory='no:where' cannot be imported"),
     ("train impala --env CartPole-v1 --device cuda:7", "device='cuda:7' needs"),
     ("train impala --env CartPole-v1 --device tpu", "device='tpu' is unknown; use cpu or cuda"),
     ("train impala --env CartPole-v1 --run-dir /proc/nowhere/run", "run_dir='/proc/nowhere/run' cannot be made"),
@@ -79,8 +82,8 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.yaml").write_text("unroll_length: 7\nqueue_size: 3\nalgorithm: {entropy_cost: 0.5}\n")
-    line = "train impala --env CartPole-v1 --runtime inline --steps 100 --envs-per-actor 2 --config my.yaml --queue-size 4"
-    assert main([*line.split(), "--run-dir", "run", "--evaluation.episodes", "1"]) == 0
+    line = "train impala --env CartPole-v1 --runtime inline --steps 100 --envs-per-actor 2 --queue-size 4"
+    assert main([*line.split(), "--config", "my.yaml", "--run-dir", "run", "--evaluation.episodes", "1"]) == 0
     config = (tmp_path / "run" / "config.yaml").read_text()
     assert "unroll_length: 7" in config and "queue_size: 4" in config and "entropy_cost: 0.5" in config
 
@@ -96,4 +99,5 @@ def test_train_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> No
         main(["train", "impala", "--help"])
     assert exit.value.code == 0
     shown = capsys.readouterr().out
-    assert all(option in shown for option in ("--env", "--envs-per-actor", "--algorithm.entropy-cost", "--target-return"))
+    options = ("--env", "--envs-per-actor", "--algorithm.entropy-cost", "--target-return")
+    assert all(option in shown for option in options)

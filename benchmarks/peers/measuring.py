@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ STARTUP_SECONDS = 120.0
 """Allowance for imports, worker processes and the first training iteration."""
 GRACE_SECONDS = 15.0
 """How long a peer may take to shut itself down before its processes are killed."""
+KILL_SECONDS = 5.0
+"""How long the system may take to end what was killed."""
 JANITORS = (b"resource_tracker", b"torch_shm_manager")
 """Processes that unlink the shared memory of others once those have gone, and then end by themselves."""
 PR_SET_CHILD_SUBREAPER = 36
@@ -79,16 +82,20 @@ def measure(
     peer: str,
     package: str,
     defaults: Mapping[str, tuple[int, int]],
-    train: Callable[[Setting, Window], None],
+    train: Callable[[Setting, Window, str], None],
 ) -> None:
-    """Runs `train` until its window is full and prints the result; `defaults` maps an env to (workers, envs)."""
+    """Runs `train(setting, window, scratch folder)` until the window is full, and prints the result.
+
+    `defaults` maps an env to (workers, envs).
+    """
     setting = _parse(defaults)
     # Peers and their workers print where they like: stdout is kept for the result and everything else joins stderr.
     result_fd = os.dup(1)
     os.dup2(2, 1)
     window = Window(setting.warmup, setting.seconds)
-    with _bounded(setting.deadline):
-        train(setting, window)
+    # The folder goes last: a worker that is killed late must not write into it anew.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch, _bounded(setting.deadline):
+        train(setting, window, scratch)
         if not window.full:
             raise RuntimeError(f"{peer} stopped after {window.elapsed:.1f} s of a window of {setting.seconds:.1f} s")
     result = {
@@ -169,10 +176,17 @@ def _abort_after(seconds: float, why: str) -> threading.Timer:
 
 
 def _kill_descendants() -> None:
+    patience = time.monotonic() + KILL_SECONDS
+    while (pids := _descendants()) and time.monotonic() < patience:
+        kill(pids)
+        time.sleep(0.02)
+
+
+def _descendants() -> list[int]:
     family = {os.getpid()}
     while children := processes(lambda pid, parent, _session: parent in family and pid not in family):
         family.update(children)
-    kill([pid for pid in family - {os.getpid()} if not _is_janitor(pid)])
+    return [pid for pid in family - {os.getpid()} if not _is_janitor(pid)]
 
 
 def _is_janitor(pid: int) -> bool:

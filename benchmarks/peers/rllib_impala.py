@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 # Read when ray is imported: no report of usage, and no second cluster when a finalizer runs after the shutdown.
@@ -62,7 +61,7 @@ def make_config(setting: Setting) -> IMPALAConfig:
             # Shares are for placement only: the learner takes one of the CPUs and the runners what is left.
             num_cpus_per_env_runner=(CPUS - 1) / setting.workers,
         )
-        .learners(num_learners=int(os.environ.get("NL", "1")), num_cpus_per_learner=int(os.environ.get("CPL","1")))
+        .learners(num_learners=1, num_cpus_per_learner=1)
         .training(
             train_batch_size_per_learner=fragment * setting.envs,
             # By default the driver polls without pause, which costs the runners a third of their speed on few cores.
@@ -80,25 +79,22 @@ def steps_learned(result: dict[str, Any]) -> int:
     """
     sampled = result.get(ENV_RUNNER_RESULTS, {}).get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0)
     trained = result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {}).get(NUM_ENV_STEPS_TRAINED_LIFETIME, 0)
-    import sys
-    print("SAMPLED", sampled, "TRAINED", trained, result.get("learner_group"), file=sys.stderr)
     return int(min(sampled, trained))
 
 
-def train(setting: Setting, window: Window) -> None:
+def train(setting: Setting, window: Window, scratch: str) -> None:
     register_env("pong", make_pong)
-    with tempfile.TemporaryDirectory(prefix="ray") as directory:
-        ray.init(
-            num_cpus=CPUS,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=directory,
-        )
-        try:
-            run(setting, window)
-        finally:
-            ray.shutdown()
+    ray.init(
+        num_cpus=CPUS,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=scratch,
+    )
+    try:
+        run(setting, window)
+    finally:
+        ray.shutdown()
 
 
 def run(setting: Setting, window: Window) -> None:

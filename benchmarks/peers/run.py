@@ -61,9 +61,9 @@ def measure_peers(
     env: str, seconds: float, peers: Sequence[str] = PEERS, warmup: float = WARMUP_SECONDS
 ) -> list[PeerResult]:
     """Every setting of every peer, one after the other; a peer that fails is a result with an error."""
-    unknown = [peer for peer in peers if env not in CATALOGUE[peer].settings]
+    unknown = [peer for peer in peers if peer not in CATALOGUE or env not in CATALOGUE[peer].settings]
     if unknown:
-        raise ValueError(f"no settings of {', '.join(unknown)} for env {env!r}; add them to CATALOGUE")
+        raise ValueError(f"no setting of {', '.join(unknown)} for env {env!r}; CATALOGUE lists those that there are")
     # All installs come first: none runs beside a measurement.
     pythons = {peer: _python_or_error(peer) for peer in peers}
     return [

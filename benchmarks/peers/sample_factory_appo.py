@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-
 import ale_py  # noqa: F401  registers the ALE envs, in each worker process too
 import gymnasium as gym
 from measuring import Setting, Window, measure
@@ -49,17 +47,16 @@ def make_env(name: str, cfg: object = None, env_config: object = None, render_mo
     return NumpyObsWrapper(gym.wrappers.FrameStack(ClipRewardEnv(env), 4))
 
 
-def train(setting: Setting, window: Window) -> None:
+def train(setting: Setting, window: Window, scratch: str) -> None:
     register_env(setting.env, make_env)
-    with tempfile.TemporaryDirectory() as directory:
-        argv = f"--env={setting.env} --train_dir={directory} {COMMON} {PER_ENV[setting.env]}".split()
-        argv += [f"--num_workers={setting.workers}", f"--num_envs_per_worker={setting.envs}"]
-        parser, _ = parse_sf_args(argv)
-        _, runner = make_runner(parse_full_cfg(parser, argv))
-        runner.register_observer(CountIterations(window))
-        status = runner.init()
-        if status == ExperimentStatus.SUCCESS:
-            status = runner.run()
+    argv = f"--env={setting.env} --train_dir={scratch} {COMMON} {PER_ENV[setting.env]}".split()
+    argv += [f"--num_workers={setting.workers}", f"--num_envs_per_worker={setting.envs}"]
+    parser, _ = parse_sf_args(argv)
+    _, runner = make_runner(parse_full_cfg(parser, argv))
+    runner.register_observer(CountIterations(window))
+    status = runner.init()
+    if status == ExperimentStatus.SUCCESS:
+        status = runner.run()
     if status != ExperimentStatus.SUCCESS:
         raise RuntimeError(f"sample factory ended with status {status}")
 

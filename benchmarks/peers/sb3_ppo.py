@@ -12,6 +12,7 @@ from measuring import Setting, Window, measure
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack
 from torch import nn
@@ -59,9 +60,11 @@ def make_envs(setting: Setting) -> VecEnv:
     return VecFrameStack(frames, n_stack=4)
 
 
-def train(setting: Setting, window: Window) -> None:
+def train(setting: Setting, window: Window, _scratch: str) -> None:
     envs = make_envs(setting)
     pixels = setting.env != "CartPole-v1"
+    if not pixels:
+        torch.set_num_threads(1)  # layers of 64 lose more to waiting for each other than they gain
     model = PPO(
         "CnnPolicy" if pixels else "MlpPolicy",
         envs,
@@ -72,6 +75,7 @@ def train(setting: Setting, window: Window) -> None:
         policy_kwargs=None if pixels else {"features_extractor_class": Torso, "net_arch": []},
         device="cpu",
     )
+    model.set_logger(Logger(folder=None, output_formats=[]))
     try:
         model.learn(total_timesteps=10**12, callback=CountIterations(window))
     finally:

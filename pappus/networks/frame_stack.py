@@ -40,7 +40,8 @@ class FrameStack(nn.Module):
         history = torch.cat([past.transpose(0, 1), frames])
         same = same.view(length, batch, self.k, *(1 for _ in frame))
         # One pass over the memory: a frame is copied to its place and blanked, where need be, at once.
-        stack = torch.empty((length, batch, self.k, *frame), dtype=frames.dtype, device=frames.device)
+        # The k places of a pixel lie side by side (channels-last), so convolutions need no second copy.
+        stack = torch.empty((length, batch, *frame, self.k), dtype=frames.dtype, device=frames.device).movedim(-1, 2)
         for place in range(self.k):
             torch.mul(history[place : place + length], same[:, :, place], out=stack[:, :, place])
         return stack

@@ -15,7 +15,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from pappus.types import ArraySpec, Nest
 
-Activation: TypeAlias = Literal["tanh", "relu"]
+Activation: TypeAlias = Literal["relu", "tanh"]
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
@@ -25,7 +25,7 @@ Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 class MLP(nn.Module):
     """Linear layers of these sizes, each followed by the activation; orthogonal, gain √2."""
 
-    def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "tanh") -> None:
+    def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "relu") -> None:
         super().__init__()
         pairs = pairwise((input_size, *sizes))
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairs)

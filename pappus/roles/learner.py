@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optree
 import torch
 
 from pappus.config import OptimizerConfig
@@ -19,7 +19,7 @@ from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatWeights
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
-from pappus.types import Nest, Unroll
+from pappus.types import Nest, Unroll, leaves_of, map_leaves
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Learner(Role):
         key = tuple(id(slot) for slot in slots)
         if len(slots) == 1 and self._settings.device == "cpu":
             if key not in self._batches:
-                self._batches[key] = optree.tree_map(torch.from_numpy, slots[0])
+                self._batches[key] = map_leaves(torch.from_numpy, slots[0])
             return self._batches[key]
-        return concatenate([optree.tree_map(torch.from_numpy, slot) for slot in slots], self._settings.device)
+        return concatenate([map_leaves(torch.from_numpy, slot) for slot in slots], self._settings.device)
 
     def _update(self, batch: Unroll) -> None:
         with self._autocast():
@@ -118,7 +118,7 @@ class Learner(Role):
         culprit = next((name for name, value in named.items() if not math.isfinite(float(value))), "loss")
         kept = ""
         if self._settings.crash_dir is not None:
-            save_state(self._settings.crash_dir, "non_finite_batch", optree.tree_leaves(batch))
+            save_state(self._settings.crash_dir, "non_finite_batch", leaves_of(batch))
             kept = f"; the batch is kept in {self._settings.crash_dir / 'non_finite_batch.safetensors'}"
         raise NonFiniteError(
             f"{culprit}={float(named[culprit])} at update {self.updates + 1} ({self.steps} steps) is not finite; "
@@ -139,7 +139,7 @@ class Learner(Role):
         """Weights, optimizer, counters and random state."""
         return {
             "weights": self._flat.values.detach().cpu().clone(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
             "steps": self.steps, "updates": self.updates, "random": torch.get_rng_state(),
         }
 
@@ -170,7 +170,7 @@ def concatenate(unrolls: Sequence[Unroll], device: str) -> Unroll:
     def along(dim: int) -> Any:
         return lambda *leaves: torch.cat([leaf.to(device, non_blocking=True) for leaf in leaves], dim)
 
-    states = optree.tree_map(along(0), *(unroll.state for unroll in unrolls))
+    states = map_leaves(along(0), *(unroll.state for unroll in unrolls))
     timed = [unroll._replace(state=()) for unroll in unrolls]
-    joined: Unroll = optree.tree_map(along(1), timed[0], *timed[1:])
+    joined: Unroll = map_leaves(along(1), *timed)
     return joined._replace(state=states)

@@ -23,12 +23,12 @@ class LocalPolicy:
         self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None, precision: str = "float32"
     ) -> None:
         self._algorithm, self._weights = algorithm, weights
-        self._network: Any = algorithm.build_network()
-        self._network.requires_grad_(False)
-        self._flat = FlatWeights(self._network, DTYPES[precision])
-        self._step = single_step(self._network)
+        network: Any = algorithm.build_network()
+        network.requires_grad_(False)
+        self._flat = FlatWeights(network, DTYPES[precision])
+        self._step = single_step(network)
         self._received = np.empty(self._flat.size, np.float32)
-        self._state = self._network.initial_state(num_envs)
+        self._state = network.initial_state(num_envs)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
         self.name = weights.name
         self.version = -1

@@ -244,7 +244,7 @@ def interrupts(conductor: Conductor) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = []
+    heard: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
         if heard:

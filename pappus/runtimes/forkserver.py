@@ -113,11 +113,11 @@ def serve(fd: int) -> NoReturn:
     children: dict[int, str] = {}
     try:
         while True:
-            ready, _, _ = select.select([server, wake_read], [], [])
+            ready, _, _ = select.select([server.fileno(), wake_read], [], [])
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 _report_ended(server, children)
-            if server in ready and not _serve_request(server, children):
+            if server.fileno() in ready and not _serve_request(server, children):
                 break
     except (BrokenPipeError, ConnectionResetError):
         pass  # the main process is gone

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.conductor import Conductor, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
+from pappus.threads import one_thread
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
@@ -34,8 +33,10 @@ class InlineRuntime:
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Go round until the conductor says that the run is over."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # sums must not depend on how many cores there are
+        with one_thread():
+            self._run(checkpoint)
+
+    def _run(self, checkpoint: Path | None) -> None:
         try:
             self.roles = {node.name: self._wiring.build(node, 0) for node in self._nodes}
             if checkpoint is not None:
@@ -44,7 +45,6 @@ class InlineRuntime:
                 self._conductor.started(self)
                 self._loop()
         finally:
-            torch.set_num_threads(threads)
             for role in self.roles.values():
                 role.close()
 
@@ -91,6 +91,8 @@ class InlineRuntime:
 
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""
+        for role in self.roles.values():
+            self._conductor.report(role.metrics.drain())  # so that the counters beside the state belong to it
         states = {name: role.save() for name, role in self.roles.items()}
         for name, state in states.items():
             if state is not None:

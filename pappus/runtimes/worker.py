@@ -163,6 +163,7 @@ def _obey(command: dict[str, Any], roles: Sequence[Role], commands: Commands) ->
         return False
     if "save" in command:
         for role in roles:
+            commands.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
             state = role.save()
             if state is not None:
                 save_state(Path(command["save"]), role.name, state)

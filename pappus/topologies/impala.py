@@ -21,14 +21,12 @@ from pappus.roles.learner import Learner, LearnerSettings
 from pappus.roles.policy import LocalPolicy
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
-from pappus.types import unroll_spec
 
 
 def impala(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("impala")
-    slot = unroll_spec(run.env_spec, run.algorithm.behaviour, run.state_spec, config.unroll_length, config.envs_per_actor)
-    unrolls = program.queue("unrolls", slot, producers=config.actors, capacity=config.queue_size)
+    unrolls = program.queue("unrolls", run.unroll_spec, producers=config.actors, capacity=config.queue_size)
     weights = program.weights("weights", run.weights_size)
 
     for i in range(config.actors):

@@ -12,7 +12,7 @@ import numpy as np
 
 from pappus.config import RunConfig
 from pappus.core import Algorithm
-from pappus.types import EnvSpec, Nest
+from pappus.types import EnvSpec, Nest, Unroll, unroll_spec
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,14 @@ class Run:
     weights_size: int
     """Numbers in the flat buffer of weights."""
     directory: Path | None = None
+
+    @property
+    def unroll_spec(self) -> Unroll:
+        """An unroll of all envs of one actor."""
+        config = self.config
+        return unroll_spec(
+            self.env_spec, self.algorithm.behaviour, self.state_spec, config.unroll_length, config.envs_per_actor
+        )
 
 
 def derive_seed(seed: int, *path: str | int) -> tuple[int, int]:

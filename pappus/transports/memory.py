@@ -11,6 +11,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -60,16 +61,12 @@ class EventBell:
         return read_fd, write_fd
 
     def ring(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # a full pipe is heard already
             os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")
-        except BlockingIOError:
-            pass  # a full pipe is heard already
 
     def clear(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.read(self._read_fd, 4096)
-        except BlockingIOError:
-            pass
 
     def fileno(self) -> int:
         return self._read_fd

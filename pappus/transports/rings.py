@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import optree
 
 from pappus.transports.memory import Bell, Block, aligned
-from pappus.types import Array, ArraySpec, Nest, Unroll
+from pappus.types import Array, ArraySpec, Nest, Unroll, leaves_of, map_leaves
 
 _COUNTERS = 128  # bytes: one cache line for each counter
 
@@ -42,7 +41,7 @@ class Ring:
 
 def slot_bytes(spec: Nest) -> int:
     """Bytes of one slot, each leaf on cache lines of its own."""
-    return sum(aligned(leaf.nbytes) for leaf in optree.tree_leaves(spec))
+    return sum(aligned(leaf.nbytes) for leaf in leaves_of(spec))
 
 
 def ring_bytes(spec: Nest, capacity: int) -> int:
@@ -59,7 +58,7 @@ def _slot(memory: Array, spec: Nest) -> Unroll:
         offset += aligned(item.nbytes)
         return view
 
-    slot: Unroll = optree.tree_map(leaf, spec)
+    slot: Unroll = map_leaves(leaf, spec)
     return slot
 
 
@@ -160,5 +159,5 @@ class RingQueue:
 
 def poison(ring: Ring) -> None:
     """Fill slots with what no env produces, so that a field nobody wrote shows up at once."""
-    for leaf in optree.tree_leaves(ring.slots):
+    for leaf in leaves_of(ring.slots):
         leaf.fill(np.nan if leaf.dtype.kind == "f" else True if leaf.dtype.kind == "b" else np.iinfo(leaf.dtype).max)

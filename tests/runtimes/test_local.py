@@ -61,7 +61,9 @@ def test_a_role_that_dies_is_restarted_and_the_event_is_shown(how: str, shown: s
     assert conductor.events[0] == f"dying: dying died ({shown}); restarting"
 
 
-@pytest.mark.parametrize(("how", "shown"), [("exception", "ValueError: the env broke"), ("crash", "Segmentation fault")])
+@pytest.mark.parametrize(
+    ("how", "shown"), [("exception", "ValueError: the env broke"), ("crash", "Segmentation fault")]
+)
 def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(how: str, shown: str) -> None:
     with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
         run(with_dying(how, lives=99), EndsWhenReborn("dying", lives=99), deaths=2)

@@ -1,0 +1,210 @@
+"""How much of the machine does a system use?
+
+Measures, on one core each, how fast envs step, the policy infers and the learner trains; derives the limit that all
+cores would reach if nothing else cost anything; runs the real system; and prints the ratio. With --peers the same env
+and network run in other libraries, each in an environment of its own, in the same run.
+
+    python -m benchmarks.throughput --env CartPole-v1 --envs 64 128 256 --peers
+    python -m benchmarks.throughput --env ALE/Pong-v5 --envs 16 --seconds 60 --peers
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers.run import PeerResult, measure_peers
+from pappus.api import configure, execute
+from pappus.config import RunConfig
+from pappus.envs.sampling import random_action
+from pappus.envs.vector import VectorEnv, env_spec, make_env
+from pappus.networks.flat import FlatWeights as FlatParameters
+from pappus.precision import choose_precision
+from pappus.replay.writers import UnrollWriter
+from pappus.roles.learner import Learner, LearnerSettings
+from pappus.roles.policy import LocalPolicy
+from pappus.systems import find_system
+from pappus.threads import one_thread
+from pappus.transports.memory import HeapBlock
+from pappus.transports.rings import RingQueue
+from pappus.transports.weights import FlatWeights
+from pappus.types import Unroll, unroll_spec
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Steps per second of one core that does nothing else."""
+
+    env: float
+    inference: float
+    training: float
+    precision: str
+
+    @property
+    def together(self) -> float:
+        """What all cores reach when each step is stepped, inferred and trained on once: cores over summed costs."""
+        return CORES / (1 / self.env + 1 / self.inference + 1 / self.training)
+
+
+class Repeating:
+    """A source that always has the same batch."""
+
+    name = "unrolls"
+
+    def __init__(self, batch: list[Unroll]) -> None:
+        self._batch = batch
+
+    def take(self, count: int) -> list[Unroll]:
+        return self._batch
+
+    def release(self) -> None: ...
+
+    def depth(self) -> int:
+        return 1
+
+    def explain(self) -> str:
+        return "always ready"
+
+    def fileno(self) -> int:
+        return -1
+
+    def clear(self) -> None: ...
+
+
+def measure_limits(config: RunConfig, seconds: float) -> Limits:
+    """Each part alone on one thread, on real data, in the precision of the real run."""
+    with one_thread():
+        return _measure_limits(config, seconds)
+
+
+def _measure_limits(config: RunConfig, seconds: float) -> Limits:
+    spec = env_spec(config.env, config.env_options)
+    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
+    precision = choose_precision(config, algorithm, spec)
+    network: Any = algorithm.build_network()
+    size = FlatParameters(network).size
+    weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
+    slots = unroll_spec(spec, algorithm.behaviour, network.state_spec, config.unroll_length, config.envs_per_actor)
+    count = config.unrolls_per_batch
+    queue = RingQueue("unrolls", slots, 1, count, HeapBlock(*RingQueue.footprint(slots, 1, count)))
+    settings = LearnerSettings(config.optimizer, 10**12, count, 1, config.device, precision)
+    learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings)
+    one_thread = dataclasses.replace(config.env_options, threads=1)
+    env = make_env(config.env, config.envs_per_actor, 1, one_thread)
+    policy = LocalPolicy(algorithm, weights, env.num_envs, 1, precision)
+    policy.refresh()
+    for slot in queue.rings[0].slots:
+        play_into(slot, env, policy, config.unroll_length)
+    timestep = env.reset()
+    inference = rate(lambda: policy.act(timestep), env.num_envs, seconds)
+    actions = random_action(spec, timestep.observation, env.num_envs, np.random.default_rng(0))
+    stepping = rate(lambda: env.step(actions), env.num_envs, seconds)
+    training = rate(learner.step, config.steps_per_batch, seconds)
+    env.close()
+    return Limits(stepping, inference, training, precision)
+
+
+def play_into(slot: Unroll, env: VectorEnv, policy: LocalPolicy, length: int) -> None:
+    """Fill a slot with what the policy does."""
+    timestep, writer = env.reset(), UnrollWriter(length)
+    writer.begin(slot, timestep, policy.state, 0)
+    while not writer.full:
+        action, behaviour = policy.act(timestep)
+        timestep = env.step(action)
+        writer.append(action, behaviour, timestep)
+
+
+def rate(work: Callable[[], object], steps: int, seconds: float) -> float:
+    """Steps per second of repeating `work`, after a fifth of the time to warm up."""
+    deadline = time.perf_counter() + seconds / 5
+    while time.perf_counter() < deadline:
+        work()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + seconds:
+        work()
+        count += steps
+    return count / (time.perf_counter() - start)
+
+
+def measure_system(config: RunConfig, limit: float, seconds: float) -> tuple[float, dict[str, float]]:
+    """Steps per second of the real thing, learning on, in the second half of the run; and its last scalars."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent) / "run"
+        steps = max(int(0.75 * limit * seconds), 4 * config.steps_per_batch)
+        config = dataclasses.replace(
+            config, steps=steps, run_dir=str(directory),
+            evaluation=dataclasses.replace(config.evaluation, episodes=1),
+        )
+        execute(config, config.env)
+        rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["step"] > 0 and "charts/SPS" in row]
+    half = next(row for row in trained if row["step"] >= steps / 2)
+    last = next((row for row in trained if row["step"] >= steps), trained[-1])
+    return (last["step"] - half["step"]) / (last["time"] - half["time"]), trained[-1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--system", default="impala")
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--envs", type=int, nargs="+", default=[64], help="envs per actor, one row each")
+    parser.add_argument("--actors", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the real run and of each peer")
+    parser.add_argument("--limit-seconds", type=float, default=3.0, help="of each part of the limit")
+    parser.add_argument("--peers", action="store_true", help="also RLlib IMPALA, Sample Factory APPO and SB3 PPO")
+    arguments = parser.parse_args()
+    table = Table(title=f"{arguments.system} on {arguments.env}, {CORES} cores, {platform.processor() or 'CPU'}")
+    for column in ("setting", "env/s", "inference/s", "training/s", "limit/s", "precision", "measured/s", "of limit"):
+        table.add_column(column, justify="left" if column == "setting" else "right", no_wrap=True)
+    best = 0.0
+    for envs in arguments.envs:
+        settings = {"actors": arguments.actors, "envs_per_actor": envs}
+        config = configure(arguments.system, arguments.env, settings)
+        limits = measure_limits(config, arguments.limit_seconds)
+        measured, _ = measure_system(config, limits.together, arguments.seconds)
+        best = max(best, measured)
+        figures = (limits.env, limits.inference, limits.training, limits.together)
+        table.add_row(
+            f"{arguments.actors} × {envs} envs", *(f"{figure:,.0f}" for figure in figures), limits.precision,
+            f"{measured:,.0f}", f"{measured / limits.together:.2f}",
+        )
+    console = Console(width=130)
+    console.print(table)
+    if arguments.peers:
+        console.print(peer_table(measure_peers(arguments.env, arguments.seconds), best))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    console.print(f"commit {commit or 'unknown'}, torch {torch.__version__}")
+
+
+def peer_table(results: list[PeerResult], best: float) -> Table:
+    """What peers reach, and how many times that we do at our best."""
+    table = Table(title="peers, same env and network")
+    for column in ("peer", "version", "workers × envs", "steps/s", "pappus is faster by"):
+        table.add_column(column)
+    for result in results:
+        setting = f"{result.workers} × {result.envs}"
+        figures = (f"{result.steps_per_second:,.0f}", f"{best / result.steps_per_second:.1f} ×") if not result.error \
+            else (result.error, "–")
+        table.add_row(result.peer, result.version, setting, *figures)
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Envs that do harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
+
+
+class PaysNaN(gym.Env[np.ndarray, int]):
+    """Behaves for a while, then pays NaN."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> Step:
+        self._time += 1
+        return np.zeros(2, np.float32), float("nan") if self._time == 50 else 0.0, self._time == 100, False, {}
+
+
+class RaisesInStep(PaysNaN):
+    """Cannot be stepped."""
+
+    def step(self, action: int) -> Step:
+        raise RuntimeError("this env is broken")

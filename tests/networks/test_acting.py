@@ -1,0 +1,60 @@
+"""Acting one step at a time gives what the module gives, whichever way it is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pappus.config import NetworkConfig
+from pappus.networks.acting import single_step
+from pappus.networks.build import build_actor_critic
+from pappus.networks.flat import FlatWeights
+from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
+
+VECTOR = ArraySpec((4,), "float32")
+CASES: list[tuple[EnvSpec, dict[str, Any]]] = [
+    (EnvSpec(VECTOR, DiscreteAction(3)), {}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"activation": "tanh"}),
+    (EnvSpec(ArraySpec((2, 3), "float32"), MultiDiscreteAction((2, 3))), {}),
+    (EnvSpec(VECTOR, ContinuousAction((2,))), {}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"core": "lstm"}),
+    (EnvSpec({"a": VECTOR, "b": ArraySpec((), "int64", (5,))}, DiscreteAction(3)), {}),
+    (EnvSpec({"observation": VECTOR, ACTION_MASK: ArraySpec((3,), "int8")}, DiscreteAction(3)), {}),
+    (EnvSpec(ArraySpec((84, 84), "uint8"), DiscreteAction(3), frame_stack=4), {}),
+]
+
+
+def example(spec: Any, batch: int) -> torch.Tensor:
+    dtype = getattr(torch, spec.dtype)
+    return torch.rand(batch, *spec.shape) if dtype.is_floating_point else torch.ones(batch, *spec.shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(("env", "settings"), CASES, ids=[f"{c[0].action}-{c[1]}-{i}" for i, c in enumerate(CASES)])
+def test_a_single_step_equals_the_module(env: EnvSpec, settings: dict[str, Any]) -> None:
+    import optree
+
+    torch.manual_seed(0)
+    network = build_actor_critic(env, NetworkConfig(hidden_sizes=(8, 8), **settings)).requires_grad_(False)
+    observation = optree.tree_map(lambda spec: example(spec, 6), env.observation)
+    first = torch.tensor([True, False] * 3)
+    state = network.initial_state(6)
+    step = single_step(network)(observation, first, state)
+    whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
+    assert torch.allclose(step.policy, whole.policy[0], atol=1e-5)
+    assert torch.allclose(step.value, whole.value[0], atol=1e-5)
+    assert all(
+        torch.allclose(a.float(), b.float(), atol=1e-6)
+        for a, b in zip(optree.tree_leaves(step.state), optree.tree_leaves(whole.state), strict=True)
+    )
+
+
+def test_a_step_follows_weights_that_are_replaced_in_place() -> None:
+    network = build_actor_critic(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig()).requires_grad_(False)
+    flat = FlatWeights(network)
+    step = single_step(network)
+    observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
+    flat.values.mul_(2)
+    policy = network(observation[None], first[None], ((), ())).policy[0]
+    assert torch.allclose(step(observation, first, ((), ())).policy, policy, atol=1e-5)

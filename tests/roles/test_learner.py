@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.errors import NonFiniteError
+from pappus.roles.learner import Learner, LearnerSettings
+from pappus.telemetry.checkpoint import load_state
+from pappus.transports.memory import HeapBlock
+from pappus.transports.rings import RingQueue
+from pappus.transports.weights import FlatWeights
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, unroll_spec
+
+T, N = 5, 3
+ENV = EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
+
+
+class Setup:
+    """A learner with a queue that the test fills by hand."""
+
+    def __init__(self, unrolls_per_batch: int = 1, total_steps: int = 10**6, crash_dir: Path | None = None) -> None:
+        algorithm = VTrace(VTraceConfig(), ENV, NetworkConfig(hidden_sizes=(8,)))
+        spec = unroll_spec(ENV, algorithm.behaviour, algorithm.build_network().state_spec, T, N)
+        self.queue = RingQueue("unrolls", spec, 1, 4, HeapBlock(*RingQueue.footprint(spec, 1, 4)))
+        size = sum(p.numel() for p in algorithm.build_network().parameters())
+        self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
+        settings = LearnerSettings(OptimizerConfig(), total_steps, unrolls_per_batch, seed=1, crash_dir=crash_dir)
+        self.learner = Learner("learner", algorithm, self.queue.source(), self.weights, settings)
+        self._random = np.random.default_rng(0)
+
+    def put(self, version: int = 0) -> Unroll:
+        slot = self.queue.sink(0).acquire()
+        assert slot is not None
+        slot.observation[:] = self._random.normal(size=slot.observation.shape)
+        slot.first[:] = False
+        slot.action[:] = self._random.integers(0, 2, slot.action.shape)
+        slot.reward[:] = self._random.normal(size=slot.reward.shape)
+        slot.discount[:] = 1
+        slot.valid[:] = True
+        slot.behaviour["log_prob"][:] = math.log(0.5)
+        slot.version[:] = version
+        self.queue.sink(0).commit()
+        return slot
+
+    def flat(self) -> np.ndarray:
+        into = np.empty(self.learner._flat.size, np.float32)
+        self.weights.read(into)
+        return into
+
+
+def test_it_waits_for_its_source_until_a_whole_batch_is_there() -> None:
+    setup = Setup(unrolls_per_batch=2)
+    setup.put()
+    assert setup.learner.step() is setup.learner._source
+    setup.put()
+    assert setup.learner.step() is None and setup.learner.updates == 1
+
+
+def test_every_update_publishes_a_new_version() -> None:
+    setup = Setup()
+    before = setup.flat()
+    setup.put()
+    setup.learner.step()
+    assert setup.weights.version() == 1 and not np.array_equal(setup.flat(), before)
+
+
+def test_only_valid_steps_are_counted() -> None:
+    setup = Setup()
+    setup.put().valid[2, :2] = False
+    setup.learner.step()
+    assert setup.learner.steps == T * N - 2
+
+
+def test_policy_lag_is_the_updates_between_acting_and_learning() -> None:
+    setup = Setup()
+    for _ in range(3):
+        setup.put(version=0)
+        setup.learner.step()
+    report = setup.learner.metrics.drain()
+    assert report["means"]["learner/policy_lag"] == [0 + 1 + 2, 3] and report["maxima"]["learner/policy_lag_max"] == 2
+
+
+def test_two_slots_in_one_batch_give_the_gradient_of_both() -> None:
+    together, apart = Setup(unrolls_per_batch=2), Setup(unrolls_per_batch=1)
+    slots = [together.put(), together.put()]
+    batch = together.learner._batch(slots)
+    loss = together.learner._algorithm.loss(together.learner._network, batch)[0]
+    singles = [
+        apart.learner._algorithm.loss(apart.learner._network, apart.learner._batch([slot]))[0] for slot in slots
+    ]
+    assert batch.reward.shape == (T, 2 * N)
+    assert torch.allclose(loss, sum(singles) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize(("field", "culprit"), [("reward", "value_loss=nan"), ("log_prob", "policy_loss")])
+def test_a_non_finite_loss_stops_before_the_weights_change_and_names_what_went_first(
+    tmp_path: Path, field: str, culprit: str
+) -> None:
+    setup = Setup(crash_dir=tmp_path)
+    before = setup.flat()
+    slot = setup.put()
+    (slot.reward if field == "reward" else slot.behaviour["log_prob"])[1, 1] = np.nan
+    with pytest.raises(NonFiniteError) as caught:
+        setup.learner.step()
+    assert "is not finite" in str(caught.value) and "update 1" in str(caught.value)
+    assert culprit in str(caught.value) or field == "log_prob"
+    assert np.array_equal(setup.flat(), before)
+    assert any(leaf.isnan().any() for leaf in load_state(tmp_path, "non_finite_batch") if leaf.is_floating_point())
+
+
+def test_the_learning_rate_falls_to_zero_over_the_run_and_the_learner_is_done_then() -> None:
+    setup = Setup(total_steps=3 * T * N)
+    rates = []
+    for _ in range(3):
+        rates.append(setup.learner.learning_rate())
+        setup.put()
+        setup.learner.step()
+    assert np.allclose(rates, [1e-3, 2e-3 / 3, 1e-3 / 3]) and setup.learner.learning_rate() == 0
+    assert setup.learner.finished
+
+
+def test_a_learner_goes_on_from_its_saved_state_as_if_nothing_had_happened() -> None:
+    one, two = Setup(), Setup()
+    one.put()
+    one.learner.step()
+    two.learner.load(one.learner.save())
+    assert two.weights.version() == 1
+    for setup in (one, two):
+        setup._random = np.random.default_rng(7)
+        setup.put()
+        setup.learner.step()
+    assert np.array_equal(one.flat(), two.flat())

@@ -1,0 +1,110 @@
+"""Parts die, users lose patience, and nothing is lost or left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pappus.cli import main
+from tests.process_tools import Training, eventually
+
+ENDLESS = ["impala", "--env", "CartPole-v1", "--steps", "1000000000", "--evaluation.episodes", "2"]
+Start = Callable[..., Training]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Training] = []
+
+    def begin(*words: str) -> Training:
+        directory = tmp_path / "run"
+        started.append(Training(directory, *(words or ENDLESS), "--run-dir", str(directory)))
+        return started[-1]
+
+    yield begin
+    for training in started:
+        training.end()
+
+
+def test_ctrl_c_saves_a_checkpoint_stops_every_process_and_can_be_resumed(start: Start) -> None:
+    training = start()
+    training.until_it_learns()
+    training.interrupt()
+    assert training.wait() == 130
+    training.nothing_is_left()
+    summary = training.summary()
+    assert summary["exit_reason"] == "interrupted" and summary["steps"] > 0
+    enough = str(summary["steps"] + 5000)
+    assert main(["train", "--resume", str(training.directory), "--steps", enough]) == 0
+    assert training.summary()["steps"] >= int(enough)
+
+
+def test_a_second_ctrl_c_stops_at_once(start: Start) -> None:
+    training = start()
+    training.until_it_learns()
+    os.kill(training.pid("learner"), signal.SIGSTOP)  # it will not answer, so that saving cannot end
+    training.interrupt()
+    eventually(lambda: "interrupt again" in training.output())
+    training.interrupt()
+    assert training.wait(10) == 130
+    training.nothing_is_left()
+
+
+def test_when_the_main_process_is_killed_all_others_go(start: Start) -> None:
+    training = start()
+    training.until_it_learns()
+    assert len(training.known) == 4, training.known
+    training.process.kill()
+    training.wait()
+    training.nothing_is_left(5)
+
+
+def test_when_the_process_server_is_killed_the_run_ends(start: Start) -> None:
+    training = start()
+    training.until_it_learns()
+    os.kill(training.pid("forkserver"), signal.SIGKILL)
+    assert training.wait(10) == 1
+    assert "the process that starts workers died" in training.output()
+    training.nothing_is_left()
+
+
+def test_a_dead_learner_ends_the_run_within_seconds(start: Start) -> None:
+    training = start()
+    training.until_it_learns()
+    os.kill(training.pid("learner"), signal.SIGKILL)
+    assert training.wait(10) == 1
+    assert "learner died (SIGKILL)" in training.output()
+    assert training.summary()["exit_reason"] == "failed"
+    training.nothing_is_left()
+
+
+def test_a_killed_actor_comes_back_and_training_goes_on(start: Start) -> None:
+    training = start(*ENDLESS, "--actors", "2")
+    training.until_it_learns()
+    victim = training.pid("actor-1")
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: training._find("actor-1") not in (None, victim), 5)
+    steps = training.steps()
+    eventually(lambda: training.steps() > steps)
+    training.interrupt()
+    assert training.wait() == 130
+    assert "actor-1: actor-1 died (SIGKILL); restarting" in (training.directory / "log.txt").read_text()
+    training.nothing_is_left()
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_metric(start: Start) -> None:
+    training = start("impala", "--env", "tests.envs.broken:PaysNaN", "--envs-per-actor", "4")
+    assert training.wait() == 1
+    assert "value_loss=nan at update" in training.output() and "is not finite" in training.output()
+    assert (training.directory / "non_finite_batch.safetensors").exists()
+
+
+def test_an_env_that_always_raises_ends_the_run_with_its_traceback(start: Start) -> None:
+    training = start("impala", "--env", "tests.envs.broken:RaisesInStep", "--envs-per-actor", "4")
+    assert training.wait() == 1
+    assert "this env is broken" in training.output() and "in a row; the first time:" in training.output()
+    training.nothing_is_left()
