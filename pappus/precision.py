@@ -10,14 +10,16 @@ import torch
 
 from pappus.config import RunConfig
 from pappus.core import Algorithm
+from pappus.threads import one_thread
 from pappus.types import EnvSpec, map_leaves, unroll_spec
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 REQUIRED_GAIN = 1.2
 """bfloat16 must be so much faster before its rounding is worth it."""
-PROBE_SHAPE = (5, 8)
+PROBE_SHAPE = (5, 16)
 """Unroll length and envs of the measured update."""
+ROUNDS = 4
 
 
 def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> Precision:
@@ -28,11 +30,15 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
     convolutional = any(isinstance(module, torch.nn.Conv2d) for module in network.modules())
     if config.runtime == "inline" or not convolutional:
         return "float32"
-    batch = _zeros(algorithm, env, network.state_spec, config.device)
     network.to(config.device)
-    exact = _time_update(algorithm, network, batch, "float32", config.device)
-    rounded = _time_update(algorithm, network, batch, "bfloat16", config.device)
-    return "bfloat16" if exact > REQUIRED_GAIN * rounded else "float32"
+    batch = _zeros(algorithm, env, network.state_spec, config.device)
+    seconds: dict[Precision, float] = {"float32": float("inf"), "bfloat16": float("inf")}
+    with one_thread():
+        for _ in range(ROUNDS):  # in turn, so that both meet the same machine; the first rounds warm up
+            for precision in seconds:
+                spent = _time_update(algorithm, network, batch, precision, config.device)
+                seconds[precision] = min(seconds[precision], spent)
+    return "bfloat16" if seconds["float32"] > REQUIRED_GAIN * seconds["bfloat16"] else "float32"
 
 
 def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
@@ -40,16 +46,14 @@ def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
     return map_leaves(lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec)
 
 
-def _time_update(algorithm: Algorithm, network: Any, batch: Any, precision: str, device: str) -> float:
-    """Seconds of the fastest of three updates."""
+def _time_update(algorithm: Algorithm, network: Any, batch: Any, precision: Precision, device: str) -> float:
+    """Seconds of one update; on a CPU of its own time, which other processes do not lengthen."""
     kind = device.partition(":")[0]
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        with torch.autocast(kind, torch.bfloat16) if precision == "bfloat16" else nullcontext():
-            loss, _ = algorithm.loss(network, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        if kind == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    return best
+    clock = time.perf_counter if kind == "cuda" else time.process_time
+    start = clock()
+    with torch.autocast(kind, torch.bfloat16) if precision == "bfloat16" else nullcontext():
+        loss, _ = algorithm.loss(network, batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    if kind == "cuda":
+        torch.cuda.synchronize()
+    return clock() - start

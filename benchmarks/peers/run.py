@@ -85,7 +85,7 @@ def _measure(peer: str, python: Path | PeerError, setting: Setting) -> PeerResul
         if isinstance(python, PeerError):
             raise python
         return _run(peer, python, setting)
-    except (PeerError, OSError) as error:
+    except (PeerError, OSError, ValueError) as error:
         return PeerResult(peer, setting.env, setting.workers, setting.envs, error=str(error))
 
 
