@@ -44,8 +44,9 @@ result = pappus.train("impala", env=FindTheLight, steps=300_000, envs_per_actor=
 policy = result.policy
 env = FindTheLight()
 observation, _ = env.reset(seed=1)
-for step in range(50):
+found = late = False
+steps = 0
+while not (found or late):
     observation, reward, found, late, _ = env.step(policy.act(observation))
-    if found or late:
-        break
-print(f"found the light after {step + 1} steps" if found else "did not find the light")
+    steps += 1
+print(f"found the light after {steps} steps" if found else "did not find the light")

@@ -97,12 +97,12 @@ def _run(peer: str, python: Path, setting: Setting) -> PeerResult:
     name = f"{peer}-{setting.env.replace('/', '-')}-{setting.workers}x{setting.envs}.log"
     log = peers_root() / "logs" / name
     log.parent.mkdir(parents=True, exist_ok=True)
-    # Peers leave things in the home folder, so they get one that goes when they go.
+    # Peers leave things in the home and temporary folders, so they get one that goes when they go.
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as stdout, log.open("wb") as stderr:
         process = subprocess.Popen(
             command,
             cwd=home,
-            env={**os.environ, "HOME": home},
+            env={**os.environ, "HOME": home, "TMPDIR": home},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

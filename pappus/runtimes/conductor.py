@@ -56,7 +56,7 @@ class Conductor:
         self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
-        self._learned = self._interrupted = False
+        self._learned = self._interrupted = self._last_save = False
         self._reached_at: int | None = None
         self._next_attempt = 0
         self._next_evaluation = config.evaluation.every_steps
@@ -127,6 +127,7 @@ class Conductor:
         if self._phase == "evaluating" and (self._evaluation == "answered" or self._interrupted):
             self._phase = "saving"
         if self._phase == "saving" and self._saving is None:
+            self._last_save = True  # one that was under way when the end began may lack the last updates
             self._save()
         self._show()
         return self._phase == "over"
@@ -203,7 +204,7 @@ class Conductor:
         if best:
             self._store.mark_best(path)
         self._saving = None
-        if self._phase == "saving":
+        if self._last_save:
             self._phase = "over"
 
     def seconds(self) -> dict[str, float]:

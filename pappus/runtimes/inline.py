@@ -9,8 +9,8 @@ from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.conductor import Conductor, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
-from pappus.threads import one_thread
 from pappus.telemetry.checkpoint import load_state, save_state
+from pappus.threads import one_thread
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue, poison

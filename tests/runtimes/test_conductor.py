@@ -1,0 +1,168 @@
+"""What a run does next, decided from reports alone; time is injected."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from pappus.config import RunConfig
+from pappus.runtimes.conductor import Conductor
+from pappus.systems import find_system
+from pappus.telemetry.board import Board
+from pappus.telemetry.checkpoint import CheckpointStore, save_state
+from pappus.telemetry.metrics import Metrics
+from pappus.telemetry.run_log import RunLog
+
+
+class Quiet:
+    """A console that shows nothing."""
+
+    def update(self) -> None: ...
+
+    def event(self, event: object) -> None: ...
+
+
+class Play:
+    """A conductor, a clock that the test turns, and a runtime that only takes notes."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.now = 0.0
+        self.commands: list[tuple[str, str, int]] = []
+        self.saves: list[Path] = []
+        config: RunConfig = dataclasses.replace(find_system("impala").defaults, env="CartPole-v1", **settings)
+        self.board = Board(config, clock=lambda: self.now)
+        self.store = CheckpointStore(directory / "checkpoints", keep_last=2)
+        log = RunLog(directory, tensorboard=False)
+        self.conductor = Conductor(config, self.board, log, Quiet(), self.store, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.conductor.started(self)
+
+    def command(self, role: str, command: str, argument: int) -> None:
+        self.commands.append((role, command, argument))
+
+    def save(self, directory: Path) -> None:
+        self.saves.append(directory)
+
+    def finish_save(self) -> None:
+        save_state(self.saves[-1], "learner", {"steps": 1})
+        self.conductor.saved(self.saves[-1])
+
+    def learn(self, steps: int = 1000, updates: int = 1) -> None:
+        metrics = Metrics("learner")
+        metrics.count("env_steps", steps)
+        metrics.count("updates", updates)
+        self.conductor.report(metrics.drain())
+
+    def episodes(self, count: int, value: float) -> None:
+        metrics = Metrics("actor-0")
+        metrics.episodes([value] * count, [10] * count)
+        self.conductor.report(metrics.drain())
+
+    def evaluated(self, value: float) -> None:
+        metrics = Metrics("evaluator")
+        metrics.gauge("eval/episodic_return", value)
+        self.conductor.report(metrics.drain())
+
+
+def test_a_run_ends_with_an_evaluation_and_a_checkpoint(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.conductor.role_finished("learner")
+    assert not play.conductor.decide() and play.commands == [("evaluator", "evaluate", 20)] and not play.saves
+    play.evaluated(77.0)
+    assert not play.conductor.decide() and len(play.saves) == 1
+    play.finish_save()
+    assert play.conductor.decide()
+    summary = play.conductor.summary()
+    assert (summary.exit_reason, summary.eval_return, summary.steps) == ("steps done", 77.0, 1000)
+    assert play.store.latest() is not None
+
+
+def test_the_target_must_be_reached_by_a_hundred_episodes_and_confirmed_greedily(tmp_path: Path) -> None:
+    play = Play(tmp_path, target_return=475.0)
+    play.learn()
+    play.episodes(99, 500.0)
+    play.conductor.decide()
+    assert not play.commands, "99 episodes are not enough"
+    play.episodes(1, 500.0)
+    play.conductor.decide()
+    assert len(play.commands) == 1
+    play.evaluated(300.0)
+    play.conductor.decide()
+    assert not play.conductor.finishing, "the greedy policy misses the target"
+    play.conductor.decide()
+    assert len(play.commands) == 1, "the next attempt waits for more updates"
+    play.learn(steps=5000, updates=100)
+    play.conductor.decide()
+    assert len(play.commands) == 2
+    play.evaluated(480.0)
+    play.conductor.decide()
+    assert play.conductor.exit_reason == "target reached" and play.conductor.solved_at_step == 6000
+
+
+def test_an_interrupt_saves_and_stops_in_every_phase(tmp_path: Path) -> None:
+    for phase in ("running", "evaluating"):
+        play = Play(tmp_path / phase)
+        if phase == "evaluating":
+            play.conductor.role_finished("learner")
+            play.conductor.decide()
+        play.conductor.interrupt()
+        assert not play.conductor.decide() and len(play.saves) == 1
+        play.finish_save()
+        assert play.conductor.decide()
+
+
+def test_a_save_that_is_under_way_when_the_end_begins_is_followed_by_a_last_one(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.now = 61.0
+    play.conductor.decide()
+    assert len(play.saves) == 1
+    play.learn()
+    play.conductor.interrupt()
+    play.conductor.decide()
+    play.finish_save()
+    assert not play.conductor.decide(), "what was learnt since belongs into a checkpoint too"
+    assert len(play.saves) == 2
+    play.finish_save()
+    assert play.conductor.decide()
+
+
+def test_an_evaluator_that_died_is_asked_again(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    play.conductor.role_restarted("evaluator")
+    assert play.commands == [("evaluator", "evaluate", 20)] * 2
+
+
+def test_checkpoints_are_written_on_time_and_the_best_is_marked(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    for minute, value in enumerate([10.0, 90.0, 50.0], start=1):
+        play.now = 61.0 * minute
+        play.learn()
+        play.episodes(100, value)
+        play.conductor.decide()
+        play.finish_save()
+    best = play.store.best()
+    assert best is not None and play.store.verify(best)["metadata"]["episodic_return"] == 90.0
+
+
+def test_evaluations_come_as_often_as_asked(tmp_path: Path) -> None:
+    from pappus.config import EvaluationConfig
+
+    play = Play(tmp_path, evaluation=EvaluationConfig(episodes=3, every_steps=1000))
+    for _ in range(3):
+        play.learn(steps=1000)
+        play.conductor.decide()
+        play.evaluated(1.0)
+        play.conductor.decide()
+    assert play.commands == [("evaluator", "evaluate", 3)] * 3
+
+
+def test_a_standstill_is_reported_with_who_waits_for_what(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.conductor.decide()
+    play.now = 31.0
+    play.conductor.decide()
+    assert any("no update for 30 s" in str(event) for event in play.board.events)

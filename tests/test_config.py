@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pappus.config import load_file, option_names, override, parse, to_yaml
+from pappus.errors import UserError
+from pappus.systems import PRESETS, SYSTEMS, find_system, preset_for
+
+DEFAULTS = find_system("impala").defaults
+
+
+def test_a_config_survives_being_written_and_read(tmp_path: Path) -> None:
+    settings = {
+        "env": "CartPole-v1", "target_return": -100.5, "optimizer": {"anneal": False}, "core": "lstm",
+        "network.hidden_sizes": [32, 16], "env_options.kwargs": {"gravity": "9.0"},
+    }
+    config = override(DEFAULTS, settings)
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert override(DEFAULTS, load_file(tmp_path / "config.yaml")) == config
+    assert config.network.hidden_sizes == (32, 16) and config.target_return == -100.5 and not config.optimizer.anneal
+
+
+@pytest.mark.parametrize("words", [["--core", "gru"], ["--core=gru"], ["--network.core", "gru"]])
+def test_an_option_can_be_written_in_several_ways(words: list[str]) -> None:
+    assert parse(DEFAULTS, words).network.core == "gru"
+
+
+def test_negative_numbers_are_values() -> None:
+    assert parse(DEFAULTS, ["--target-return", "-100"]).target_return == -100
+
+
+def test_switches_are_turned_on_and_off() -> None:
+    assert not parse(DEFAULTS, ["--optimizer.no-anneal"]).optimizer.anneal
+    assert parse(DEFAULTS, ["--env-options.atari.life-loss-ends-episode"]).env_options.atari.life_loss_ends_episode
+
+
+@pytest.mark.parametrize("settings", [{"stepz": 3}, {"algorithm": {"gamma": 0.9}}, {"steps": "many"}])
+def test_unknown_names_and_wrong_values_raise(settings: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        override(DEFAULTS, settings)
+
+
+def test_every_preset_fits_its_system_and_is_found_by_env() -> None:
+    for preset in PRESETS:
+        override(SYSTEMS[preset.system].defaults, preset.settings)
+    found = preset_for("impala", "ALE/Pong-v5")
+    assert found is not None and found.envs == "ALE/*" and preset_for("impala", "Taxi-v3") is None
+
+
+def test_every_option_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(DEFAULTS, ["--help"])
+    shown = capsys.readouterr().out
+    assert all(f"--{name}" in shown or f"--{name.rpartition('.')[0]}" in shown for name in option_names(DEFAULTS))
