@@ -38,7 +38,7 @@ class Peer:
 CATALOGUE = {
     "rllib": Peer("rllib_impala.py", {"CartPole-v1": [(2, 64), (2, 128)], "ALE/Pong-v5": [(2, 8)]}),
     "sample_factory": Peer("sample_factory_appo.py", {"CartPole-v1": [(2, 64)], "ALE/Pong-v5": [(2, 8)]}),
-    "sb3": Peer("sb3_ppo.py", {"CartPole-v1": [(1, 16), (1, 64)], "ALE/Pong-v5": [(1, 8)]}),
+    "sb3": Peer("sb3_ppo.py", {"CartPole-v1": [(1, 16), (1, 64), (1, 256)], "ALE/Pong-v5": [(1, 8)]}),
 }
 
 
