@@ -66,11 +66,16 @@ PRESETS: tuple[Preset, ...] = (
             "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
         },
     ),
-    # 16 envs × 20 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
+    # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
+    # RMSProp without momentum left Pong's plateau of −20 in a third of the frames that Adam needed.
     Preset(
         "impala", "ALE/*",
         {
-            "envs_per_actor": 16, "optimizer.learning_rate": 6e-4, "optimizer.clip_norm": 1.0, "steps": 10_000_000,
+            "envs_per_actor": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005, "steps": 10_000_000,
+            "optimizer": {
+                "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
+                "clip_norm": 0.5,
+            },
             "checkpoint.every_seconds": 300,
         },
     ),
