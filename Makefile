@@ -28,4 +28,4 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf .venv runs build dist *.egg-info
+	rm -rf .venv build dist *.egg-info

@@ -33,7 +33,7 @@ from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv, env_spec, make_env
-from pappus.networks.flat import FlatWeights as FlatParameters
+from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.replay.writers import UnrollWriter
 from pappus.roles.learner import Learner, LearnerSettings

@@ -14,7 +14,8 @@ def main() -> int:
     evaluation = pappus.evaluate(result.directory, episodes=20)
     print(f"\n{evaluation}\n")
     print(f"""\
-Solved after {result.summary.steps:,} steps and {result.summary.train_seconds:.1f} s of training. What to try next:
+Trained on {result.summary.steps:,} steps in {result.summary.train_seconds:.1f} s; the run is in {result.directory}.
+What to try next:
 
   .venv/bin/pappus eval {result.directory} --video     # watch it
   .venv/bin/pappus train impala --env Acrobot-v1 --target-return -100

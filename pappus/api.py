@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pappus.config import RunConfig, load_file, override, to_yaml
 from pappus.envs.vector import env_spec
 from pappus.errors import UserError
-from pappus.networks.flat import FlatWeights
+from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.runtimes.conductor import Conductor
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.systems import find_system, preset_for, saved_config
 from pappus.telemetry.board import Board
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
 from pappus.topologies.run import Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
-from pappus.validation import validate
+from pappus.types import spec_bytes
+from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
 
@@ -38,9 +42,9 @@ class Result:
     summary: Summary
     env: EnvLike
 
-    @property
+    @cached_property
     def policy(self) -> TrainedPolicy:
-        """The newest policy of the run."""
+        """The newest policy of the run; it keeps its memory between calls until its `reset`."""
         return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env)
 
 
@@ -57,17 +61,18 @@ def resume(run: str | Path, env: EnvLike | None = None, **settings: Any) -> Resu
     """Go on with a run from its newest checkpoint, with some settings changed if you like."""
     directory = Path(run)
     config = override(saved_config(directory), settings)
-    return execute(config, env or config.env, directory)
+    return execute(config, env or config.env, directory.resolve())
 
 
 def configure(system: str, env: str, settings: dict[str, Any], file: Path | None = None) -> RunConfig:
     """The resolved config: defaults < preset < file < settings."""
+    written = load_file(file) if file is not None else {}
+    env = env or str(written.get("env", ""))
     config = dataclasses.replace(find_system(system).defaults, env=env)
     preset = preset_for(system, env)
     if preset is not None:
         config = override(config, preset.settings, f"preset {preset.envs}")
-    if file is not None:
-        config = override(config, load_file(file), str(file))
+    config = override(config, written, str(file))
     return override(config, settings)
 
 
@@ -79,25 +84,43 @@ def env_name(env: EnvLike) -> str:
 def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None) -> Result:
     """Run a resolved config to its end."""
     validate(config)
-    run, checkpoint, store = prepare(config, env, resumed)
-    assert run.directory is not None
+    run = describe(config, env)
+    directory = resumed or new_directory(config)
+    with locked(directory):
+        run = dataclasses.replace(
+            run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory))
+        )
+        return _execute(run, directory, resumed is not None, began)
+
+
+def describe(config: RunConfig, env: EnvLike) -> Run:
+    """What follows from a config before anything is written or started: env, network, precision, memory."""
+    spec = env_spec(env, config.env_options)
+    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
+    network: Any = algorithm.build_network()
+    config = dataclasses.replace(config, precision=choose_precision(config, algorithm, spec))
+    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
+    validate_memory(config, spec_bytes(run.unroll_spec))
+    return run
+
+
+def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> Result:
+    config = run.config
+    store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
+    checkpoint = find_resumable(store, run) if resumed else None
     metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
-    board = Board(run.config)
-    with RunLog(run.directory, resume_step=metadata["steps"] if metadata else None) as log:
-        console = Console(board, run.directory)
-        conductor = Conductor(run.config, board, log, console, store, began=began or time.monotonic())
+    (directory / "config.yaml").write_text(to_yaml(config))
+    board = Board(config)
+    with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
+        console = Console(board, directory)
+        conductor = Conductor(config, board, log, console, store, began=began or time.monotonic())
         for warning in store.warnings:
             conductor.event(warning)
         if metadata:
             conductor.resume(metadata)
             conductor.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
-        program = find_system(config.system).topology(run)
-        runtime = (
-            InlineRuntime(program, conductor) if config.runtime == "inline"
-            else LocalRuntime(program, conductor, config.supervision)
-        )
         try:
-            runtime.run(checkpoint)
+            _drive(run, conductor, checkpoint, metadata["updates"] if metadata else 0)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -107,26 +130,44 @@ def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began:
         summary = conductor.summary()
         log.write_summary(summary)
         console.close(summary)
-    return Result(run.directory, summary, env)
+    return Result(directory, summary, run.env)
 
 
-def prepare(config: RunConfig, env: EnvLike, resumed: Path | None) -> tuple[Run, Path | None, CheckpointStore]:
-    """Everything that can fail before a run starts: its directory, env, network and checkpoint."""
-    spec = env_spec(env, config.env_options)
-    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
-    network: Any = algorithm.build_network()
-    config = dataclasses.replace(config, precision=choose_precision(config, algorithm, spec))
-    directory = resumed or new_directory(config)
-    config = dataclasses.replace(config, run_dir=str(directory))
-    store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
-    checkpoint = None
-    if resumed:
-        checkpoint = store.latest()
-        if checkpoint is None:
-            raise UserError(f"{str(directory)!r} holds no checkpoint to resume from; start it anew without --resume")
-    (directory / "config.yaml").write_text(to_yaml(config))
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatWeights(network).size, directory)
-    return run, checkpoint, store
+def _drive(run: Run, conductor: Conductor, checkpoint: Path | None, incarnation: int) -> None:
+    """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
+    program = find_system(run.config.system).topology(run)
+    if run.config.runtime == "inline":
+        InlineRuntime(program, conductor, incarnation).run(checkpoint)
+    else:
+        LocalRuntime(program, conductor, run.config.supervision, incarnation).run(checkpoint)
+
+
+def find_resumable(store: CheckpointStore, run: Run) -> Path:
+    """The newest checkpoint, if this run can go on from it."""
+    checkpoint = store.latest()
+    if checkpoint is None:
+        raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
+    metadata = store.verify(checkpoint)["metadata"]
+    if metadata["env"] != run.config.env:
+        raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
+    size = load_state(checkpoint, "learner")["weights"].numel()
+    if size != run.weights_size:
+        raise UserError(
+            f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
+            "resume with the network that was trained"
+        )
+    return checkpoint
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Two runs must not write to one directory."""
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{str(directory)!r} is in use by a running process; wait for its end or stop it") from None
+        yield
 
 
 def new_directory(config: RunConfig) -> Path:
@@ -134,6 +175,8 @@ def new_directory(config: RunConfig) -> Path:
     env = config.env.replace("/", "-").replace(":", "-")
     name = f"{config.system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(config.run_dir or Path("runs") / name)
+    while not config.run_dir and directory.exists():  # another run began in the same second
+        directory = directory.with_name(f"{directory.name}+")
     if (directory / "config.yaml").exists():
         raise UserError(
             f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}"

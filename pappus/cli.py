@@ -77,7 +77,13 @@ def _train(words: list[str], began: float) -> int:
     resumed, words = _take(words, "--resume")
     file, words = _take(words, "--config")
     system = words.pop(0) if words and not words[0].startswith("-") else ""
+    if any(word.partition("=")[0] == "--system" for word in words):
+        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     if resumed is not None:
+        if file is not None:
+            raise UserError("--config and --resume exclude each other: a run goes on with its own config.yaml")
+        if not Path(resumed).is_dir():
+            raise UserError(f"{resumed!r} is no run directory; `ls runs` shows what there is")
         config = parse(saved_config(Path(resumed)), words)
         if system and system != config.system:
             raise UserError(f"run {resumed!r} is of system {config.system!r}, not {system!r}; leave the name out")

@@ -106,6 +106,8 @@ class EvaluationConfig:
 
     episodes: int = 20
     """Episodes per evaluation."""
+    max_seconds: float = 600.0
+    """An evaluation that takes longer is given up."""
     every_steps: int = 0
     """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target)."""
 
@@ -125,7 +127,7 @@ class SupervisionConfig:
     """What happens when parts die."""
 
     max_deaths_in_a_row: int = 5
-    """Deaths of one role without a minute's life between them before the run ends with the first traceback."""
+    """Deaths of one role with neither progress nor a minute's life between them that end the run."""
     stop_seconds: float = 5.0
     """A role that has not stopped after so long is killed."""
 
@@ -238,6 +240,11 @@ def option_names(config: object, prefix: str = "") -> list[str]:
     return names
 
 
+def _word(value: Any) -> str:
+    """A value of `kwargs`, which are read as YAML again."""
+    return value if isinstance(value, str) else str(yaml.safe_dump(value, default_flow_style=True)).split("\n")[0]
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
@@ -252,7 +259,7 @@ def _as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
             head, _, last = name.rpartition(".")
             words.append(f"--{name}" if value else f"--{head}{'.' if head else ''}no-{last}")
         elif isinstance(value, Mapping):
-            words += [f"--{name}", *(str(word) for pair in value.items() for word in pair)]
+            words += [f"--{name}", *(_word(word) for pair in value.items() for word in pair)]
         elif isinstance(value, list | tuple):
             words += [f"--{name}", *map(str, value)]
         else:

@@ -91,15 +91,26 @@ class Policy(Waitable, Protocol):
     """Timesteps → actions, wherever the network is."""
 
     version: int
-    state: Nest
-    """Recurrent state before the next observation, arrays `[N, …]`."""
+
+    @property
+    def state(self) -> Nest:
+        """Recurrent state before the next observation, arrays `[N, …]`."""
+        ...
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
         ...
 
-    def act(self, timestep: Timestep) -> tuple[Array, Nest]:
+    def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
         """Actions `[N, …]` and what the policy says of them (see `Algorithm.behaviour`)."""
+        ...
+
+    def save(self) -> Nest:
+        """What the policy needs to go on."""
+        ...
+
+    def load(self, saved: Nest) -> None:
+        """Go on from what `save` returned."""
         ...
 
 

@@ -14,12 +14,11 @@ from pappus.config import RunConfig
 from pappus.core import Algorithm
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
-from pappus.roles.evaluator import Evaluator
+from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.threads import one_thread
-from pappus.topologies.impala import MAX_EVALUATION_ENVS
 from pappus.types import Array, Nest, Timestep
 
 
@@ -117,13 +116,15 @@ def evaluate(
 
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
-        vector = make_env(source, min(episodes, MAX_EVALUATION_ENVS), seed, config.env_options)
+        vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
     evaluator = Evaluator("evaluator", vector, _policy(config, vector, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
-    with one_thread():
-        while evaluator.step() is None:
-            pass
-    evaluator.close()
+    try:
+        with one_thread():
+            while evaluator.step() is None:
+                pass
+    finally:
+        evaluator.close()
     played = evaluator.metrics.drain()["episodes"]
     return Evaluation(tuple(row[0] for row in played), tuple(row[1] for row in played), path)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
+
 from pappus.config import RunConfig
 from pappus.errors import UserError
 
@@ -19,6 +22,7 @@ def validate(config: RunConfig) -> None:
     _require(episodes >= 1, "evaluation.episodes", episodes, "must be at least 1")
     _require(keep >= 1, "checkpoint.keep_last", keep, "must be at least 1")
     _require(rate > 0, "optimizer.learning_rate", rate, "must be positive")
+    _validate_ranges(config)
     _validate_batch(config)
     _validate_device(config)
 
@@ -26,6 +30,41 @@ def validate(config: RunConfig) -> None:
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
     if not holds:
         raise UserError(f"{name}={value} {rule}")
+
+
+def _validate_ranges(config: RunConfig) -> None:
+    optimizer, atari = config.optimizer, config.env_options.atari
+    for name, value, low, high in (
+        ("optimizer.decay", optimizer.decay, 0.0, 1.0),
+        ("optimizer.momentum", optimizer.momentum, 0.0, 1.0),
+        ("algorithm.discount", getattr(config.algorithm, "discount", 1.0), 0.0, 1.0),
+        ("env_options.atari.sticky_actions", atari.sticky_actions, 0.0, 1.0),
+    ):
+        _require(low <= value <= high, name, value, f"must lie between {low:g} and {high:g}")
+    for name, value in (
+        ("optimizer.clip_norm", optimizer.clip_norm),
+        ("checkpoint.every_seconds", config.checkpoint.every_seconds),
+        ("evaluation.max_seconds", config.evaluation.max_seconds),
+        ("supervision.stop_seconds", config.supervision.stop_seconds),
+        ("env_options.atari.frame_skip", atari.frame_skip),
+        ("env_options.atari.frame_stack", atari.frame_stack),
+    ):
+        _require(value > 0, name, value, "must be positive")
+    every, target = config.evaluation.every_steps, config.target_return
+    _require(every >= 0, "evaluation.every_steps", every, "must not be negative")
+    _require(target is None or math.isfinite(target), "target_return", target, "must be a finite number")
+
+
+def validate_memory(config: RunConfig, unroll_bytes: int) -> None:
+    """Refuse queues that do not fit, with the sum."""
+    needed = unroll_bytes * config.actors * config.queue_size
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
+        raise UserError(
+            f"the queue needs {needed / 2**30:.1f} GiB ({config.actors} actors × {config.queue_size} slots × "
+            f"{unroll_bytes / 2**20:.1f} MiB) and {available / 2**30:.1f} GiB are free; use fewer envs_per_actor or "
+            "a shorter unroll_length"
+        )
 
 
 def _validate_batch(config: RunConfig) -> None:

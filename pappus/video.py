@@ -29,7 +29,7 @@ class Recorder:
     ) -> None:
         self._imageio = _imageio()
         self._renders = backend_of(env, options) == "gymnasium"
-        if self._renders and isinstance(env, str):
+        if self._renders and isinstance(env, str) and ":" not in env:  # a function decides for itself how it renders
             options = dataclasses.replace(options, kwargs={**options.kwargs, "render_mode": "rgb_array"})
         self._env = make_env(env, 1, seed, options)
         self.spec: EnvSpec = self._env.spec

@@ -44,7 +44,7 @@ def test_a_script_with_its_own_env_and_no_main_guard_trains_in_processes(tmp_pat
     assert "RETURN 1.0 [0, 1]" in done.stdout
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "Taxi-v3"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "Taxi-v4"])
 def test_a_trained_policy_acts_on_the_envs_own_observations(env: str, tmp_path: Path) -> None:
     policy = pappus.train("impala", env, run_dir=tmp_path / "run", **TINY).policy
     one = gym.make(env)
@@ -96,3 +96,12 @@ def test_nested_and_masked_observations_train(env: str, tmp_path: Path) -> None:
     factory = {"dict_and_tuple": toy_envs.Nested, "masked": toy_envs.Masked}[env]
     result = pappus.train("impala", factory, run_dir=tmp_path / "run", core="lstm", **TINY)
     assert result.summary.updates > 0
+
+
+def test_a_recurrent_policy_remembers_between_calls_and_forgets_on_reset(tmp_path: Path) -> None:
+    policy = pappus.train("impala", "Pendulum-v1", core="lstm", run_dir=tmp_path / "run", **TINY).policy
+    observation = np.array([0.5, 0.1, 1.0], np.float32)
+    first, second = policy.act(observation), policy.act(observation)
+    assert not np.array_equal(first, second)
+    policy.reset()
+    assert np.array_equal(policy.act(observation), first)

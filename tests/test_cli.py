@@ -38,6 +38,11 @@ WRONG = [
     ("train impala --env CartPole-v1 --device tpu", "device='tpu' is unknown; use cpu or cuda"),
     ("train impala --env CartPole-v1 --run-dir /proc/nowhere/run", "run_dir='/proc/nowhere/run' cannot be made"),
     ("train impala --env CartPole-v1 --config missing.yaml", "config file 'missing.yaml' cannot be read"),
+    ("train impala --env CartPole-v1 --system impala", "--system is no option"),
+    ("train impala --env CartPole-v1 --optimizer.clip-norm -1", "optimizer.clip_norm=-1.0 must be positive"),
+    ("train impala --env CartPole-v1 --algorithm.discount 5", "algorithm.discount=5.0 must lie between 0 and 1"),
+    ("train impala --env CartPole-v1 --target-return nan", "target_return=nan must be a finite number"),
+    ("train --resume nowhere --config x.yaml", "--config and --resume exclude each other"),
     ("train --resume nowhere", "'nowhere' is no run directory"),
     ("eval nowhere", "'nowhere' is no run directory"),
     ("eval", "run"),
@@ -88,8 +93,23 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(
     assert "unroll_length: 7" in config and "queue_size: 4" in config and "entropy_cost: 0.5" in config
 
 
+def test_a_queue_that_does_not_fit_into_memory_is_refused_with_the_sum(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    line = "train impala --env CartPole-v1 --envs-per-actor 64 --unroll-length 1000000000 --run-dir"
+    assert main([*line.split(), str(tmp_path / "run")]) == 2
+    assert "GiB (1 actors × 2 slots ×" in capsys.readouterr().err
+
+
+def test_a_preset_applies_when_the_env_comes_from_the_file(tmp_path: Path) -> None:
+    from pappus.api import configure
+
+    (tmp_path / "my.yaml").write_text("env: CartPole-v1\n")
+    assert configure("impala", "", {}, tmp_path / "my.yaml").optimizer.learning_rate == 3e-3
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["systems"], ["--version"], ["eval", "--help"]])
-def test_help_is_given_and_needs_no_torch(words: list[str]) -> None:
+def test_help_is_given(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "pappus", *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "pappus" in done.stdout
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import pappus
+from pappus.errors import UserError
 from pappus.telemetry.checkpoint import CheckpointStore
 
 SMALL: dict[str, Any] = {
@@ -42,3 +43,19 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, env: str) -> 
     result = pappus.resume(tmp_path / "parts", steps=4000)
     assert result.summary.steps >= 4000
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
+
+
+def test_resuming_with_other_sizes_starts_envs_afresh_and_goes_on(tmp_path: Path) -> None:
+    pappus.train("impala", "CartPole-v1", steps=1000, run_dir=tmp_path / "run", **SMALL)
+    result = pappus.resume(tmp_path / "run", steps=2000, envs_per_actor=2, batch_size=4)
+    assert result.summary.steps >= 2000
+    assert "envs start new episodes" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("settings", [{"core": "lstm"}, {"env": "Acrobot-v1"}])
+def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path, settings: dict[str, Any]) -> None:
+    pappus.train("impala", "CartPole-v1", steps=300, run_dir=tmp_path / "run", **SMALL)
+    before = (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(UserError):
+        pappus.resume(tmp_path / "run", **{"env": None, "steps": 600} | settings)
+    assert (tmp_path / "run" / "config.yaml").read_text() == before

@@ -96,6 +96,15 @@ def test_a_killed_actor_comes_back_and_training_goes_on(start: Start) -> None:
     training.nothing_is_left()
 
 
+def test_a_directory_in_use_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    training = start()
+    training.until_it_learns()
+    config = (training.directory / "config.yaml").read_text()
+    assert main(["train", "--resume", str(training.directory)]) == 2
+    assert "is in use by a running process" in capsys.readouterr().err
+    assert (training.directory / "config.yaml").read_text() == config and training.process.poll() is None
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_metric(start: Start) -> None:
     training = start("impala", "--env", "tests.envs.broken:PaysNaN", "--envs-per-actor", "4")
     assert training.wait() == 1

@@ -13,7 +13,7 @@ import torch
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
-from pappus.ops.losses import masked_mean, masked_sum, policy_gradient_loss, value_loss
+from pappus.ops.losses import entropy_loss, masked_mean, masked_sum, policy_gradient_loss, value_loss
 from pappus.ops.vtrace import vtrace
 from pappus.types import EnvSpec, Unroll
 
@@ -52,7 +52,7 @@ class VTrace(ActorCriticAlgorithm):
         config, valid = self.config, batch.valid
         output = network(batch.observation, batch.first, batch.state)
         policy, value = output.policy[:-1], output.value
-        log_prob = self.distribution.log_prob(policy, batch.action)
+        log_prob, step_entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
         rho = (log_prob.detach() - batch.behaviour["log_prob"]).exp()
         returns = vtrace(
             value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount, rho, valid,
@@ -61,6 +61,7 @@ class VTrace(ActorCriticAlgorithm):
         reduce = masked_mean if config.reduction == "mean" else masked_sum
         critic = reduce(value_loss(value[:-1], returns.target), valid)
         actor = reduce(policy_gradient_loss(log_prob, returns.pg_advantage), valid)
-        entropy = reduce(self.distribution.entropy(policy), valid)
-        loss = actor + config.baseline_cost * critic - config.entropy_cost * entropy
-        return loss, {"value_loss": critic.detach(), "policy_loss": actor.detach(), "entropy": entropy.detach()}
+        negative_entropy = reduce(entropy_loss(step_entropy), valid)
+        loss = actor + config.baseline_cost * critic + config.entropy_cost * negative_entropy
+        scalars = {"value_loss": critic, "policy_loss": actor, "entropy": -negative_entropy}
+        return loss, {name: value.detach() for name, value in scalars.items()}

@@ -52,6 +52,7 @@ def _is_plain_mlp(network: ActorCritic) -> bool:
         and isinstance(torso, Encoder)
         and len(torso.torsos) == 1
         and isinstance(torso.torsos[0], Flat)
+        and torso.torsos[0].scale is None
         and isinstance(torso.trunk, MLP)
         and torso.trunk.activation in ACTIVATIONS
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in network.parameters())

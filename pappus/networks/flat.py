@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class FlatWeights:
+class FlatParameters:
     """Rebinds a module's parameters, then its floating-point buffers, to views of one tensor.
 
     `values` holds everything that must travel; the first `num_parameters` of it are trained, and their

@@ -35,6 +35,7 @@ class Distribution(Protocol):
     def mode(self, params: Tensor) -> Tensor: ...
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, params: Tensor) -> Tensor: ...
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
     def kl(self, p: Tensor, q: Tensor) -> Tensor: ...
 
 
@@ -70,6 +71,11 @@ class Categorical:
         """−Σ p log p, in nats."""
         log_p = params.log_softmax(-1)
         return -(log_p.exp() * log_p).sum(-1)
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one softmax."""
+        log_p = params.log_softmax(-1)
+        return log_p.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         """KL(p ‖ q), in nats."""
@@ -107,6 +113,11 @@ class MultiCategorical:
     def entropy(self, params: Tensor) -> Tensor:
         """Entropy of the joint distribution, in nats."""
         return self._choice.entropy(self._table(params)).sum(-1)
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one softmax."""
+        log_prob, entropy = self._choice.log_prob_and_entropy(self._table(params), action)
+        return log_prob.sum(-1), entropy.sum(-1)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         """KL(p ‖ q) of the joint distributions, in nats."""
@@ -163,6 +174,10 @@ class Gaussian:
         """Differential entropy, in nats."""
         log_std = self._split(params)[1]
         return log_std.sum(-1) + log_std.shape[-1] * 0.5 * math.log(2 * math.pi * math.e)
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, as the discrete distributions give them together."""
+        return self.log_prob(params, action), self.entropy(params)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         """KL(p ‖ q), in nats."""

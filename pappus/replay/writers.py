@@ -19,7 +19,7 @@ class UnrollWriter:
         self._length = length
         self._time = length
         self._observation: list[Array] = []
-        self._behaviour: list[Array] = []
+        self._behaviour: dict[str, Array] = {}
         self._slot: Unroll | None = None
 
     @property
@@ -43,7 +43,7 @@ class UnrollWriter:
         """Go on in a slot that holds `time` steps already."""
         self._open(slot, time)
 
-    def append(self, action: Array, behaviour: Nest, timestep: Timestep) -> None:
+    def append(self, action: Array, behaviour: dict[str, Array], timestep: Timestep) -> None:
         """Write the transition that `action` made, which ended in `timestep`."""
         slot, time = self._slot, self._time
         assert slot is not None and time < self._length
@@ -51,15 +51,15 @@ class UnrollWriter:
         slot.reward[time] = timestep.reward
         slot.discount[time] = timestep.discount
         slot.valid[time] = timestep.valid
-        for into, leaf in zip(self._behaviour, behaviour.values(), strict=True):
-            into[time] = leaf
+        for key, into in self._behaviour.items():
+            into[time] = behaviour[key]
         self._time = time + 1
         self._write_observation(time + 1, timestep)
 
     def _open(self, slot: Unroll, time: int) -> None:
         self._slot, self._time = slot, time
         self._observation = optree.tree_leaves(slot.observation)
-        self._behaviour = list(slot.behaviour.values())
+        self._behaviour = slot.behaviour
 
     def _write_observation(self, time: int, timestep: Timestep) -> None:
         assert self._slot is not None

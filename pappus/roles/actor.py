@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pappus.core import Sink, Waitable
+from pappus.core import Policy, Sink, Waitable
 from pappus.envs.vector import VectorEnv
 from pappus.replay.writers import UnrollWriter
-from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import Role
 from pappus.types import Nest, Timestep
 
@@ -13,7 +12,7 @@ from pappus.types import Nest, Timestep
 class Actor(Role):
     """env ⇄ policy ──steps──▶ writer ──unrolls──▶ sink. Fresh weights are taken once per unroll."""
 
-    def __init__(self, name: str, env: VectorEnv, policy: LocalPolicy, sink: Sink, unroll_length: int) -> None:
+    def __init__(self, name: str, env: VectorEnv, policy: Policy, sink: Sink, unroll_length: int) -> None:
         super().__init__(name)
         self._env, self._policy, self._sink = env, policy, sink
         self._writer = UnrollWriter(unroll_length)

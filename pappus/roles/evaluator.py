@@ -10,12 +10,17 @@ from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE, Role
 from pappus.types import Timestep
 
+MAX_ENVS = 32
+"""Envs that an evaluation steps at once."""
+
 
 class Evaluator(Role):
     """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return.
 
     The episodes are shared out over the envs in advance: taking whichever end first would favour short ones.
     """
+
+    stateful = False
 
     def __init__(self, name: str, env: VectorEnv, policy: LocalPolicy) -> None:
         super().__init__(name)

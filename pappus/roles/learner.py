@@ -16,10 +16,10 @@ import torch
 from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, Source, Waitable, WeightsWriter
 from pappus.errors import NonFiniteError
-from pappus.networks.flat import FlatWeights
+from pappus.networks.flat import FlatParameters
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
-from pappus.types import Nest, Unroll, leaves_of, map_leaves
+from pappus.types import Nest, Unroll, map_leaves
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,20 @@ class Learner(Role):
         self._algorithm, self._source, self._weights, self._settings = algorithm, source, weights, settings
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
-        self._flat = FlatWeights(self._network, device=settings.device)
+        self._flat = FlatParameters(self._network, device=settings.device)
         self._parameter = self._flat.trainable()
         self._optimizer = make_optimizer(settings.optimizer, self._parameter)
         self._batches: dict[tuple[int, ...], Unroll] = {}
         self.steps = self.updates = 0
-        self._publish()
+        self._published = False
 
     def step(self) -> Waitable | None:
         """One update, or the source when it has no batch ready."""
         if self.finished:
             return IDLE
+        if not self._published:  # not before a checkpoint could be loaded
+            self._publish()
+            return None
         slots = self._source.take(self._settings.unrolls_per_batch)
         if slots is None:
             return self._source
@@ -118,7 +121,7 @@ class Learner(Role):
         culprit = next((name for name, value in named.items() if not math.isfinite(float(value))), "loss")
         kept = ""
         if self._settings.crash_dir is not None:
-            save_state(self._settings.crash_dir, "non_finite_batch", leaves_of(batch))
+            save_state(self._settings.crash_dir, "non_finite_batch", batch._asdict())
             kept = f"; the batch is kept in {self._settings.crash_dir / 'non_finite_batch.safetensors'}"
         raise NonFiniteError(
             f"{culprit}={float(named[culprit])} at update {self.updates + 1} ({self.steps} steps) is not finite; "
@@ -134,6 +137,7 @@ class Learner(Role):
 
     def _publish(self) -> None:
         self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
+        self._published = True
 
     def save(self) -> Nest:
         """Weights, optimizer, counters and random state."""

@@ -10,7 +10,7 @@ import torch
 
 from pappus.core import Algorithm, WeightsReader
 from pappus.networks.acting import single_step
-from pappus.networks.flat import FlatWeights
+from pappus.networks.flat import FlatParameters
 from pappus.types import Array, Nest, Timestep, map_leaves
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -24,8 +24,8 @@ class LocalPolicy:
     ) -> None:
         self._algorithm, self._weights = algorithm, weights
         network: Any = algorithm.build_network()
-        network.requires_grad_(False)
-        self._flat = FlatWeights(network, DTYPES[precision])
+        network.requires_grad_(False).eval()
+        self._flat = FlatParameters(network, DTYPES[precision])
         self._step = single_step(network)
         self._received = np.empty(self._flat.size, np.float32)
         self._state = network.initial_state(num_envs)
@@ -45,7 +45,7 @@ class LocalPolicy:
             self._flat.values.copy_(torch.from_numpy(self._received))
         return self.version >= 0
 
-    def act(self, timestep: Timestep) -> tuple[Array, Nest]:
+    def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
         """Actions `[N, …]` and what the algorithm records of them."""
         observation = map_leaves(torch.from_numpy, timestep.observation)
         with torch.inference_mode():

@@ -10,6 +10,8 @@ from pappus.types import Nest
 class Role:
     """One bounded piece of work at a time. Subclasses override what they need."""
 
+    stateful = True
+    """Whether `save` can hold something that a successor needs."""
     finished = False
     """Set by a role that has done all that the config asks for."""
 

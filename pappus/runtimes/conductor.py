@@ -1,8 +1,8 @@
 """Decides what a run does next, from what its roles report: evaluate, save, stop. Runtimes carry it out.
 
-    running ──steps done──▶ evaluating ──▶ saving ──▶ over
-       │                                     ▲
-       └── target confirmed, Ctrl-C ─────────┘
+    running ──steps done, target confirmed, Ctrl-C──▶ saving ──▶ over
+                                                        │          ▲
+                                                        └─ steps done: evaluating
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from pappus.telemetry.summary import Summary
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says who waits for what."""
+FRESH_START = "resumed: envs start new episodes, and unrolls that lay in queues are gone"
+"""What a resume says where it cannot be exact."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 
@@ -34,8 +36,8 @@ RETRY_UPDATES = 100
 class Controls(Protocol):
     """What a runtime can be asked for."""
 
-    def command(self, role: str, command: str, argument: int) -> None:
-        """Send a command to a role."""
+    def command(self, role: str, command: str, argument: int) -> bool:
+        """Send a command to a role; False if the program has none of that name."""
         ...
 
     def save(self, directory: Path) -> None:
@@ -64,7 +66,8 @@ class Conductor:
         self._trained = self._logged = self._checked = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
-        self._steps_before = 0
+        self._steps_before = self._updates_before = 0
+        self._asked_for, self._patience = 0, 0.0
         self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
@@ -78,7 +81,7 @@ class Conductor:
     def resume(self, metadata: dict[str, Any]) -> None:
         """Count on from a checkpoint."""
         self._board.resume(metadata["steps"], metadata["updates"])
-        self._steps_before = metadata["steps"]
+        self._steps_before, self._updates_before = metadata["steps"], metadata["updates"]
         self._best_return = metadata["best_return"]
         self._seconds_before = {key: metadata[key] for key in self._seconds_before}
         every = self._config.evaluation.every_steps
@@ -91,11 +94,12 @@ class Conductor:
 
     def report(self, report: Report) -> None:
         """A role's numbers."""
-        if report["role"] == "learner" and self._board.env_steps == self._steps_before:
+        if "updates" in report["counts"] and self._board.updates == self._updates_before:
             self._trained = self._clock() - report["busy"]  # the first update marks the start of training
         self._board.add(report)
-        if "eval/episodic_return" in report["gauges"] and self._evaluation == "asked":
-            self.eval_return = report["gauges"]["eval/episodic_return"]
+        gauges = report["gauges"]
+        if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
+            self.eval_return = gauges["eval/episodic_return"]
             self._evaluation = "answered"
             self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
 
@@ -104,8 +108,8 @@ class Conductor:
         self._board.event(text, role)
 
     def role_finished(self, role: str) -> None:
-        """A role has done all that it had to; the run ends with the learner."""
-        self._learned = self._learned or role == "learner"
+        """A role has done all that the config asks for, and with it the run."""
+        self._learned = True
 
     def role_started(self, role: str, pid: int) -> None:
         """A role runs in that process now."""
@@ -122,29 +126,29 @@ class Conductor:
 
     def decide(self) -> bool:
         """Take the next decisions; True when the run is over."""
+        self._give_up_evaluation()
         if self._phase == "running":
             self._while_running()
-        if self._phase == "evaluating" and (self._evaluation == "answered" or self._interrupted):
-            self._phase = "saving"
         if self._phase == "saving" and self._saving is None:
             self._last_save = True  # one that was under way when the end began may lack the last updates
             self._save()
+        if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
+            self._phase = "over"
         self._show()
         return self._phase == "over"
 
     def _while_running(self) -> None:
         if self._interrupted:
-            self._end("interrupted", "saving")
+            self._end("interrupted")
         elif self._target_confirmed():
-            self._end("target reached", "saving")
+            self._end("target reached")
         elif self._learned:
-            self._end("steps done", "evaluating")
-            self._ask()
+            self._end("steps done")
         else:
             self._keep_up()
 
-    def _end(self, reason: str, phase: Literal["evaluating", "saving"]) -> None:
-        self.exit_reason, self._phase = reason, phase
+    def _end(self, reason: str) -> None:
+        self.exit_reason, self._phase = reason, "saving"
         self._ended = self._clock()
 
     def _target_confirmed(self) -> bool:
@@ -181,9 +185,18 @@ class Conductor:
             self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
 
     def _ask(self) -> None:
+        """Have the newest weights evaluated, if the program has somebody who can."""
         assert self._controls is not None
-        self._evaluation = "asked"
-        self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
+        self._asked_for = self._board.updates
+        self._patience = self._clock() + self._config.evaluation.max_seconds
+        taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
+        self._evaluation = "asked" if taken else "none"
+
+    def _give_up_evaluation(self) -> None:
+        """A greedy policy may walk in circles for ever."""
+        if self._evaluation == "asked" and self._clock() >= self._patience:
+            self.eval_return, self._evaluation = None, "answered"
+            self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
 
     def _save(self) -> None:
         assert self._controls is not None
@@ -204,7 +217,10 @@ class Conductor:
         if best:
             self._store.mark_best(path)
         self._saving = None
-        if self._last_save:
+        if self._last_save and self.exit_reason == "steps done":
+            self._phase = "evaluating"
+            self._ask()
+        elif self._last_save:
             self._phase = "over"
 
     def seconds(self) -> dict[str, float]:

@@ -41,7 +41,7 @@ class ForkServer:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would not survive a fork
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-c", code], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
             start_new_session=True, env=environment,  # Ctrl-C in the terminal is for the main process alone
         )
         theirs.close()
@@ -67,6 +67,8 @@ class ForkServer:
             with open(file, "wb", closefd=False) as out:
                 out.write(payload)
             socket.send_fds(self.socket, [json.dumps({"id": id}).encode()], [file, *descriptors])
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the next look at the answers finds the socket closed
         finally:
             os.close(file)
 
@@ -74,7 +76,10 @@ class ForkServer:
         """All answers that have arrived; `{"closed": True}` when the server is gone."""
         answers: list[dict[str, Any]] = []
         while select.select([self.socket], [], [], 0)[0]:
-            packet = self.socket.recv(_PACKET)
+            try:
+                packet = self.socket.recv(_PACKET)
+            except ConnectionResetError:
+                packet = b""
             if not packet:
                 return [*answers, {"closed": True}]
             answers.append(json.loads(packet))

@@ -7,7 +7,7 @@ from pathlib import Path
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
-from pappus.runtimes.conductor import Conductor, interrupts
+from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
@@ -21,8 +21,8 @@ ROUNDS_PER_REPORT = 64
 class InlineRuntime:
     """Drives all roles of a program in turn, in the order in which the topology added them."""
 
-    def __init__(self, program: Program, conductor: Conductor) -> None:
-        self._conductor = conductor
+    def __init__(self, program: Program, conductor: Conductor, incarnation: int = 0) -> None:
+        self._conductor, self._incarnation = conductor, incarnation
         self._blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
         self._wiring = Wiring(program.edges.values(), self._blocks)
         self._poison()
@@ -38,7 +38,7 @@ class InlineRuntime:
 
     def _run(self, checkpoint: Path | None) -> None:
         try:
-            self.roles = {node.name: self._wiring.build(node, 0) for node in self._nodes}
+            self.roles = {node.name: self._wiring.build(node, self._incarnation) for node in self._nodes}
             if checkpoint is not None:
                 self._load(checkpoint)
             with interrupts(self._conductor):
@@ -83,34 +83,40 @@ class InlineRuntime:
             return [role for role in self.roles.values() if role.name in self._servants]
         return list(self.roles.values())
 
-    def command(self, role: str, command: str, argument: int) -> None:
+    def command(self, role: str, command: str, argument: int) -> bool:
         """Hand a command to a role."""
+        if role not in self.roles:
+            return False
         self._servants.add(role)
         self._commanded = True
         self.roles[role].receive(command, argument)
+        return True
 
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""
         for role in self.roles.values():
             self._conductor.report(role.metrics.drain())  # so that the counters beside the state belong to it
-        states = {name: role.save() for name, role in self.roles.items()}
+        states = {name: role.save() for name, role in self.roles.items() if role.stateful}
         for name, state in states.items():
             if state is not None:
                 save_state(directory, name, state)
-        save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
+        if None not in states.values():  # queues go on only together with all who write and read them
+            save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
         self._conductor.saved(directory)
 
     def _load(self, checkpoint: Path) -> None:
         saved = {file.stem for file in checkpoint.glob("*.safetensors")}
-        exact = {name for name in self.roles if name.startswith("actor")} <= saved and "edges" in saved
-        if exact:
-            for name, memory in load_state(checkpoint, "edges").items():
-                self._blocks[name].memory[:] = memory
-        for name, role in self.roles.items():
-            if name in saved and (exact or not name.startswith("actor")):
-                role.load(load_state(checkpoint, name))
+        edges = load_state(checkpoint, "edges") if "edges" in saved else {}
+        sizes = {name: block.memory.size for name, block in self._blocks.items()}
+        exact = saved - {"edges"} == {name for name, role in self.roles.items() if role.stateful}
+        exact = exact and {name: memory.size for name, memory in edges.items()} == sizes
+        for name, memory in edges.items() if exact else ():
+            self._blocks[name].memory[:] = memory
+        for node in self._nodes:
+            if (exact and node.name in saved) or node.essential:
+                self.roles[node.name].load(load_state(checkpoint, node.name))
         if not exact:
-            self._conductor.event("resumed: envs start new episodes, and unrolls that lay in queues are gone")
+            self._conductor.event(FRESH_START)
 
     def _poison(self) -> None:
         for transport in self._wiring.transports():

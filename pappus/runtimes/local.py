@@ -10,7 +10,7 @@ from typing import Any
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
-from pappus.runtimes.conductor import Conductor, interrupts
+from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
 from pappus.runtimes.supervision import Worker, death_notice, essential_death
 from pappus.runtimes.wiring import Wiring, footprint
@@ -27,8 +27,11 @@ SAVE_SECONDS = 120.0
 class LocalRuntime:
     """Starts the workers, listens to them, restarts those that may die, and leaves nothing behind."""
 
-    def __init__(self, program: Program, conductor: Conductor, supervision: SupervisionConfig) -> None:
+    def __init__(
+        self, program: Program, conductor: Conductor, supervision: SupervisionConfig, incarnation: int = 0
+    ) -> None:
         self._program, self._conductor, self._supervision = program, conductor, supervision
+        self._incarnation = incarnation
         self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
         for transport in Wiring(program.edges.values(), self._blocks).transports():
             if isinstance(transport, RingQueue):
@@ -42,6 +45,8 @@ class LocalRuntime:
     def run(self, checkpoint: Path | None = None) -> None:
         """Supervise until the conductor says that the run is over."""
         self._checkpoint = checkpoint
+        if checkpoint is not None:
+            self._conductor.event(FRESH_START)
         try:
             with interrupts(self._conductor):
                 for group, nodes in self._program.groups().items():
@@ -59,11 +64,13 @@ class LocalRuntime:
             for block in self._blocks.values():
                 block.close()
 
-    def command(self, role: str, command: str, argument: int) -> None:
+    def command(self, role: str, command: str, argument: int) -> bool:
         """Send a command to a role; one that is being restarted will be told by the conductor when it is back."""
         for worker in self._workers.values():
             if any(node.name == role for node in worker.nodes):
                 worker.send({"role": role, "command": command, "argument": argument})
+                return True
+        return False
 
     def save(self, directory: Path) -> None:
         """Have the essential roles write their state; the others start afresh anyway."""
@@ -87,7 +94,8 @@ class LocalRuntime:
             group=worker.group, nodes=worker.nodes, edges=list({edge.name: edge for edge in edges}.values()),
             block_sizes={name: block.nbytes for name, block in blocks.items()},
             block_descriptors={name: [positions[fd] for fd in block.descriptors] for name, block in blocks.items()},
-            incarnation=worker.incarnation, checkpoint=self._checkpoint, threads=1,
+            incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
+            checkpoint=self._checkpoint, threads=1,
         )
         self._server.request(worker.group, pack(assignment), list(unique))
         os.close(line)
@@ -146,7 +154,8 @@ class LocalRuntime:
         delay = worker.bury(notice)
         if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
             raise essential_death(worker, worker.first_notice)
-        self._conductor.event(f"{notice.splitlines()[0]}; restarting", worker.group)
+        first_line, _, details = notice.partition("\n")
+        self._conductor.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
         worker.restart_at = time.monotonic() + delay
 
     def _restart_due(self) -> None:
@@ -164,4 +173,7 @@ class LocalRuntime:
             worker.send({"stop": True})
         while running and time.monotonic() < deadline:
             if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                running -= {answer.get("id") for answer in self._server.answers() if "status" in answer}
+                answers = self._server.answers()
+                running -= {answer.get("id") for answer in answers if "status" in answer or "closed" in answer}
+                if any("closed" in answer for answer in answers):
+                    return

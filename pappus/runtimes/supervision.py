@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import tempfile
+import time
 from typing import Any
 
 from pappus import errors
@@ -17,6 +18,8 @@ from pappus.telemetry.metrics import Report
 from pappus.topologies.program import Node
 
 MAX_PACKET = 1 << 20
+LONG_LIFE = 60.0
+"""Seconds after which a death is no longer one of a row."""
 FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
 
@@ -35,6 +38,7 @@ class Worker:
         self.first_notice = ""
         self.last_words: dict[str, str] = {}
         self._fault_log: int | None = None
+        self._born = 0.0
 
     def open(self) -> tuple[int, int]:
         """A fresh line and fault log for the next incarnation: the descriptors to hand over."""
@@ -45,6 +49,7 @@ class Worker:
         with tempfile.TemporaryFile() as file:  # written by the kernel's last messenger when a worker crashes
             self._fault_log = os.dup(file.fileno())
         self.last_words = {}
+        self._born = time.monotonic()
         return theirs.detach(), self._fault_log
 
     def close(self) -> None:
@@ -79,11 +84,13 @@ class Worker:
 
     def note_progress(self, report: Report) -> None:
         """A life in which something was done ends the row of deaths."""
-        if report["counts"] or report["waiting"]:
+        if report["counts"]:
             self.deaths_in_a_row = 0
 
     def bury(self, notice: str) -> float:
         """Count a death; the seconds to wait before the next life."""
+        if time.monotonic() - self._born >= LONG_LIFE:
+            self.deaths_in_a_row = 0
         if self.deaths_in_a_row == 0:
             self.first_notice = notice
         self.deaths_in_a_row += 1

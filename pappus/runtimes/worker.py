@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import torch
 
 from pappus.core import Waitable
@@ -26,6 +28,7 @@ from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
 from pappus.topologies.program import Edge, Node
+from pappus.topologies.run import derive_seed
 from pappus.transports.memory import SharedBlock
 
 REPORT_SECONDS = 0.25
@@ -44,6 +47,7 @@ class Assignment:
     block_descriptors: dict[str, list[int]]
     """Positions in the list of descriptors that came along."""
     incarnation: int
+    seed: int
     checkpoint: Path | None
     threads: int
 
@@ -86,12 +90,21 @@ def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
         name: SharedBlock(size, [descriptors[i] for i in assignment.block_descriptors[name]])
         for name, size in assignment.block_sizes.items()
     }
+    _seed_libraries(assignment)
     wiring = Wiring(assignment.edges, blocks)
     roles = [wiring.build(node, assignment.incarnation) for node in assignment.nodes]
     for node, role in zip(assignment.nodes, roles, strict=True):
         if assignment.checkpoint is not None and node.essential:
             role.load(load_state(assignment.checkpoint, role.name))
     return roles
+
+
+def _seed_libraries(assignment: Assignment) -> None:
+    """Workers are forked from one process; without this, envs that use global random states would be twins."""
+    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
 class Commands:

@@ -70,6 +70,8 @@ class Encoder:
             return self._encode_tensor(value, path)
         if type(value) is np.ndarray and value.dtype.kind in NUMPY_KINDS:
             return self._encode_array(value, path)
+        if type(value) is np.ndarray and value.dtype.kind in "SU":  # text, as grid worlds keep their maps
+            return {"$text": _to_text(value.tobytes()), "dtype": value.dtype.str, "shape": list(value.shape)}
         if isinstance(value, np.generic) and value.dtype.kind in NUMPY_KINDS:
             return {"$scalar": _to_text(value.tobytes()), "dtype": value.dtype.str}
         raise UserError(
@@ -126,6 +128,8 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return _decode_array(tensors[content], value)
     if tag == "$scalar":
         return np.frombuffer(_from_text(content), np.dtype(value["dtype"]))[0]
+    if tag == "$text":
+        return np.frombuffer(_from_text(content), np.dtype(value["dtype"])).reshape(value["shape"]).copy()
     return _SIMPLE[tag](content)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pappus.core import Sink, Source, WeightsReader, WeightsWriter
 from pappus.envs.vector import make_env
 from pappus.roles.actor import Actor
-from pappus.roles.evaluator import Evaluator
+from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.learner import Learner, LearnerSettings
 from pappus.roles.policy import LocalPolicy
 from pappus.topologies.program import Program
@@ -25,7 +25,7 @@ from pappus.topologies.run import Run, derive_seed
 
 def impala(run: Run) -> Program:
     """The program of the figure above."""
-    config, program = run.config, Program("impala")
+    config, program = run.config, Program("impala", run.config.seed)
     unrolls = program.queue("unrolls", run.unroll_spec, producers=config.actors, capacity=config.queue_size)
     weights = program.weights("weights", run.weights_size)
 
@@ -58,10 +58,7 @@ def build_learner(name: str, incarnation: int, run: Run, source: Source, weights
 def build_evaluator(name: str, incarnation: int, run: Run, weights: WeightsReader) -> Evaluator:
     """Greedy, on envs of its own."""
     config = run.config
-    num_envs = min(config.evaluation.episodes, MAX_EVALUATION_ENVS)
+    num_envs = min(config.evaluation.episodes, MAX_ENVS)
     env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
     policy = LocalPolicy(run.algorithm, weights, num_envs, None, config.precision)
     return Evaluator(name, env, policy)
-
-
-MAX_EVALUATION_ENVS = 32

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from pappus.errors import UserError
 from pappus.roles.role import Role
-from pappus.types import Nest, spec_bytes
+from pappus.types import Nest
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,6 @@ class QueueEdge:
     def source(self) -> End:
         """For the consumer."""
         return End(self.name, "source")
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that all slots take."""
-        return self.producers * self.capacity * spec_bytes(self.spec)
 
 
 @dataclass(frozen=True)
@@ -89,6 +84,8 @@ class Program:
     """Roles, the ports between them, and who is colocated with whom."""
 
     name: str
+    seed: int = 0
+    """What random states of libraries derive from, beside those that roles hold themselves."""
     nodes: list[Node] = field(default_factory=list)
     edges: dict[str, Edge] = field(default_factory=dict)
 

@@ -1,7 +1,8 @@
 """Weights as one flat buffer: publishing is one copy and a version number; readers see whole versions.
 
 Two buffers are written in turn, each under a sequence number that is odd while it is being written (a seqlock):
-the writer never waits, and a reader that was overtaken reads again.
+the writer never waits, and a reader that was overtaken reads again. The order of the writes is what x86 guarantees; on
+other processors the system calls and the interpreter between them have to keep it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ class FlatWeights:
         self.name = name
         self._size = size
         header = block.memory[:ALIGNMENT].view(np.int64)
-        self._published, self._sequence = header[0:1], header[1:3]  # versions published so far; per buffer
+        self._published = header[0:1]  # the newest version plus one
+        self._sequence, self._versions = header[1:3], header[3:5]  # per buffer
         stride = aligned(size * 4)
         self._buffers = [
             block.memory[ALIGNMENT + i * stride : ALIGNMENT + i * stride + size * 4].view(np.float32) for i in range(2)
         ]
         self._bell = block.bells[0]
-        self.retries = 0
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
@@ -37,6 +38,7 @@ class FlatWeights:
         i = (version + 1) % 2
         self._sequence[i] += 1
         self._buffers[i][:] = flat
+        self._versions[i] = version
         self._sequence[i] += 1
         self._published[0] = version + 1
         if version == 0 or self._sequence[1 - i] == 0:
@@ -49,14 +51,13 @@ class FlatWeights:
     def read(self, into: Array) -> int:
         """Copy the newest version and return its number."""
         while True:
-            version = self.version()
-            i = (version + 1) % 2
+            i = int(self._published[0]) % 2
             sequence = int(self._sequence[i])
             if sequence % 2 == 0:
                 np.copyto(into, self._buffers[i])
+                version = int(self._versions[i])
                 if int(self._sequence[i]) == sequence:
                     return version
-            self.retries += 1
 
     def explain(self) -> str:
         return "no version was published yet"

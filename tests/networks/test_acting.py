@@ -10,7 +10,7 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.networks.acting import single_step
 from pappus.networks.build import build_actor_critic
-from pappus.networks.flat import FlatWeights
+from pappus.networks.flat import FlatParameters
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 VECTOR = ArraySpec((4,), "float32")
@@ -19,6 +19,8 @@ CASES: list[tuple[EnvSpec, dict[str, Any]]] = [
     (EnvSpec(VECTOR, DiscreteAction(3)), {"activation": "tanh"}),
     (EnvSpec(ArraySpec((2, 3), "float32"), MultiDiscreteAction((2, 3))), {}),
     (EnvSpec(VECTOR, ContinuousAction((2,))), {}),
+    (EnvSpec(ArraySpec((5,), "uint8"), DiscreteAction(3)), {}),
+    (EnvSpec(ArraySpec((5,), "int64"), DiscreteAction(3)), {}),
     (EnvSpec(VECTOR, DiscreteAction(3)), {"core": "lstm"}),
     (EnvSpec({"a": VECTOR, "b": ArraySpec((), "int64", (5,))}, DiscreteAction(3)), {}),
     (EnvSpec({"observation": VECTOR, ACTION_MASK: ArraySpec((3,), "int8")}, DiscreteAction(3)), {}),
@@ -52,7 +54,7 @@ def test_a_single_step_equals_the_module(env: EnvSpec, settings: dict[str, Any])
 
 def test_a_step_follows_weights_that_are_replaced_in_place() -> None:
     network = build_actor_critic(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig()).requires_grad_(False)
-    flat = FlatWeights(network)
+    flat = FlatParameters(network)
     step = single_step(network)
     observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
     flat.values.mul_(2)

@@ -5,7 +5,7 @@ import numpy as np
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig
 from pappus.envs.vector import make_env
-from pappus.networks.flat import FlatWeights as FlatParameters
+from pappus.networks.flat import FlatParameters
 from pappus.roles.actor import Actor
 from pappus.roles.evaluator import Evaluator
 from pappus.roles.policy import LocalPolicy

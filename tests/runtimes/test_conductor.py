@@ -28,6 +28,7 @@ class Play:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.now = 0.0
+        self.has_evaluator = True
         self.commands: list[tuple[str, str, int]] = []
         self.saves: list[Path] = []
         config: RunConfig = dataclasses.replace(find_system("impala").defaults, env="CartPole-v1", **settings)
@@ -37,8 +38,9 @@ class Play:
         self.conductor = Conductor(config, self.board, log, Quiet(), self.store, clock=lambda: self.now)  # type: ignore[arg-type]
         self.conductor.started(self)
 
-    def command(self, role: str, command: str, argument: int) -> None:
+    def command(self, role: str, command: str, argument: int) -> bool:
         self.commands.append((role, command, argument))
+        return self.has_evaluator
 
     def save(self, directory: Path) -> None:
         self.saves.append(directory)
@@ -58,24 +60,56 @@ class Play:
         metrics.episodes([value] * count, [10] * count)
         self.conductor.report(metrics.drain())
 
-    def evaluated(self, value: float) -> None:
+    def evaluated(self, value: float, version: int | None = None) -> None:
         metrics = Metrics("evaluator")
         metrics.gauge("eval/episodic_return", value)
+        metrics.gauge("eval/version", self.board.updates if version is None else version)
         self.conductor.report(metrics.drain())
 
 
-def test_a_run_ends_with_an_evaluation_and_a_checkpoint(tmp_path: Path) -> None:
+def test_a_run_ends_with_a_checkpoint_and_then_an_evaluation(tmp_path: Path) -> None:
     play = Play(tmp_path)
     play.learn()
     play.conductor.role_finished("learner")
-    assert not play.conductor.decide() and play.commands == [("evaluator", "evaluate", 20)] and not play.saves
-    play.evaluated(77.0)
-    assert not play.conductor.decide() and len(play.saves) == 1
+    assert not play.conductor.decide() and len(play.saves) == 1 and not play.commands
     play.finish_save()
+    assert not play.conductor.decide() and play.commands == [("evaluator", "evaluate", 20)]
+    play.evaluated(77.0)
     assert play.conductor.decide()
     summary = play.conductor.summary()
     assert (summary.exit_reason, summary.eval_return, summary.steps) == ("steps done", 77.0, 1000)
     assert play.store.latest() is not None
+
+
+def test_an_evaluation_of_older_weights_is_no_answer(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn(updates=9)
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    play.finish_save()
+    play.evaluated(3.0, version=8)
+    assert not play.conductor.decide()
+    play.evaluated(77.0, version=9)
+    assert play.conductor.decide() and play.conductor.eval_return == 77.0
+
+
+def test_an_evaluation_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    play.finish_save()
+    play.now = 601.0
+    assert play.conductor.decide() and play.conductor.eval_return is None
+    assert any("did not end within 600 s" in str(event) for event in play.board.events)
+
+
+def test_a_program_without_an_evaluator_ends(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.has_evaluator = False
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    play.finish_save()
+    assert play.conductor.decide()
 
 
 def test_the_target_must_be_reached_by_a_hundred_episodes_and_confirmed_greedily(tmp_path: Path) -> None:
@@ -101,14 +135,19 @@ def test_the_target_must_be_reached_by_a_hundred_episodes_and_confirmed_greedily
 
 
 def test_an_interrupt_saves_and_stops_in_every_phase(tmp_path: Path) -> None:
-    for phase in ("running", "evaluating"):
+    for phase in ("running", "saving", "evaluating"):
         play = Play(tmp_path / phase)
-        if phase == "evaluating":
+        if phase != "running":
             play.conductor.role_finished("learner")
             play.conductor.decide()
+        if phase == "evaluating":
+            play.finish_save()
+            play.conductor.decide()
         play.conductor.interrupt()
-        assert not play.conductor.decide() and len(play.saves) == 1
-        play.finish_save()
+        play.conductor.decide()
+        assert len(play.saves) == 1
+        if phase != "evaluating":
+            play.finish_save()
         assert play.conductor.decide()
 
 
@@ -131,6 +170,7 @@ def test_an_evaluator_that_died_is_asked_again(tmp_path: Path) -> None:
     play = Play(tmp_path)
     play.conductor.role_finished("learner")
     play.conductor.decide()
+    play.finish_save()
     play.conductor.role_restarted("evaluator")
     assert play.commands == [("evaluator", "evaluate", 20)] * 2
 

@@ -16,7 +16,7 @@ from pappus.errors import RoleDied
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.local import LocalRuntime
 from pappus.topologies.program import Program
-from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, program
+from tests.contracts.runtime_contract import Endless, FakeConductor, RuntimeContract, program
 
 
 def run(made: Program, conductor: Any, checkpoint: Path | None = None, deaths: int = 5) -> None:
@@ -58,7 +58,8 @@ def test_a_role_that_dies_is_restarted_and_the_event_is_shown(how: str, shown: s
     conductor = EndsWhenReborn("dying", lives=2)
     run(with_dying(how, lives=2), conductor)
     assert len(conductor.pids["dying"]) == 3
-    assert conductor.events[0] == f"dying: dying died ({shown}); restarting"
+    assert conductor.events[0].startswith(f"dying: dying died ({shown}); restarting")
+    assert how != "exception" or "ValueError: the env broke" in conductor.events[0], "the log keeps the traceback"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,38 @@ def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(how: s
     with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
         run(with_dying(how, lives=99), EndsWhenReborn("dying", lives=99), deaths=2)
     assert shown in str(caught.value)
+
+
+class DiesOnCommand(Role):
+    """Idles until it is told to do something, and dies of it, as a broken evaluator would."""
+
+    def __init__(self, name: str, incarnation: int) -> None:
+        super().__init__(name)
+        self._told = False
+
+    def step(self) -> Waitable | None:
+        if self._told:
+            raise ValueError("this role dies of its work")
+        return IDLE
+
+    def receive(self, command: str, argument: int) -> None:
+        self._told = True
+
+
+class AsksAgain(Endless):
+    """Repeats its command to every new incarnation."""
+
+    def role_started(self, role: str, pid: int) -> None:
+        super().role_started(role, pid)
+        if role == "servant":
+            self._controls.command("servant", "work", 1)
+
+
+def test_a_role_that_dies_of_every_command_ends_the_run() -> None:
+    made = program(1)
+    made.add("servant", DiesOnCommand)
+    with pytest.raises(RoleDied, match="this role dies of its work"):
+        run(made, AsksAgain(), deaths=2)
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost() -> None:
