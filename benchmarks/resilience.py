@@ -1,0 +1,110 @@
+"""Does a run survive its parts, and does it stay the same size?
+
+    python -m benchmarks.resilience kill --seconds 60      kill -9 on a random one of three actors every two seconds
+    python -m benchmarks.resilience memory --seconds 600   MiB per minute of every process, by a straight line
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+KILL_EVERY = 2.0
+
+
+def processes(main: int) -> dict[str, int]:
+    """The workers of a run, by role."""
+    listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
+    servers = {row[0] for row in rows if int(row[1]) == main}
+    return {row[2].removeprefix("pappus ").strip(): int(row[0]) for row in rows if row[1] in servers}
+
+
+def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
+    """An endless training."""
+    env = ["--env", "CartPole-v1", "--steps", str(10**12)]
+    command = [sys.executable, "-m", "pappus", "train", "impala", *env, *words]
+    training = subprocess.Popen([*command, "--run-dir", str(directory)], stdout=subprocess.DEVNULL)
+    while not rows_of(directory) and training.poll() is None:
+        time.sleep(0.1)
+    return training
+
+
+def rows_of(directory: Path) -> list[dict[str, float]]:
+    """What is logged so far."""
+    path = directory / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [row for row in map(json.loads, lines) if row["step"] > 0]
+
+
+def stop(training: subprocess.Popen[bytes], pids: set[int]) -> None:
+    """Ctrl-C, and what is left afterwards."""
+    training.send_signal(signal.SIGINT)
+    code = training.wait(60)
+    time.sleep(1)
+    left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    print(f"exit code {code}; processes left: {len(left)}; files in /dev/shm: {len(os.listdir('/dev/shm'))}")
+
+
+def kill(seconds: float) -> None:
+    """Kill actors and time their return."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent) / "run"
+        training = start(directory, "--actors", "3", "--envs-per-actor", "32", "--optimizer.no-anneal")
+        deadline, away, pids = time.monotonic() + seconds, [], set()
+        while time.monotonic() < deadline:
+            workers = processes(training.pid)
+            pids |= set(workers.values())
+            name = random.choice([role for role in workers if role.startswith("actor")])
+            os.kill(workers[name], signal.SIGKILL)
+            died = time.monotonic()
+            while processes(training.pid).get(name, workers[name]) == workers[name]:
+                time.sleep(0.01)
+            away.append(time.monotonic() - died)
+            time.sleep(max(0.0, died + KILL_EVERY - time.monotonic()))
+        rows = rows_of(directory)
+        print(f"{len(away)} kills; back after {np.mean(away):.2f} s on average, {max(away):.2f} s at most")
+        print(f"steps {rows[-1]['step']:,.0f}; mean return first {rows[0].get('charts/episodic_return', 0):.1f}, "
+              f"last {rows[-1]['charts/episodic_return']:.1f}")
+        stop(training, pids)
+
+
+def memory(seconds: float, words: list[str]) -> None:
+    """The slope of every process's memory, the first fifth left out as warm-up."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent) / "run"
+        training = start(directory, "--optimizer.no-anneal", *words)
+        pids = set(processes(training.pid).values())
+        time.sleep(seconds)
+        rows = rows_of(directory)
+        rows = rows[len(rows) // 5 :]
+        minutes = np.array([row["time"] for row in rows]) / 60
+        for name in sorted(key for key in rows[-1] if key.startswith("memory/")):
+            sizes = np.array([row.get(name, np.nan) for row in rows])
+            slope = np.polyfit(minutes - minutes[0], sizes, 1)[0]
+            print(f"{name:24s} {sizes[0]:8.1f} MiB → {sizes[-1]:8.1f} MiB   slope {slope:+.3f} MiB/min")
+        print(f"over {minutes[-1] - minutes[0]:.1f} min and {rows[-1]['step']:,.0f} steps")
+        stop(training, pids)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["kill", "memory"])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("options", nargs="*", help="options of `pappus train`, behind --")
+    arguments = parser.parse_args()
+    kill(arguments.seconds) if arguments.what == "kill" else memory(arguments.seconds, arguments.options)
+
+
+if __name__ == "__main__":
+    main()
