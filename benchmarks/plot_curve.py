@@ -1,0 +1,41 @@
+"""Draw the return of runs against their steps and minutes.
+
+    python -m benchmarks.plot_curve docs/pong.png runs/impala-ALE-Pong-v5-1-…
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    figure, (by_step, by_minute) = plt.subplots(1, 2, figsize=(10, 3.5), sharey=True)
+    for run in arguments.runs:
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        shown = [row for row in rows if row.get("charts/episodic_return") is not None]
+        returns = [row["charts/episodic_return"] for row in shown]
+        by_step.plot([row["step"] / 1e6 for row in shown], returns, label=run.name)
+        by_minute.plot([(row["time"] - rows[0]["time"]) / 60 for row in shown], returns, label=run.name)
+    by_step.set(xlabel="million agent steps", ylabel="mean return of 100 episodes")
+    by_minute.set(xlabel="minutes")
+    for axes in (by_step, by_minute):
+        axes.grid(alpha=0.3)
+    if len(arguments.runs) > 1:
+        by_step.legend()
+    figure.tight_layout()
+    figure.savefig(arguments.picture, dpi=90)
+
+
+if __name__ == "__main__":
+    main()
