@@ -60,7 +60,8 @@ def kill(seconds: float) -> None:
     """Kill actors and time their return."""
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
-        training = start(directory, "--actors", "3", "--envs-per-actor", "32", "--optimizer.no-anneal")
+        sizes = ["--actors", "3", "--envs-per-actor", "32", "--batch-size", "96", "--optimizer.learning-rate", "1e-3"]
+        training = start(directory, *sizes)
         deadline, away, pids = time.monotonic() + seconds, [], set()
         while time.monotonic() < deadline:
             workers = processes(training.pid)
