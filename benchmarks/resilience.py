@@ -19,7 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
+from pappus.telemetry.processes import resident_bytes
+
 KILL_EVERY = 2.0
+
+
+def server_of(main: int) -> int:
+    """The process that workers are forked from."""
+    listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
+    return next(int(row[0]) for row in rows if int(row[1]) == main and "forkserver" in row[2])
 
 
 def processes(main: int) -> dict[str, int]:
@@ -60,8 +69,7 @@ def kill(seconds: float) -> None:
     """Kill actors and time their return."""
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
-        sizes = ["--actors", "3", "--envs-per-actor", "32", "--batch-size", "96", "--optimizer.learning-rate", "1e-3"]
-        training = start(directory, *sizes)
+        training = start(directory, "--actors", "3", "--envs-per-actor", "32", "--optimizer.learning-rate", "1e-3")
         deadline, away, pids = time.monotonic() + seconds, [], set()
         while time.monotonic() < deadline:
             workers = processes(training.pid)
@@ -85,17 +93,21 @@ def memory(seconds: float, words: list[str]) -> None:
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
         training = start(directory, "--optimizer.no-anneal", *words)
-        pids = set(processes(training.pid).values())
-        time.sleep(seconds)
-        rows = rows_of(directory)
-        rows = rows[len(rows) // 5 :]
-        minutes = np.array([row["time"] for row in rows]) / 60
-        for name in sorted(key for key in rows[-1] if key.startswith("memory/")):
-            sizes = np.array([row.get(name, np.nan) for row in rows])
-            slope = np.polyfit(minutes - minutes[0], sizes, 1)[0]
-            print(f"{name:24s} {sizes[0]:8.1f} MiB → {sizes[-1]:8.1f} MiB   slope {slope:+.3f} MiB/min")
-        print(f"over {minutes[-1] - minutes[0]:.1f} min and {rows[-1]['step']:,.0f} steps")
-        stop(training, pids)
+        watched = {"main": training.pid, "forkserver": server_of(training.pid), **processes(training.pid)}
+        times, sizes = [], []
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            times.append(time.monotonic() / 60)
+            sizes.append([(resident_bytes(pid) or 0) / 2**20 for pid in watched.values()])
+            time.sleep(2)
+        warm = len(times) // 5
+        minutes, table = np.array(times[warm:]), np.array(sizes[warm:])
+        for name, column in zip(watched, table.T, strict=True):
+            slope = np.polyfit(minutes - minutes[0], column, 1)[0]
+            print(f"{name:12s} {column[0]:8.1f} MiB → {column[-1]:8.1f} MiB   slope {slope:+.3f} MiB/min")
+        steps = rows_of(directory)[-1]["step"]
+        print(f"over the last {minutes[-1] - minutes[0]:.1f} of {seconds / 60:.0f} min; {steps:,.0f} steps")
+        stop(training, set(watched.values()) - {training.pid})
 
 
 def main() -> None:

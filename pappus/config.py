@@ -158,7 +158,7 @@ class RunConfig:
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update, a multiple of --envs-per-actor; 0: one actor's."""
+    """Unrolls (of one env each) per update, a multiple of --envs-per-actor; 0: one of every env of every actor."""
     queue_size: int = 2
     """Unrolls of all its envs that an actor may be ahead of the learner."""
     runtime: Literal["inline", "local"] = "local"
@@ -187,7 +187,7 @@ class RunConfig:
     @property
     def unrolls_per_batch(self) -> int:
         """Slots of the unroll queue (all envs of an actor each) that make one batch."""
-        return max(1, self.batch_size // self.envs_per_actor)
+        return self.batch_size // self.envs_per_actor or self.actors
 
     @property
     def steps_per_batch(self) -> int:

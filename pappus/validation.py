@@ -69,7 +69,7 @@ def validate_memory(config: RunConfig, unroll_bytes: int) -> None:
 
 def _validate_batch(config: RunConfig) -> None:
     batch, envs = config.batch_size, config.envs_per_actor
-    _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one actor's unrolls")
+    _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one unroll of every env")
     if batch % envs:
         choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
         raise UserError(f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}")
