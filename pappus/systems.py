@@ -67,7 +67,7 @@ PRESETS: tuple[Preset, ...] = (
         },
     ),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
-    # RMSProp without momentum left Pong's plateau of −20 in a third of the frames that Adam needed.
+    # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
         "impala", "ALE/*",
         {

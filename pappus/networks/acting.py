@@ -1,7 +1,7 @@
 """One step of a network, as actors need it thousands of times a second.
 
 For a small MLP the arithmetic is a fraction of what torch spends per operation, and NumPy's tanh is several times
-faster: at 64 envs a 2×64 policy takes about 20 µs here and 85 µs there. Everything else goes through the module.
+faster: at 64 envs a 2×64 policy acts (sampling included) in 57 µs so and in 157 µs through the module.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class EnvContract:
     def test_close_may_be_called_twice(self) -> None:
         env = self.make(1, 0)
         env.reset()
-        env.close()
-        env.close()
+        closings = [env.close(), env.close()]
+        assert closings == [None, None]
 
     def _step(self, env: VectorEnv, timestep: Timestep) -> Timestep:
         return env.step(random_action(env.spec, timestep.observation, env.num_envs, np.random.default_rng(0)))

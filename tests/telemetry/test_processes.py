@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pappus.telemetry.processes import resident_bytes, set_title, usable_cores
 
@@ -23,8 +24,10 @@ def test_the_title_names_the_role(monkeypatch):
 
 
 def test_a_missing_setproctitle_is_no_error(monkeypatch):
+    before = Path("/proc/self/cmdline").read_bytes()
     monkeypatch.setitem(sys.modules, "setproctitle", None)
     set_title("actor-2")
+    assert Path("/proc/self/cmdline").read_bytes() == before
 
 
 def test_at_least_one_core_is_usable():
