@@ -124,11 +124,11 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
 def play_into(slot: Unroll, env: VectorEnv, policy: LocalPolicy, length: int) -> None:
     """Fill a slot with what the policy does."""
     timestep, writer = env.reset(), UnrollWriter(length)
-    writer.begin(slot, timestep, policy.state, 0)
+    writer.begin(slot, timestep, policy.state)
     while not writer.full:
         action, behaviour = policy.act(timestep)
         timestep = env.step(action)
-        writer.append(action, behaviour, timestep)
+        writer.append(action, behaviour, 0, timestep)
 
 
 def rate(work: Callable[[], object], steps: int, seconds: float) -> float:

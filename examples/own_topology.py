@@ -50,12 +50,14 @@ def build_actor(
 
 def bold_and_careful(run: Run) -> Program:
     program, actors = Program("bold-and-careful"), run.config.actors
-    unrolls = program.queue("unrolls", run.unroll_spec, producers=actors, capacity=run.config.queue_size)
+    spec = run.unroll_spec(run.config.envs_per_actor)
+    unrolls = program.queue("unrolls", spec, producers=actors, capacity=run.config.queue_size)
     weights = program.weights("weights", run.weights_size)
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
         program.add(f"actor-{i}", build_actor, run=run, index=i, temperature=2.0 if i % 2 else 1.0, **ends)
-    program.add("learner", build_learner, essential=True, run=run, source=unrolls.source(), weights=weights.writer())
+    ends = {"source": unrolls.source(), "weights": weights.writer()}
+    program.add("learner", build_learner, essential=True, run=run, slots=actors, **ends)
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
 

@@ -20,6 +20,7 @@ from pappus.precision import choose_precision
 from pappus.runtimes.conductor import Conductor
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.wiring import footprint
 from pappus.systems import find_system, preset_for, saved_config
 from pappus.telemetry.board import Board
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
@@ -28,7 +29,6 @@ from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
 from pappus.topologies.run import Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
-from pappus.types import spec_bytes
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -100,7 +100,8 @@ def describe(config: RunConfig, env: EnvLike) -> Run:
     network: Any = algorithm.build_network()
     config = dataclasses.replace(config, precision=choose_precision(config, algorithm, spec))
     run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
-    validate_memory(config, spec_bytes(run.unroll_spec))
+    program = find_system(config.system).topology(run)
+    validate_memory({name: footprint(edge)[0] for name, edge in program.edges.items()})
     return run
 
 

@@ -138,6 +138,14 @@ class AlgorithmConfig:
 
 
 @dataclass(frozen=True)
+class TopologyConfig:
+    """Base of every topology's own settings."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """One run. Steps are agent steps: after frame skip, summed over all envs."""
 
@@ -158,7 +166,7 @@ class RunConfig:
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update, a multiple of --envs-per-actor; 0: one of every env of every actor."""
+    """Unrolls (of one env each) per update; 0: one of every env of every actor."""
     queue_size: int = 2
     """Unrolls of all its envs that an actor may be ahead of the learner."""
     runtime: Literal["inline", "local"] = "local"
@@ -171,6 +179,8 @@ class RunConfig:
     """Stop when the mean of the last 100 episodes reaches this and a greedy evaluation confirms it."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
+    topology: TopologyConfig = TopologyConfig()
+    """The topology's settings."""
     env_options: EnvOptions = EnvOptions()
     """How envs are made."""
     network: NetworkConfig = NetworkConfig()
@@ -185,14 +195,19 @@ class RunConfig:
     """What happens when parts die."""
 
     @property
+    def batch_envs(self) -> int:
+        """Unrolls (of one env each) per update."""
+        return self.batch_size or self.actors * self.envs_per_actor
+
+    @property
     def unrolls_per_batch(self) -> int:
-        """Slots of the unroll queue (all envs of an actor each) that make one batch."""
-        return self.batch_size // self.envs_per_actor or self.actors
+        """Unrolls of all envs of an actor that make one batch."""
+        return self.batch_envs // self.envs_per_actor
 
     @property
     def steps_per_batch(self) -> int:
         """Env steps that one update consumes."""
-        return self.unrolls_per_batch * self.envs_per_actor * self.unroll_length
+        return self.batch_envs * self.unroll_length
 
 
 def override(config: RunConfig, settings: Mapping[str, Any], source: str = "settings") -> RunConfig:

@@ -13,12 +13,12 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
-from pappus.types import Array, ArraySpec, Nest, Timestep, Unroll
+from pappus.types import Array, ArraySpec, Nest, Request, Timestep, Unroll
 
 
 @runtime_checkable
@@ -66,6 +66,59 @@ class Source(Waitable, Protocol):
 
     def depth(self) -> int:
         """Slots that are ready."""
+        ...
+
+
+class Lane(Protocol):
+    """A group of envs that asks a central policy for actions. One request is in flight at a time."""
+
+    request: Request
+    """Written in place, then sent."""
+
+    def open(self) -> bool:
+        """Begin anew, without a past; False while the request of a predecessor is still in flight."""
+        ...
+
+    def send(self) -> None:
+        """Hand the request over."""
+        ...
+
+    def reply(self) -> Array | None:
+        """Actions `[N, …]`, readable until the next `send`; None while there are none, and None before the first."""
+        ...
+
+
+class Caller(Waitable, Protocol):
+    """An actor's line to the central policy: it steps one lane while the others wait for their actions."""
+
+    lanes: Sequence[Lane]
+
+
+class Call(Protocol):
+    """A request as the server of a central policy sees it. Its arrays are valid until it is answered."""
+
+    lane: Hashable
+    """Who asks."""
+    session: int
+    """Another session of the same lane is another client, which has no past."""
+    request: Request
+    reply: Array
+    """Where the actions are written."""
+
+
+class Desk(Waitable, Protocol):
+    """Where the requests of all lanes arrive."""
+
+    def calls(self) -> Sequence[Call]:
+        """Requests that have arrived since the last look."""
+        ...
+
+    def left(self) -> Sequence[Hashable]:
+        """Lanes that have vanished since the last look; what they had asked needs no answer."""
+        ...
+
+    def answer(self, call: Call) -> None:
+        """Hand the reply over."""
         ...
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
-from pappus.config import NetworkConfig, OptimizerConfig, RunConfig, load_file, override
+from pappus.config import NetworkConfig, RunConfig, load_file, override
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import impala
+from pappus.topologies import impala, seed
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -39,28 +39,39 @@ SYSTEMS: dict[str, System] = {
         figure=impala.__doc__ or "",
         topology=impala.impala,
         algorithm=VTrace,
-        defaults=RunConfig(algorithm=VTraceConfig(), system="impala", optimizer=OptimizerConfig()),
+        defaults=RunConfig(algorithm=VTraceConfig(), system="impala", topology=impala.ImpalaConfig()),
+    ),
+    "seed-vtrace": System(
+        name="seed-vtrace",
+        purpose="actors without networks, one inference server for all envs: large networks, actors anywhere",
+        paper="Espeholt et al. 2019, SEED RL",
+        figure=seed.__doc__ or "",
+        topology=seed.seed,
+        algorithm=VTrace,
+        defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
     ),
 }
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for one system on envs whose id matches a pattern: only what differs from the defaults, and why."""
+    """Settings for some systems on envs whose id matches a pattern: only what differs from the defaults, and why."""
 
-    system: str
+    systems: tuple[str, ...]
     envs: str
     settings: Mapping[str, Any]
 
 
+VTRACE = ("impala", "seed-vtrace")
+
 PRESETS: tuple[Preset, ...] = (
     # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
     # drown the policy gradient, and then a large step size is safe.
-    Preset("impala", "CartPole-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
-    Preset("impala", "Acrobot-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
+    Preset(VTRACE, "CartPole-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
+    Preset(VTRACE, "Acrobot-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
     # Costs of up to 16 a step over 200 steps; a horizon of 20 steps (γ = 0.95) spans a swing.
     Preset(
-        "impala", "Pendulum-*",
+        VTRACE, "Pendulum-*",
         {
             "algorithm.reward_scale": 0.01, "algorithm.discount": 0.95, "algorithm.entropy_cost": 0.0,
             "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
@@ -69,7 +80,7 @@ PRESETS: tuple[Preset, ...] = (
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
-        "impala", "ALE/*",
+        VTRACE, "ALE/*",
         {
             "envs_per_actor": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005, "steps": 10_000_000,
             "optimizer": {
@@ -91,7 +102,7 @@ def find_system(name: str) -> System:
 
 def preset_for(system: str, env: str) -> Preset | None:
     """The first preset that matches."""
-    matching = (p for p in PRESETS if p.system == system and fnmatch.fnmatch(env, p.envs))
+    matching = (p for p in PRESETS if system in p.systems and fnmatch.fnmatch(env, p.envs))
     return next(matching, None)
 
 

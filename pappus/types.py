@@ -127,6 +127,21 @@ class Timestep(NamedTuple):
     episodes: Episodes | None = None
 
 
+class Request(NamedTuple):
+    """What N envs ask of a central policy: a timestep `[N, …]`, and the episodes that ended with it.
+
+    `episode_length` is 0 where no episode ended, and `episode_return` counts only where it is not 0.
+    """
+
+    observation: Nest
+    first: Any
+    reward: Any
+    discount: Any
+    valid: Any
+    episode_return: Any
+    episode_length: Any
+
+
 class Unroll(NamedTuple):
     """T steps of N envs: T+1 observations and `first` flags, T of the rest, and the state before o_0.
 
@@ -166,6 +181,23 @@ def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_env
         behaviour=steps(behaviour, length),
         version=scalar("int64"),
         state=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), state),
+    )
+
+
+def request_spec(env: EnvSpec, num_envs: int) -> Request:
+    """Specs of what `num_envs` envs ask at once."""
+
+    def scalar(dtype: str) -> ArraySpec:
+        return ArraySpec((num_envs,), dtype)
+
+    return Request(
+        observation=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), env.observation),
+        first=scalar("bool"),
+        reward=scalar("float32"),
+        discount=scalar("float32"),
+        valid=scalar("bool"),
+        episode_return=scalar("float32"),
+        episode_length=scalar("int32"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
@@ -23,7 +24,9 @@ def validate(config: RunConfig) -> None:
     _require(keep >= 1, "checkpoint.keep_last", keep, "must be at least 1")
     _require(rate > 0, "optimizer.learning_rate", rate, "must be positive")
     _validate_ranges(config)
-    _validate_batch(config)
+    batch = config.batch_size
+    _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one unroll of every env")
+    config.topology.check(config)
     _validate_device(config)
 
 
@@ -55,30 +58,15 @@ def _validate_ranges(config: RunConfig) -> None:
     _require(target is None or math.isfinite(target), "target_return", target, "must be a finite number")
 
 
-def validate_memory(config: RunConfig, unroll_bytes: int) -> None:
-    """Refuse queues that do not fit, with the sum."""
-    needed = unroll_bytes * config.actors * config.queue_size
+def validate_memory(needed: Mapping[str, int]) -> None:
+    """Refuse queues that do not fit, with the sum; bytes by name."""
+    total = sum(needed.values())
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > available:
+    if total > available:
+        parts = " + ".join(f"{name} {nbytes / 2**30:.1f}" for name, nbytes in needed.items())
         raise UserError(
-            f"the queue needs {needed / 2**30:.1f} GiB ({config.actors} actors × {config.queue_size} slots × "
-            f"{unroll_bytes / 2**20:.1f} MiB) and {available / 2**30:.1f} GiB are free; use fewer envs_per_actor or "
-            "a shorter unroll_length"
-        )
-
-
-def _validate_batch(config: RunConfig) -> None:
-    batch, envs = config.batch_size, config.envs_per_actor
-    _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one unroll of every env")
-    if batch % envs:
-        choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
-        raise UserError(f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}")
-    slots = config.actors * config.queue_size
-    if config.unrolls_per_batch > slots:
-        raise UserError(
-            f"batch_size={batch} needs {config.unrolls_per_batch} actors' unrolls at once, but {config.actors} actors "
-            f"with queue_size={config.queue_size} hold {slots}; raise queue_size to "
-            f"{-(-config.unrolls_per_batch // config.actors)} or use more actors"
+            f"the program needs {total / 2**30:.1f} GiB of shared memory ({parts}) and {available / 2**30:.1f} GiB are "
+            "free; use fewer actors or envs_per_actor, or a shorter unroll_length"
         )
 
 

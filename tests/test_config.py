@@ -44,7 +44,8 @@ def test_unknown_names_and_wrong_values_raise(settings: dict[str, object]) -> No
 
 def test_every_preset_fits_its_system_and_is_found_by_env() -> None:
     for preset in PRESETS:
-        override(SYSTEMS[preset.system].defaults, preset.settings)
+        for system in preset.systems:
+            override(SYSTEMS[system].defaults, preset.settings)
     found = preset_for("impala", "ALE/Pong-v5")
     assert found is not None and found.envs == "ALE/*" and preset_for("impala", "Taxi-v3") is None
 

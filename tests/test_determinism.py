@@ -23,11 +23,23 @@ def weights_of(run: Path) -> bytes:
     return (checkpoint / "learner.safetensors").read_bytes()
 
 
+SYSTEMS = ("impala", "seed-vtrace")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize(("env", "core"), [("CartPole-v1", "none"), ("CartPole-v1", "lstm"), ("Pendulum-v1", "gru")])
-def test_two_runs_with_one_seed_give_identical_bytes(tmp_path: Path, env: str, core: str) -> None:
+def test_two_runs_with_one_seed_give_identical_bytes(tmp_path: Path, system: str, env: str, core: str) -> None:
     for name in ("one", "two"):
-        pappus.train("impala", env, steps=2000, core=core, run_dir=tmp_path / name, **SMALL)
+        pappus.train(system, env, steps=2000, core=core, run_dir=tmp_path / name, **SMALL)
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
+
+
+@pytest.mark.parametrize(("env", "core"), [("CartPole-v1", "none"), ("CartPole-v1", "lstm"), ("Pendulum-v1", "gru")])
+def test_central_inference_changes_where_and_not_what(tmp_path: Path, env: str, core: str) -> None:
+    one_actor = {**SMALL, "actors": 1, "batch_size": 4, "steps": 2000, "core": core}
+    pappus.train("impala", env, run_dir=tmp_path / "impala", **one_actor)
+    pappus.train("seed-vtrace", env, run_dir=tmp_path / "seed", topology={"lanes": 1}, **one_actor)
+    assert weights_of(tmp_path / "impala") == weights_of(tmp_path / "seed")
 
 
 def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
@@ -36,10 +48,11 @@ def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
     assert weights_of(tmp_path / "1") != weights_of(tmp_path / "2")
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, env: str) -> None:
-    pappus.train("impala", env, steps=4000, core="lstm", run_dir=tmp_path / "whole", **SMALL)
-    pappus.train("impala", env, steps=1700, core="lstm", run_dir=tmp_path / "parts", **SMALL)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, system: str, env: str) -> None:
+    pappus.train(system, env, steps=4000, core="lstm", run_dir=tmp_path / "whole", **SMALL)
+    pappus.train(system, env, steps=1700, core="lstm", run_dir=tmp_path / "parts", **SMALL)
     result = pappus.resume(tmp_path / "parts", steps=4000)
     assert result.summary.steps >= 4000
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import optree
 
+from pappus.core import Sink
 from pappus.types import Array, Nest, Timestep, Unroll, leaves_of
 
 
@@ -32,10 +34,9 @@ class UnrollWriter:
         """Steps written into the slot so far."""
         return self._time
 
-    def begin(self, slot: Unroll, timestep: Timestep, state: Nest, version: int) -> None:
-        """Start an unroll at `timestep`, acted by weights of `version` from recurrent `state` on."""
+    def begin(self, slot: Unroll, timestep: Timestep, state: Nest) -> None:
+        """Start an unroll at `timestep`, from recurrent `state` on."""
         self._open(slot, 0)
-        slot.version[:] = version
         optree.tree_map_(lambda into, leaf: into.__setitem__(..., leaf), slot.state, state)
         self._write_observation(0, timestep)
 
@@ -43,18 +44,23 @@ class UnrollWriter:
         """Go on in a slot that holds `time` steps already."""
         self._open(slot, time)
 
-    def append(self, action: Array, behaviour: dict[str, Array], timestep: Timestep) -> None:
-        """Write the transition that `action` made, which ended in `timestep`."""
+    def append(self, action: Array, behaviour: dict[str, Array], version: int, timestep: Timestep) -> None:
+        """Write the transition that `action` (said by weights of `version`) made, which ended in `timestep`."""
         slot, time = self._slot, self._time
         assert slot is not None and time < self._length
         slot.action[time] = action
         slot.reward[time] = timestep.reward
         slot.discount[time] = timestep.discount
         slot.valid[time] = timestep.valid
+        slot.version[time] = version
         for key, into in self._behaviour.items():
             into[time] = behaviour[key]
         self._time = time + 1
         self._write_observation(time + 1, timestep)
+
+    def held(self) -> int:
+        """Valid steps of the unroll under construction."""
+        return 0 if self._slot is None or self.full else int(np.count_nonzero(self._slot.valid[: self._time]))
 
     def _open(self, slot: Unroll, time: int) -> None:
         self._slot, self._time = slot, time
@@ -66,3 +72,41 @@ class UnrollWriter:
         self._slot.first[time] = timestep.first
         for into, leaf in zip(self._observation, leaves_of(timestep.observation), strict=True):
             into[time] = leaf
+
+
+class BatchPacker:
+    """Lays finished unrolls side by side into the slots of a sink, each of which is one training batch.
+
+    Unrolls may be of any width; one that does not fit into the rest of a batch goes on in the next.
+    """
+
+    def __init__(self, sink: Sink, batch_size: int) -> None:
+        self._sink, self._batch_size = sink, batch_size
+        self.filled = 0
+        """Columns of the next batch that are taken."""
+        self.held = 0
+        """Valid steps among them."""
+
+    def pack(self, unroll: Unroll, start: int, width: int) -> int:
+        """Copy columns from `start` on while there is room; how many of the `width` are done then."""
+        while start < width:
+            batch = self._sink.acquire()
+            if batch is None:
+                break
+            count = min(width - start, self._batch_size - self.filled)
+            self._copy(batch, self.filled, unroll, start, count)
+            self.held += int(np.count_nonzero(unroll.valid[:, start : start + count]))
+            self.filled += count
+            start += count
+            if self.filled == self._batch_size:
+                self._sink.commit()
+                self.filled = self.held = 0
+        return start
+
+    @staticmethod
+    def _copy(batch: Unroll, to: int, unroll: Unroll, start: int, count: int) -> None:
+        here, there = slice(to, to + count), slice(start, start + count)
+        for into, leaf in zip(leaves_of(batch[:-1]), leaves_of(unroll[:-1]), strict=True):
+            into[:, here] = leaf[:, there]
+        for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
+            into[here] = leaf[there]

@@ -27,10 +27,10 @@ class Actor(Role):
                 return self._sink
             if not self._policy.refresh():
                 return self._policy
-            self._writer.begin(slot, self._timestep, self._policy.state, self._policy.version)
+            self._writer.begin(slot, self._timestep, self._policy.state)
         action, behaviour = self._policy.act(self._timestep)
         self._timestep = timestep = self._env.step(action)
-        self._writer.append(action, behaviour, timestep)
+        self._writer.append(action, behaviour, self._policy.version, timestep)
         if timestep.episodes is not None:
             self.metrics.episodes(timestep.episodes.returns, timestep.episodes.lengths)
         if self._writer.full:

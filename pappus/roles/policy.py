@@ -1,4 +1,4 @@
-"""A policy with its own network, refreshed from published weights."""
+"""A network that acts, refreshed from published weights: for one fixed group of envs, or for whoever asks."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from pappus.types import Array, Nest, Timestep, map_leaves
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-class LocalPolicy:
-    """Acts for `num_envs` envs at once; greedily when it has no seed."""
+class ActingNetwork:
+    """A copy of the network that follows the published weights. It keeps no recurrent state: callers do.
 
-    def __init__(
-        self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None, precision: str = "float32"
-    ) -> None:
+    It samples from `seed` on, or acts greedily without one.
+    """
+
+    def __init__(self, algorithm: Algorithm, weights: WeightsReader, seed: int | None, precision: str) -> None:
         self._algorithm, self._weights = algorithm, weights
-        network: Any = algorithm.build_network()
-        network.requires_grad_(False).eval()
-        self._flat = FlatParameters(network, DTYPES[precision])
-        self._step = single_step(network)
+        self._network: Any = algorithm.build_network()
+        self._network.requires_grad_(False).eval()
+        self._flat = FlatParameters(self._network, DTYPES[precision])
+        self._step = single_step(self._network)
         self._received = np.empty(self._flat.size, np.float32)
-        self._state = network.initial_state(num_envs)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
         self.name = weights.name
         self.version = -1
 
-    @property
-    def state(self) -> Nest:
-        """Recurrent state before the next observation, arrays `[N, …]`."""
-        return optree.tree_map(lambda leaf: leaf.numpy(), self._state)
+    def initial_state(self, num_envs: int) -> Nest:
+        """The recurrent state before an episode, tensors `[N, …]`."""
+        return self._network.initial_state(num_envs)
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
@@ -45,21 +44,19 @@ class LocalPolicy:
             self._flat.values.copy_(torch.from_numpy(self._received))
         return self.version >= 0
 
-    def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
-        """Actions `[N, …]` and what the algorithm records of them."""
-        observation = map_leaves(torch.from_numpy, timestep.observation)
+    def infer(self, observation: Nest, first: Array, state: Nest) -> tuple[Array, dict[str, Array], Nest]:
+        """Actions `[N, …]`, what the algorithm records of them, and the state after them."""
         with torch.inference_mode():
-            action, behaviour, self._state = self._algorithm.act(
-                self._step, observation, torch.from_numpy(timestep.first), self._state, self._generator
+            action, behaviour, state = self._algorithm.act(
+                self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator
             )
-        return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}
+        return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}, state
 
     def save(self) -> Nest:
-        """Weights in use, recurrent state and random state."""
+        """Weights in use and random state."""
         assert self._generator is not None
         return {
             "received": self._received.copy(), "version": self.version, "generator": self._generator.get_state(),
-            "state": optree.tree_leaves(self._state),
         }
 
     def load(self, saved: Nest) -> None:
@@ -69,7 +66,6 @@ class LocalPolicy:
         self._flat.values.copy_(torch.from_numpy(self._received))
         self.version = saved["version"]
         self._generator.set_state(saved["generator"])
-        self._state = optree.tree_unflatten(optree.tree_structure(self._state), saved["state"])
 
     def explain(self) -> str:
         return self._weights.explain()
@@ -79,3 +75,32 @@ class LocalPolicy:
 
     def clear(self) -> None:
         self._weights.clear()
+
+
+class LocalPolicy(ActingNetwork):
+    """Acts for `num_envs` envs and keeps their recurrent state; greedily when it has no seed."""
+
+    def __init__(
+        self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None, precision: str = "float32"
+    ) -> None:
+        super().__init__(algorithm, weights, seed, precision)
+        self._state = self.initial_state(num_envs)
+
+    @property
+    def state(self) -> Nest:
+        """Recurrent state before the next observation, arrays `[N, …]`."""
+        return optree.tree_map(lambda leaf: leaf.numpy(), self._state)
+
+    def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
+        """Actions `[N, …]` and what the algorithm records of them."""
+        action, behaviour, self._state = self.infer(timestep.observation, timestep.first, self._state)
+        return action, behaviour
+
+    def save(self) -> Nest:
+        """Weights in use, recurrent state and random state."""
+        return {**super().save(), "state": optree.tree_leaves(self._state)}
+
+    def load(self, saved: Nest) -> None:
+        """Go on from what `save` returned."""
+        super().load(saved)
+        self._state = optree.tree_unflatten(optree.tree_structure(self._state), saved["state"])

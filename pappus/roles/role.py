@@ -14,6 +14,8 @@ class Role:
     """Whether `save` can hold something that a successor needs."""
     finished = False
     """Set by a role that has done all that the config asks for."""
+    wake_at: float | None = None
+    """Set by a role that wants to be stepped at this time (of `time.perf_counter`) even if its port stays silent."""
 
     def __init__(self, name: str) -> None:
         self.name = name

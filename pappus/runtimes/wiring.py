@@ -3,39 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from pappus.roles.role import Role
-from pappus.topologies.program import Edge, End, Node, QueueEdge
+from pappus.topologies.program import CallsEdge, Edge, End, Node, QueueEdge
+from pappus.transports.calls import SharedCalls
 from pappus.transports.memory import Block
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
+
+Transport: TypeAlias = RingQueue | FlatWeights | SharedCalls
 
 
 def footprint(edge: Edge) -> tuple[int, int]:
     """Bytes and bells of an edge's block."""
     if isinstance(edge, QueueEdge):
         return RingQueue.footprint(edge.spec, edge.producers, edge.capacity)
+    if isinstance(edge, CallsEdge):
+        return SharedCalls.footprint(edge.request, edge.reply, edge.callers, edge.lanes)
     return FlatWeights.footprint(edge.size)
+
+
+def transport(edge: Edge, block: Block) -> Transport:
+    """An edge over the block that holds it."""
+    if isinstance(edge, QueueEdge):
+        return RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, block)
+    if isinstance(edge, CallsEdge):
+        return SharedCalls(edge.name, edge.request, edge.reply, edge.callers, edge.lanes, block)
+    return FlatWeights(edge.name, edge.size, block)
 
 
 class Wiring:
     """Connects the ends of edges over the blocks that hold them."""
 
     def __init__(self, edges: Iterable[Edge], blocks: Mapping[str, Block]) -> None:
-        self._transports: dict[str, RingQueue | FlatWeights] = {}
-        for edge in edges:
-            self._transports[edge.name] = (
-                RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, blocks[edge.name])
-                if isinstance(edge, QueueEdge)
-                else FlatWeights(edge.name, edge.size, blocks[edge.name])
-            )
+        self._transports = {edge.name: transport(edge, blocks[edge.name]) for edge in edges}
 
     def connect(self, end: End) -> Any:
         """The port that an end stands for."""
         transport = self._transports[end.edge]
         if isinstance(transport, RingQueue):
             return transport.sink(end.index) if end.side == "sink" else transport.source()
+        if isinstance(transport, SharedCalls):
+            return transport.caller(end.index) if end.side == "caller" else transport.desk()
         return transport
 
     def build(self, node: Node, incarnation: int) -> Role:
@@ -45,6 +55,6 @@ class Wiring:
         }
         return node.build(node.name, incarnation, **arguments)
 
-    def transports(self) -> list[RingQueue | FlatWeights]:
+    def transports(self) -> list[Transport]:
         """All transports, one per edge."""
         return list(self._transports.values())

@@ -54,7 +54,8 @@ class Assignment:
 
 def preload() -> None:
     """Import what every worker needs, in the process that workers are forked from."""
-    import pappus.topologies.impala  # noqa: F401
+    import pappus.topologies.impala
+    import pappus.topologies.seed  # noqa: F401
 
 
 def pack(assignment: Assignment) -> bytes:
@@ -137,7 +138,8 @@ def drive(roles: Sequence[Role], commands: Commands) -> None:
         waiting = [port for role in roles if (port := role.step()) is not None]
         now = time.perf_counter()
         if len(waiting) == len(roles):
-            _sleep(roles, waiting, commands, max(0.0, next_report - now))
+            wake_at = min((role.wake_at for role in roles if role.wake_at is not None), default=next_report)
+            _sleep(roles, waiting, commands, max(0.0, min(wake_at, next_report) - now))
             now = time.perf_counter()
         if now >= next_report:
             next_report = now + REPORT_SECONDS
@@ -157,17 +159,15 @@ def drive(roles: Sequence[Role], commands: Commands) -> None:
 
 
 def _sleep(roles: Sequence[Role], waiting: Sequence[Waitable], commands: Commands, seconds: float) -> None:
-    poll = select.poll()
-    poll.register(commands.fileno(), select.POLLIN)
+    ports = {fd: port for port in waiting if (fd := port.fileno()) >= 0}
     for role, port in zip(roles, waiting, strict=True):
         role.metrics.clock.waiting(port.name)
-        if port.fileno() >= 0:
-            poll.register(port.fileno(), select.POLLIN)
-    ready = {fd for fd, _ in poll.poll(seconds * 1000 + 1)}
-    for role, port in zip(roles, waiting, strict=True):
+    ready, _, _ = select.select([commands.fileno(), *ports], [], [], seconds)
+    for role in roles:
         role.metrics.clock.busy()
-        if port.fileno() in ready:
-            port.clear()
+    for fd in ready:
+        if fd in ports:
+            ports[fd].clear()
 
 
 def _obey(command: dict[str, Any], roles: Sequence[Role], commands: Commands) -> bool:

@@ -13,8 +13,12 @@ is too: an actor that is `queue_size` unrolls ahead waits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from pappus.config import RunConfig, TopologyConfig
 from pappus.core import Sink, Source, WeightsReader, WeightsWriter
 from pappus.envs.vector import make_env
+from pappus.errors import UserError
 from pappus.roles.actor import Actor
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.learner import Learner, LearnerSettings
@@ -23,15 +27,38 @@ from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
 
 
+@dataclass(frozen=True)
+class ImpalaConfig(TopologyConfig):
+    """Nothing to choose; what must hold is that batches are made of whole unrolls of actors."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        batch, envs, slots = config.batch_size, config.envs_per_actor, config.actors * config.queue_size
+        if batch % envs:
+            choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
+            raise UserError(f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}")
+        if config.unrolls_per_batch > slots:
+            raise UserError(
+                f"batch_size={batch} needs {config.unrolls_per_batch} actors' unrolls at once, but {config.actors} "
+                f"actors with queue_size={config.queue_size} hold {slots}; raise queue_size to "
+                f"{-(-config.unrolls_per_batch // config.actors)} or use more actors"
+            )
+
+
 def impala(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("impala", run.config.seed)
-    unrolls = program.queue("unrolls", run.unroll_spec, producers=config.actors, capacity=config.queue_size)
+    unrolls = program.queue(
+        "unrolls", run.unroll_spec(config.envs_per_actor), producers=config.actors, capacity=config.queue_size
+    )
     weights = program.weights("weights", run.weights_size)
 
     for i in range(config.actors):
         program.add(f"actor-{i}", build_actor, run=run, index=i, sink=unrolls.sink(i), weights=weights.reader())
-    program.add("learner", build_learner, essential=True, run=run, source=unrolls.source(), weights=weights.writer())
+    program.add(
+        "learner", build_learner, essential=True, run=run, slots=config.unrolls_per_batch, source=unrolls.source(),
+        weights=weights.writer(),
+    )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
 
@@ -45,11 +72,13 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
     return Actor(name, env, policy, sink, config.unroll_length)
 
 
-def build_learner(name: str, incarnation: int, run: Run, source: Source, weights: WeightsWriter) -> Learner:
-    """The one learner."""
+def build_learner(
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter
+) -> Learner:
+    """The one learner; so many slots of its source make one batch."""
     config = run.config
     settings = LearnerSettings(
-        config.optimizer, config.steps, config.unrolls_per_batch, derive_seed(config.seed, "learner")[0],
+        config.optimizer, config.steps, slots, derive_seed(config.seed, "learner")[0],
         config.device, config.precision, run.directory,
     )
     return Learner(name, run.algorithm, source, weights, settings)

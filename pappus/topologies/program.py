@@ -20,7 +20,7 @@ class End:
     """One end of an edge, handed to a role's constructor in place of the port that it will become."""
 
     edge: str
-    side: Literal["sink", "source", "writer", "reader"]
+    side: Literal["sink", "source", "writer", "reader", "caller", "desk"]
     index: int = 0
 
 
@@ -58,7 +58,26 @@ class WeightsEdge:
         return End(self.name, "reader")
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge
+@dataclass(frozen=True)
+class CallsEdge:
+    """Requests from the lanes of several callers to one desk, each answered in its turn."""
+
+    name: str
+    request: Nest
+    reply: Nest
+    callers: int
+    lanes: int
+
+    def caller(self, index: int) -> End:
+        """For the caller of that number."""
+        return End(self.name, "caller", index)
+
+    def desk(self) -> End:
+        """For the one who answers."""
+        return End(self.name, "desk")
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge
 
 
 @dataclass(frozen=True)
@@ -98,6 +117,12 @@ class Program:
     def weights(self, name: str, size: int) -> WeightsEdge:
         """A new buffer of weights."""
         edge = WeightsEdge(name, size)
+        self._add_edge(edge)
+        return edge
+
+    def calls(self, name: str, request: Nest, reply: Nest, callers: int, lanes: int) -> CallsEdge:
+        """New lines from callers to a desk."""
+        edge = CallsEdge(name, request, reply, callers, lanes)
         self._add_edge(edge)
         return edge
 

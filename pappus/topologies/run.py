@@ -29,12 +29,10 @@ class Run:
     """Numbers in the flat buffer of weights."""
     directory: Path | None = None
 
-    @property
-    def unroll_spec(self) -> Unroll:
-        """An unroll of all envs of one actor."""
-        config = self.config
+    def unroll_spec(self, num_envs: int) -> Unroll:
+        """An unroll of so many envs side by side."""
         return unroll_spec(
-            self.env_spec, self.algorithm.behaviour, self.state_spec, config.unroll_length, config.envs_per_actor
+            self.env_spec, self.algorithm.behaviour, self.state_spec, self.config.unroll_length, num_envs
         )
 
 

@@ -12,11 +12,11 @@ import os
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from pappus.types import Array
+from pappus.types import Array, ArraySpec, Nest, leaves_of, map_leaves
 
 ALIGNMENT = 64
 """Leaves start on cache lines, so that writer and reader never share one by accident."""
@@ -112,6 +112,24 @@ class SharedBlock(Block):
 def aligned(nbytes: int) -> int:
     """`nbytes` rounded up to whole cache lines."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def layout_bytes(spec: Nest) -> int:
+    """Bytes of a nest of specs, each leaf on cache lines of its own."""
+    return sum(aligned(leaf.nbytes) for leaf in leaves_of(spec))
+
+
+def lay_out(memory: Array, spec: Nest) -> Any:
+    """Arrays over raw memory, as a nest of specs says."""
+    offset = 0
+
+    def leaf(item: ArraySpec) -> Array:
+        nonlocal offset
+        view = memory[offset : offset + item.nbytes].view(item.dtype).reshape(item.shape)
+        offset += aligned(item.nbytes)
+        return view
+
+    return map_leaves(leaf, spec)
 
 
 def _anonymous_file(nbytes: int) -> int:

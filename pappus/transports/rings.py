@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pappus.transports.memory import Bell, Block, aligned
-from pappus.types import Array, ArraySpec, Nest, Unroll, leaves_of, map_leaves
+from pappus.transports.memory import Bell, Block, lay_out, layout_bytes
+from pappus.types import Array, Nest, Unroll, leaves_of
 
 _COUNTERS = 128  # bytes: one cache line for each counter
 
@@ -29,9 +29,9 @@ class Ring:
         counters = memory[:_COUNTERS].view(np.int64)
         self.committed, self.released = counters[0:1], counters[8:9]
         self.capacity = capacity
-        size = slot_bytes(spec)
+        size = layout_bytes(spec)
         self.slots: list[Unroll] = [
-            _slot(memory[_COUNTERS + i * size : _COUNTERS + (i + 1) * size], spec) for i in range(capacity)
+            lay_out(memory[_COUNTERS + i * size : _COUNTERS + (i + 1) * size], spec) for i in range(capacity)
         ]
 
     def ready(self) -> int:
@@ -39,27 +39,9 @@ class Ring:
         return int(self.committed[0] - self.released[0])
 
 
-def slot_bytes(spec: Nest) -> int:
-    """Bytes of one slot, each leaf on cache lines of its own."""
-    return sum(aligned(leaf.nbytes) for leaf in leaves_of(spec))
-
-
 def ring_bytes(spec: Nest, capacity: int) -> int:
     """Bytes of one producer's ring."""
-    return _COUNTERS + capacity * slot_bytes(spec)
-
-
-def _slot(memory: Array, spec: Nest) -> Unroll:
-    offset = 0
-
-    def leaf(item: ArraySpec) -> Array:
-        nonlocal offset
-        view = memory[offset : offset + item.nbytes].view(item.dtype).reshape(item.shape)
-        offset += aligned(item.nbytes)
-        return view
-
-    slot: Unroll = map_leaves(leaf, spec)
-    return slot
+    return _COUNTERS + capacity * layout_bytes(spec)
 
 
 class RingSink:

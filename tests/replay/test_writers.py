@@ -26,9 +26,9 @@ def timestep(t: int) -> Timestep:
 
 
 def write(writer: UnrollWriter, into: Unroll, start: int) -> None:
-    writer.begin(into, timestep(start), (np.full((N, 5), start),), version=start)
+    writer.begin(into, timestep(start), (np.full((N, 5), start),))
     for t in range(start, start + T):
-        writer.append(np.full(N, t % 4), {"log_prob": np.full(N, -t)}, timestep(t + 1))
+        writer.append(np.full(N, t % 4), {"log_prob": np.full(N, -t)}, start, timestep(t + 1))
 
 
 def test_action_and_reward_stand_beside_the_observation_they_follow() -> None:
@@ -56,11 +56,11 @@ def test_a_writer_goes_on_in_a_half_written_slot() -> None:
     whole, half = slot(), slot()
     write(UnrollWriter(T), whole, 0)
     writer = UnrollWriter(T)
-    writer.begin(half, timestep(0), (np.zeros((N, 5)),), version=0)
-    writer.append(np.zeros(N, int), {"log_prob": np.zeros(N)}, timestep(1))
+    writer.begin(half, timestep(0), (np.zeros((N, 5)),))
+    writer.append(np.zeros(N, int), {"log_prob": np.zeros(N)}, 0, timestep(1))
     successor = UnrollWriter(T)
     successor.resume(half, writer.time)
     for t in (1, 2):
-        successor.append(np.full(N, t % 4), {"log_prob": np.full(N, -t)}, timestep(t + 1))
+        successor.append(np.full(N, t % 4), {"log_prob": np.full(N, -t)}, 0, timestep(t + 1))
     assert successor.full
     assert all((a == b).all() for a, b in zip(optree.tree_leaves(whole), optree.tree_leaves(half), strict=True))

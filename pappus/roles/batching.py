@@ -1,0 +1,88 @@
+"""How many requests an inference server answers at once, and how long the first may wait for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pappus.core import Call
+
+DECAY = 0.99
+"""Weight that an older measurement keeps with each newer one."""
+WORTHWHILE = 0.9
+"""A batch that spends this share of its time on envs, rather than on being a batch, is wide enough."""
+
+
+class Batching:
+    """Answers at once what has arrived while the last batch was computed, and waits only where waiting pays.
+
+    A batch of n envs takes a + b·n seconds; a and b are measured. A batch is wide enough when b·n is 90 % of that:
+    wider ones only keep their first envs waiting. Waiting for another lane saves one batch's a, so no request waits
+    longer than a, and none waits at all unless a lane is expected to arrive within a.
+    """
+
+    def __init__(self, max_envs: int, deadline: float | None) -> None:
+        self._max_envs, self._deadline = max_envs, deadline
+        self._cost = _Line()
+        self._gap: float | None = None
+        self._last_arrival = self._first_waiting = 0.0
+
+    def arrived(self, lanes: int, now: float) -> None:
+        """So many lanes have asked."""
+        gap = (now - self._last_arrival) / lanes
+        self._gap = gap if self._gap is None else DECAY * self._gap + (1 - DECAY) * gap
+        self._last_arrival = now
+        self._first_waiting = self._first_waiting or now
+
+    def answered(self, envs: int, seconds: float) -> None:
+        """A batch of so many envs took so long."""
+        self._cost.add(envs, seconds)
+        self._first_waiting = 0.0
+
+    @property
+    def max_envs(self) -> int:
+        """Envs that make a batch wide enough."""
+        if self._max_envs:
+            return self._max_envs
+        fixed, per_env = self._cost.fit()
+        return max(1, round(WORTHWHILE / (1 - WORTHWHILE) * fixed / per_env)) if per_env > 0 else 1 << 30
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a request waits for others."""
+        if self._deadline is not None:
+            return self._deadline
+        fixed, _ = self._cost.fit()
+        return fixed if self._gap is not None and self._gap < fixed else 0.0
+
+    def wait_until(self, envs: int, lanes_out: int) -> float | None:
+        """When `envs` envs that are due should be answered, if not now; `lanes_out` lanes may still join them."""
+        if lanes_out == 0 or envs >= self.max_envs or self.deadline == 0.0:
+            return None
+        return self._first_waiting + self.deadline
+
+    def select(self, due: Sequence[Call], envs: Callable[[Sequence[Call]], int]) -> Sequence[Call]:
+        """The oldest requests that make one batch: as many as fit, and at least one."""
+        count = len(due)
+        while count > 1 and envs(due[:count]) > self.max_envs:
+            count -= 1
+        return due[:count]
+
+
+class _Line:
+    """Least squares of y = a + b·x over recent points, with a ≥ 0."""
+
+    def __init__(self) -> None:
+        self._w = self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        keep = DECAY
+        self._w, self._x, self._y = keep * self._w + 1, keep * self._x + x, keep * self._y + y
+        self._xx, self._xy = keep * self._xx + x * x, keep * self._xy + x * y
+
+    def fit(self) -> tuple[float, float]:
+        """(a, b); (0, 0) while all points lie at one x and say nothing of a slope."""
+        spread = self._w * self._xx - self._x * self._x
+        if self._w < 2 or spread <= 1e-9 * self._xx * self._w:
+            return 0.0, 0.0
+        slope = (self._w * self._xy - self._x * self._y) / spread
+        return max(0.0, (self._y - slope * self._x) / self._w), slope

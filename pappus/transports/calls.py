@@ -1,0 +1,139 @@
+"""Questions and answers in place: lanes write requests, one desk answers them, over one block of memory.
+
+Each lane has one request and one reply, and counters that only one side writes:
+
+    sent      ─ requests of the lane so far; written by the lane
+    session   ─ how often somebody has opened the lane; written by the lane
+    answered  ─ replies so far; written by the desk
+    invariant   answered ≤ sent ≤ answered + 1
+
+While sent = answered the lane owns both arrays, otherwise the desk does. A lane whose process died leaves at most one
+unanswered request; its successor waits for that answer, ignores it, and opens a new session. A desk that died leaves
+unanswered requests; its successor finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pappus.transports.memory import ALIGNMENT, Bell, Block, lay_out, layout_bytes
+from pappus.types import Array, Request
+
+_COUNTERS = 2 * ALIGNMENT  # bytes per lane: a cache line for each side
+_WORDS = ALIGNMENT // 8
+
+
+class SharedCalls:
+    """Both ends of a calls edge."""
+
+    def __init__(self, name: str, request: Request, reply: Array, callers: int, lanes: int, block: Block) -> None:
+        self._name, self._lanes = name, lanes
+        total = callers * lanes
+        counters = block.memory[: total * _COUNTERS].view(np.int64).reshape(2, total, _WORDS)
+        self.sent, self.session, self.answered = counters[0, :, 0], counters[0, :, 1], counters[1, :, 0]
+        size = layout_bytes((request, reply))
+        rest = block.memory[total * _COUNTERS :]
+        self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
+        self.asked, *self.replied = block.bells
+
+    @staticmethod
+    def footprint(request: Request, reply: Array, callers: int, lanes: int) -> tuple[int, int]:
+        """Bytes and bells that its block must have."""
+        return callers * lanes * (_COUNTERS + layout_bytes((request, reply))), 1 + callers
+
+    def caller(self, index: int) -> SharedCaller:
+        """The end for one actor."""
+        lanes = range(index * self._lanes, (index + 1) * self._lanes)
+        return SharedCaller(self._name, [SharedLane(self, lane) for lane in lanes], self.replied[index])
+
+    def desk(self) -> SharedDesk:
+        """The end for the one who answers."""
+        return SharedDesk(self._name, self, self._lanes)
+
+
+class SharedLane:
+    """One group of envs."""
+
+    def __init__(self, calls: SharedCalls, index: int) -> None:
+        self.request, self._reply = calls.arrays[index]
+        self._sent, self._session = calls.sent[index : index + 1], calls.session[index : index + 1]
+        self._answered = calls.answered[index : index + 1]
+        self._asked = calls.asked
+
+    def open(self) -> bool:
+        if self._sent[0] != self._answered[0]:
+            return False
+        self._session[0] += 1
+        return True
+
+    def send(self) -> None:
+        self._sent[0] += 1
+        self._asked.ring()
+
+    def reply(self) -> Array | None:
+        return self._reply if self._sent[0] == self._answered[0] else None
+
+
+class SharedCaller:
+    """All lanes of one actor, with one bell for all."""
+
+    def __init__(self, name: str, lanes: Sequence[SharedLane], replied: Bell) -> None:
+        self.name = name
+        self.lanes = lanes
+        self._replied = replied
+
+    def explain(self) -> str:
+        return f"none of {len(self.lanes)} requests is answered"
+
+    def fileno(self) -> int:
+        return self._replied.fileno()
+
+    def clear(self) -> None:
+        self._replied.clear()
+
+
+class SharedCall:
+    """One lane's request, the same object each time."""
+
+    def __init__(self, calls: SharedCalls, lane: int) -> None:
+        self.lane, self.session = lane, 0
+        self.request, self.reply = calls.arrays[lane]
+
+
+class SharedDesk:
+    """The answering end of all lanes."""
+
+    def __init__(self, name: str, calls: SharedCalls, lanes_per_caller: int) -> None:
+        self.name = f"{name} requests"
+        self._calls = calls
+        self._objects = [SharedCall(calls, lane) for lane in range(len(calls.arrays))]
+        self._taken = np.zeros(len(calls.arrays), np.int64)
+        self._bells = [calls.replied[lane // lanes_per_caller] for lane in range(len(calls.arrays))]
+
+    def calls(self) -> list[SharedCall]:
+        calls = self._calls
+        new = np.flatnonzero(calls.sent - calls.answered > self._taken)
+        arrived = [self._objects[lane] for lane in new]
+        for call in arrived:
+            self._taken[call.lane] = 1
+            call.session = int(calls.session[call.lane])
+        return arrived
+
+    def left(self) -> list[int]:
+        return []  # a lane's process that died is replaced, and its successor opens a new session
+
+    def answer(self, call: SharedCall) -> None:
+        self._taken[call.lane] = 0
+        self._calls.answered[call.lane] += 1
+        self._bells[call.lane].ring()
+
+    def explain(self) -> str:
+        return f"none of {len(self._objects)} lanes has sent anything new"
+
+    def fileno(self) -> int:
+        return self._calls.asked.fileno()
+
+    def clear(self) -> None:
+        self._calls.asked.clear()
