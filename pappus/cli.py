@@ -16,8 +16,18 @@ USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option)
 pappus train --resume RUN [options]       go on from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
+pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
+pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
 pappus systems                            every named system, its figure, what it is for
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
+"""
+
+SERVE_USAGE = """\
+pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
+
+Train from whatever connects: docs/external-simulators.md describes how. The file is YAML:
+
+{spec}
 """
 
 
@@ -57,7 +67,9 @@ def _dispatch(words: list[str], began: float) -> int:
 
         print(f"pappus {__version__}")
         return 0
-    commands = {"train": _train, "eval": _eval, "systems": _systems, "check-env": _check_env}
+    commands = {
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "systems": _systems, "check-env": _check_env,
+    }
     if words[0] not in commands:
         from pappus.errors import closest
 
@@ -93,6 +105,45 @@ def _train(words: list[str], began: float) -> int:
     env = _peek(words, "--env")
     config = parse(api.configure(system, env, {}, Path(file) if file else None), words, f"pappus train {system}")
     return _finish(api.execute(config, config.env, began=began))
+
+
+def _serve(words: list[str], began: float) -> int:
+    """Training without envs of its own."""
+    if any(word in ("-h", "--help") for word in words):
+        from pappus.envs import external
+
+        print(SERVE_USAGE.format(spec=(external.__doc__ or "").strip()), end="")
+        return 0
+    spec, words = _take(words, "--env-spec")
+    if any(_peek(words, option) for option in ("--env", "--actors")):
+        raise UserError("pappus serve has no envs and no actors of its own; use pappus train, which can --listen too")
+    if spec is None and not _peek(words, "--resume"):
+        raise UserError("--env-spec is missing; give a file that says what envs show and accept: pappus serve --help")
+    if spec is not None:
+        words += ["--env", f"spec:{Path(spec).resolve()}", "--actors", "0"]
+        words += [] if _peek(words, "--listen") or _peek(words, "--topology.wire.listen") else ["--listen=127.0.0.1:0"]
+    return _train(words, began)
+
+
+def _actor(words: list[str], began: float) -> int:
+    parser = _Parser(prog="pappus actor", description="Step envs for a run that listens; leave with Ctrl-C.")
+    parser.add_argument("--connect", required=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH of the run")
+    parser.add_argument("--env", required=True, help="Gymnasium id, module:id or module:function")
+    parser.add_argument("--envs", type=int, default=16, help="envs to step (default: 16)")
+    parser.add_argument("--lanes", type=int, default=2, help="groups that take turns (default: 2)")
+    parser.add_argument("--seed", type=int, help="seed of the envs (default: a new one each time)")
+    parser.add_argument("--steps", type=int, default=0, help="leave after so many steps (default: never)")
+    parser.add_argument("--name", default="", help="how the run calls this actor (default: host and process)")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds without a server before it gives up")
+    parser.add_argument("--token-file", default="", help="file with the run's secret")
+    parser.add_argument("--authority", default="", help="TLS: who signed the server's certificate (PEM)")
+    parser.add_argument("--certificate", default="", help="mutual TLS: certificate of this actor (PEM)")
+    parser.add_argument("--key", default="", help="mutual TLS: its private key (PEM)")
+    parser.add_argument("--config", help="YAML file with env_options, as in a run's config.yaml")
+    arguments = parser.parse_args(words)
+    from pappus.remote import RemoteActor
+
+    return RemoteActor.from_arguments(arguments).run()
 
 
 def _finish(result: object) -> int:

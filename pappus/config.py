@@ -20,7 +20,7 @@ import yaml
 
 from pappus.errors import UserError, closest
 
-ALIASES = {"core": "network.core"}
+ALIASES = {"core": "network.core", "listen": "topology.wire.listen"}
 """Short names for settings that live deeper."""
 
 
@@ -138,6 +138,26 @@ class AlgorithmConfig:
 
 
 @dataclass(frozen=True)
+class WireConfig:
+    """Who may join from elsewhere, and how it proves itself."""
+
+    listen: str = ""
+    """HOST:PORT or unix:PATH where envs may join (also as --listen); empty: nowhere. Port 0 takes a free one."""
+    token_file: str = ""
+    """A file that holds the secret which clients must know."""
+    certificate: str = ""
+    """TLS: the server's certificate chain (PEM)."""
+    key: str = ""
+    """TLS: the certificate's private key (PEM)."""
+    client_authority: str = ""
+    """Mutual TLS: who must have signed the clients' certificates (PEM)."""
+    insecure: bool = False
+    """Listen beyond this machine with neither token nor TLS."""
+    max_envs: int = 65_536
+    """Envs that may be connected at once."""
+
+
+@dataclass(frozen=True)
 class TopologyConfig:
     """Base of every topology's own settings."""
 
@@ -166,7 +186,7 @@ class RunConfig:
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update; 0: one of every env of every actor."""
+    """Unrolls (of one env each) per update; 0: one of every env of every actor (32 where there are no actors here)."""
     queue_size: int = 2
     """Unrolls of all its envs that an actor may be ahead of the learner."""
     runtime: Literal["inline", "local"] = "local"
@@ -197,7 +217,7 @@ class RunConfig:
     @property
     def batch_envs(self) -> int:
         """Unrolls (of one env each) per update."""
-        return self.batch_size or self.actors * self.envs_per_actor
+        return self.batch_size or self.actors * self.envs_per_actor or 32
 
     @property
     def unrolls_per_batch(self) -> int:

@@ -91,19 +91,38 @@ class Lane(Protocol):
 class Caller(Waitable, Protocol):
     """An actor's line to the central policy: it steps one lane while the others wait for their actions."""
 
-    lanes: Sequence[Lane]
+    @property
+    def lanes(self) -> Sequence[Lane]:
+        """Its groups of envs."""
+        ...
 
 
 class Call(Protocol):
     """A request as the server of a central policy sees it. Its arrays are valid until it is answered."""
 
-    lane: Hashable
-    """Who asks."""
-    session: int
-    """Another session of the same lane is another client, which has no past."""
-    request: Request
-    reply: Array
-    """Where the actions are written."""
+    @property
+    def lane(self) -> Hashable:
+        """Who asks."""
+        ...
+
+    @property
+    def session(self) -> int:
+        """Another session of the same lane is another client, which has no past."""
+        ...
+
+    @property
+    def request(self) -> Request:
+        """What the envs show."""
+        ...
+
+    @property
+    def reply(self) -> Array:
+        """Where the actions are written."""
+        ...
+
+    def answer(self) -> None:
+        """Hand the reply over."""
+        ...
 
 
 class Desk(Waitable, Protocol):
@@ -117,8 +136,12 @@ class Desk(Waitable, Protocol):
         """Lanes that have vanished since the last look; what they had asked needs no answer."""
         ...
 
-    def answer(self, call: Call) -> None:
-        """Hand the reply over."""
+    def news(self) -> Sequence[str]:
+        """What people may want to know since the last look: who joined, left or was refused, a line each."""
+        ...
+
+    def close(self) -> None:
+        """Take no more requests."""
         ...
 
 

@@ -27,6 +27,10 @@ class NonFiniteError(RunError):
     """A loss stopped being finite; the message names the metric that went first."""
 
 
+class WireError(RunError):
+    """What came over the wire breaks the protocol; the message says how."""
+
+
 def closest(word: str, choices: list[str]) -> str:
     """`"; did you mean X?"` for a misspelt word, or an empty string when nothing is near."""
     import difflib

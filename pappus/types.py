@@ -54,6 +54,10 @@ class DiscreteAction:
     n: int
 
     @property
+    def choices(self) -> tuple[int, ...]:
+        return (self.n,)
+
+    @property
     def array(self) -> ArraySpec:
         return ArraySpec((), "int64")
 
@@ -67,6 +71,10 @@ class MultiDiscreteAction:
     """Several choices at once; actions are int64 `[N, len(nvec)]`, masks concatenate the choices."""
 
     nvec: tuple[int, ...]
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        return self.nvec
 
     @property
     def array(self) -> ArraySpec:
@@ -85,6 +93,10 @@ class ContinuousAction:
     """
 
     shape: tuple[int, ...]
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        return ()
 
     @property
     def array(self) -> ArraySpec:
@@ -184,14 +196,14 @@ def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_env
     )
 
 
-def request_spec(env: EnvSpec, num_envs: int) -> Request:
-    """Specs of what `num_envs` envs ask at once."""
+def request_spec(env: EnvSpec, *dims: int) -> Request:
+    """Specs of what one env asks, or with leading dimensions what many ask at once."""
 
     def scalar(dtype: str) -> ArraySpec:
-        return ArraySpec((num_envs,), dtype)
+        return ArraySpec(dims, dtype)
 
     return Request(
-        observation=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), env.observation),
+        observation=optree.tree_map(lambda leaf: leaf.prefixed(*dims), env.observation),
         first=scalar("bool"),
         reward=scalar("float32"),
         discount=scalar("float32"),

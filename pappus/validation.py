@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pappus.config import RunConfig
 from pappus.errors import UserError
 
-POSITIVE = ("steps", "actors", "envs_per_actor", "unroll_length", "queue_size")
+POSITIVE = ("steps", "envs_per_actor", "unroll_length", "queue_size")
 
 
 def validate(config: RunConfig) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from pappus.config import EnvOptions
+from pappus.envs.external import external_spec, is_external
 from pappus.errors import UserError
 from pappus.types import Array, EnvSpec, Nest, Timestep
 
@@ -63,6 +64,8 @@ def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> V
     """Make N envs, natively vectorised where possible."""
     if num_envs < 1:
         raise UserError(f"num_envs={num_envs} steps nothing; use 1 or more")
+    if is_external(env):
+        raise UserError(f"env {env!r} is stepped elsewhere, and cannot be made here")
     match backend_of(env, options):
         case "ale":
             from pappus.envs.atari import make_atari
@@ -79,7 +82,9 @@ def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> V
 
 
 def env_spec(env: EnvSource, options: EnvOptions) -> EnvSpec:
-    """What one env shows and accepts; makes one and closes it."""
+    """What one env shows and accepts; makes one and closes it, unless a file says it."""
+    if is_external(env):
+        return external_spec(str(env))
     with contextlib.closing(make_env(env, 1, 0, options)) as one:
         return one.spec
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import optree
@@ -75,8 +76,8 @@ class Seat:
 class InferenceServer(Role):
     """desk ──requests──▶ network ──actions──▶ desk, and what happened ──unrolls──▶ packer ──batches──▶ sink.
 
-    A step either receives what has arrived or answers what is due, so that in the inline runtime a learner sees a
-    finished batch before the next action is taken.
+    A step receives what has arrived and then answers what is due, except that it ends with the delivery of a finished
+    unroll: so in the inline runtime a learner sees a batch before the next action is taken, as in IMPALA.
     """
 
     def __init__(
@@ -98,13 +99,12 @@ class InferenceServer(Role):
         self.wake_at = None
         for lane in self._desk.left():
             self._remove(lane)
+        for line in self._desk.news():
+            self.metrics.event(line)
         arrived = self._desk.calls()
         if arrived:
             self._batching.arrived(len(arrived), self._clock())
-            for call in arrived:
-                self._receive(call)
-            return None
-        if self._stuck and self._deliver_stuck():
+        if any([self._receive(call) for call in arrived]) or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
             return self._sink if self._stuck else self._desk
@@ -121,8 +121,8 @@ class InferenceServer(Role):
     def _envs(calls: Sequence[Call]) -> int:
         return sum(len(call.request.first) for call in calls)
 
-    def _receive(self, call: Call) -> None:
-        """Write down what the lane's last actions led to."""
+    def _receive(self, call: Call) -> bool:
+        """Write down what the lane's last actions led to; whether that delivered an unroll."""
         seat = self._seats.get(call.lane)
         if seat is None or seat.session != call.session:
             seat = self._admit(call)
@@ -131,12 +131,12 @@ class InferenceServer(Role):
         if seat.action is not None:
             seat.writer.append(seat.action, seat.behaviour, seat.version, timestep)
             self.metrics.count("steps_received", int(np.count_nonzero(timestep.valid)))
-            self._report_episodes(request.episode_return, request.episode_length)
+        self._report_episodes(request.episode_return, request.episode_length)
         if seat.writer.full:
             seat.delivered = seat.num_envs if seat.action is None else 0
-            self._deliver(call, seat)
-        else:
-            self._due.append(call)
+            return self._deliver(call, seat)
+        self._due.append(call)
+        return False
 
     def _admit(self, call: Call) -> Seat:
         self._remove(call.lane)
@@ -178,16 +178,17 @@ class InferenceServer(Role):
         seats = [self._seats[call.lane] for call in calls]
         observation, first, state = _join(calls, seats)
         action, behaviour, state = self._network.infer(observation, first, state)
-        for seat, here, part in zip(seats, _slices(seats), _split(state, seats), strict=True):
-            seat.action, seat.state, seat.version = action[here], part, self._network.version
+        for call, seat, here in zip(calls, seats, _slices(seats), strict=True):
+            seat.action, seat.version = action[here], self._network.version
             seat.behaviour = {key: leaf[here] for key, leaf in behaviour.items()}
-        for call, seat in zip(calls, seats, strict=True):
+            seat.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
             call.reply[...] = seat.action
-            self._desk.answer(call)
+            call.answer()
         self._due = self._due[len(calls) :]
-        self._batching.answered(len(first), self._clock() - began)
+        seconds = self._clock() - began
+        self._batching.answered(len(first), seconds)
         self.metrics.mean("inference/batch_envs", len(first))
-        self.metrics.mean("inference/batch_ms", 1e3 * (self._clock() - began))
+        self.metrics.mean("inference/batch_ms", 1e3 * seconds)
         self.metrics.count("env_steps", len(first))
 
     def _report_episodes(self, returns: Array, lengths: Array) -> None:
@@ -215,6 +216,7 @@ class InferenceServer(Role):
 
     def close(self) -> None:
         """Whatever is under way now will not be trained on."""
+        self._desk.close()
         for lane in list(self._seats):
             self._remove(lane)
         self.metrics.count("steps_dropped", self._packer.held)
@@ -231,11 +233,5 @@ def _join(calls: Sequence[Call], seats: Sequence[Seat]) -> tuple[Nest, Array, Ne
 
 
 def _slices(seats: Sequence[Seat]) -> list[slice]:
-    ends = np.cumsum([seat.num_envs for seat in seats]).tolist()
+    ends = list(accumulate(seat.num_envs for seat in seats))
     return [slice(end - seat.num_envs, end) for seat, end in zip(seats, ends, strict=True)]
-
-
-def _split(state: Nest, seats: Sequence[Seat]) -> list[Nest]:
-    if len(seats) == 1 or not leaves_of(state):
-        return [state] * len(seats)
-    return [optree.tree_map(lambda leaf: leaf[here], state) for here in _slices(seats)]  # noqa: B023

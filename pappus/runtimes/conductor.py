@@ -168,6 +168,9 @@ class Conductor:
         if enough and self._evaluation == "none" and board.updates >= self._next_attempt:
             self._reached_at = board.env_steps
             self._ask()
+            if self._evaluation == "none":  # nobody here can evaluate, and the training episodes have to do
+                self.solved_at_step = self._reached_at
+                return True
         return False
 
     def _keep_up(self) -> None:

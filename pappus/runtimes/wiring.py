@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from pappus.core import Desk
 from pappus.roles.role import Role
 from pappus.topologies.program import CallsEdge, Edge, End, Node, QueueEdge
 from pappus.transports.calls import SharedCalls
@@ -20,7 +21,7 @@ def footprint(edge: Edge) -> tuple[int, int]:
     if isinstance(edge, QueueEdge):
         return RingQueue.footprint(edge.spec, edge.producers, edge.capacity)
     if isinstance(edge, CallsEdge):
-        return SharedCalls.footprint(edge.request, edge.reply, edge.callers, edge.lanes)
+        return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
     return FlatWeights.footprint(edge.size)
 
 
@@ -29,7 +30,7 @@ def transport(edge: Edge, block: Block) -> Transport:
     if isinstance(edge, QueueEdge):
         return RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, block)
     if isinstance(edge, CallsEdge):
-        return SharedCalls(edge.name, edge.request, edge.reply, edge.callers, edge.lanes, block)
+        return SharedCalls(edge.name, edge.lane_request, edge.lane_reply, edge.callers, edge.lanes, block)
     return FlatWeights(edge.name, edge.size, block)
 
 
@@ -37,7 +38,8 @@ class Wiring:
     """Connects the ends of edges over the blocks that hold them."""
 
     def __init__(self, edges: Iterable[Edge], blocks: Mapping[str, Block]) -> None:
-        self._transports = {edge.name: transport(edge, blocks[edge.name]) for edge in edges}
+        self._edges = {edge.name: edge for edge in edges}
+        self._transports = {name: transport(edge, blocks[name]) for name, edge in self._edges.items()}
 
     def connect(self, end: End) -> Any:
         """The port that an end stands for."""
@@ -45,8 +47,19 @@ class Wiring:
         if isinstance(transport, RingQueue):
             return transport.sink(end.index) if end.side == "sink" else transport.source()
         if isinstance(transport, SharedCalls):
-            return transport.caller(end.index) if end.side == "caller" else transport.desk()
+            return transport.caller(end.index) if end.side == "caller" else self._desk(end.edge, transport)
         return transport
+
+    def _desk(self, name: str, calls: SharedCalls) -> Desk:
+        """The answering end of a calls edge, open to others where the edge says so."""
+        edge = self._edges[name]
+        assert isinstance(edge, CallsEdge)
+        if not edge.wire.listen:
+            return calls.desk()
+        from pappus.transports.grpc_desk import GrpcDesk, JointDesk
+
+        wire = GrpcDesk(name, edge.wire, edge.request, edge.reply, edge.choices, edge.run, calls.asked)
+        return JointDesk(calls.desk(), wire)
 
     def build(self, node: Node, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""

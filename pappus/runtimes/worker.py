@@ -139,7 +139,8 @@ def drive(roles: Sequence[Role], commands: Commands) -> None:
         now = time.perf_counter()
         if len(waiting) == len(roles):
             wake_at = min((role.wake_at for role in roles if role.wake_at is not None), default=next_report)
-            _sleep(roles, waiting, commands, max(0.0, min(wake_at, next_report) - now))
+            if _sleep(roles, waiting, commands, max(0.0, min(wake_at, next_report) - now)):
+                next_look = 0.0
             now = time.perf_counter()
         if now >= next_report:
             next_report = now + REPORT_SECONDS
@@ -150,7 +151,7 @@ def drive(roles: Sequence[Role], commands: Commands) -> None:
                 finished.add(role.name)
                 commands.send({"report": role.metrics.drain()})
                 commands.send({"finished": role.name})
-        if now >= next_look or len(waiting) == len(roles):
+        if now >= next_look:
             next_look = now + COMMAND_SECONDS
             if not all(_obey(command, roles, commands) for command in commands.receive()):
                 for role in roles:
@@ -158,7 +159,8 @@ def drive(roles: Sequence[Role], commands: Commands) -> None:
                 return
 
 
-def _sleep(roles: Sequence[Role], waiting: Sequence[Waitable], commands: Commands, seconds: float) -> None:
+def _sleep(roles: Sequence[Role], waiting: Sequence[Waitable], commands: Commands, seconds: float) -> bool:
+    """Until a port or a command wakes the roles; whether it was a command."""
     ports = {fd: port for port in waiting if (fd := port.fileno()) >= 0}
     for role, port in zip(roles, waiting, strict=True):
         role.metrics.clock.waiting(port.name)
@@ -168,6 +170,7 @@ def _sleep(roles: Sequence[Role], waiting: Sequence[Waitable], commands: Command
     for fd in ready:
         if fd in ports:
             ports[fd].clear()
+    return commands.fileno() in ready
 
 
 def _obey(command: dict[str, Any], roles: Sequence[Role], commands: Commands) -> bool:

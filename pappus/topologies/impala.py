@@ -33,6 +33,8 @@ class ImpalaConfig(TopologyConfig):
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
+        if config.actors < 1:
+            raise UserError(f"actors={config.actors} must be at least 1")
         batch, envs, slots = config.batch_size, config.envs_per_actor, config.actors * config.queue_size
         if batch % envs:
             choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]

@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import optree
+
+from pappus.config import WireConfig
 from pappus.errors import UserError
 from pappus.roles.role import Role
-from pappus.types import Nest
+from pappus.types import ArraySpec, Nest
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,31 @@ class WeightsEdge:
 
 @dataclass(frozen=True)
 class CallsEdge:
-    """Requests from the lanes of several callers to one desk, each answered in its turn."""
+    """Requests from the lanes of several callers to one desk, each answered in its turn.
+
+    `request` and `reply` are of one env; a lane holds `envs` of them. With `wire.listen`, others may join from
+    elsewhere.
+    """
 
     name: str
     request: Nest
-    reply: Nest
+    reply: ArraySpec
     callers: int
     lanes: int
+    envs: int
+    wire: WireConfig
+    choices: tuple[int, ...] = ()
+    run: str = ""
+
+    @property
+    def lane_request(self) -> Nest:
+        """A request of all envs of a lane."""
+        return optree.tree_map(lambda leaf: leaf.prefixed(self.envs), self.request)
+
+    @property
+    def lane_reply(self) -> ArraySpec:
+        """A reply for all envs of a lane."""
+        return self.reply.prefixed(self.envs)
 
     def caller(self, index: int) -> End:
         """For the caller of that number."""
@@ -120,9 +141,8 @@ class Program:
         self._add_edge(edge)
         return edge
 
-    def calls(self, name: str, request: Nest, reply: Nest, callers: int, lanes: int) -> CallsEdge:
+    def calls(self, edge: CallsEdge) -> CallsEdge:
         """New lines from callers to a desk."""
-        edge = CallsEdge(name, request, reply, callers, lanes)
         self._add_edge(edge)
         return edge
 

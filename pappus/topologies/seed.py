@@ -4,7 +4,7 @@
             ◀────actions───── │ inference │ ──batches──▶ │ learner  │
     actor 1 ──observations──▶ │  (states, │              └────┬─────┘
             ◀────actions───── │  unrolls) │ ◀────weights──────┤
-      ⋮                       └───────────┘                   └──▶ evaluator
+    elsewhere ⇄ gRPC          └───────────┘                   └──▶ evaluator
 
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
 assembles what they experience; an actor needs a core for its envs and nothing else. Each actor has several lanes of
@@ -13,18 +13,20 @@ envs, so that it steps one while the others wait for their actions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pappus.config import RunConfig, TopologyConfig
+from pappus.config import RunConfig, TopologyConfig, WireConfig
 from pappus.core import Caller, Desk, Sink, WeightsReader
+from pappus.envs.external import is_external
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.thin_actor import ThinActor
 from pappus.topologies.impala import build_evaluator, build_learner
-from pappus.topologies.program import Program
+from pappus.topologies.program import CallsEdge, Program
 from pappus.topologies.run import Run, derive_seed
+from pappus.transports.addresses import check_wire
 from pappus.types import request_spec
 
 
@@ -39,8 +41,16 @@ class SeedConfig(TopologyConfig):
     inference_deadline_ms: float = -1.0
     """Time that a request may wait for others to share its forward pass; -1: chosen by measurement."""
 
+    wire: WireConfig = field(default_factory=WireConfig)
+    """Envs that join from elsewhere."""
+
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
+        check_wire(self.wire)
+        if self.wire.listen and config.runtime == "inline":
+            raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
+        if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
+            raise UserError(f"actors={config.actors} on env {config.env!r} leaves nobody to learn from; give --listen")
         if self.lanes < 1 or config.envs_per_actor % self.lanes:
             choices = [str(n) for n in range(1, config.envs_per_actor + 1) if config.envs_per_actor % n == 0]
             raise UserError(
@@ -56,8 +66,10 @@ class SeedConfig(TopologyConfig):
 def seed(run: Run) -> Program:
     """The program of the figure above."""
     config, options, program = run.config, _options(run), Program("seed", run.config.seed)
-    request, reply = request_spec(run.env_spec, _lane_envs(run)), run.env_spec.action.array.prefixed(_lane_envs(run))
-    inference = program.calls("inference", request, reply, callers=config.actors, lanes=options.lanes)
+    inference = program.calls(CallsEdge(
+        "inference", request_spec(run.env_spec), run.env_spec.action.array, config.actors, options.lanes,
+        _lane_envs(run), options.wire, run.env_spec.action.choices, config.run_dir,
+    ))
     batches = program.queue("batches", run.unroll_spec(config.batch_envs), producers=1, capacity=config.queue_size)
     weights = program.weights("weights", run.weights_size)
 
@@ -69,7 +81,8 @@ def seed(run: Run) -> Program:
     program.add(
         "learner", build_learner, essential=True, run=run, slots=1, source=batches.source(), weights=weights.writer()
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    if not is_external(run.env):
+        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
 
 

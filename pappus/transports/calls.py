@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pappus.transports.memory import ALIGNMENT, Bell, Block, lay_out, layout_bytes
-from pappus.types import Array, Request
+from pappus.types import Array, Nest
 
 _COUNTERS = 2 * ALIGNMENT  # bytes per lane: a cache line for each side
 _WORDS = ALIGNMENT // 8
@@ -28,7 +28,7 @@ _WORDS = ALIGNMENT // 8
 class SharedCalls:
     """Both ends of a calls edge."""
 
-    def __init__(self, name: str, request: Request, reply: Array, callers: int, lanes: int, block: Block) -> None:
+    def __init__(self, name: str, request: Nest, reply: Nest, callers: int, lanes: int, block: Block) -> None:
         self._name, self._lanes = name, lanes
         total = callers * lanes
         counters = block.memory[: total * _COUNTERS].view(np.int64).reshape(2, total, _WORDS)
@@ -39,7 +39,7 @@ class SharedCalls:
         self.asked, *self.replied = block.bells
 
     @staticmethod
-    def footprint(request: Request, reply: Array, callers: int, lanes: int) -> tuple[int, int]:
+    def footprint(request: Nest, reply: Nest, callers: int, lanes: int) -> tuple[int, int]:
         """Bytes and bells that its block must have."""
         return callers * lanes * (_COUNTERS + layout_bytes((request, reply))), 1 + callers
 
@@ -97,9 +97,15 @@ class SharedCaller:
 class SharedCall:
     """One lane's request, the same object each time."""
 
-    def __init__(self, calls: SharedCalls, lane: int) -> None:
-        self.lane, self.session = lane, 0
+    def __init__(self, calls: SharedCalls, lane: int, replied: Bell) -> None:
+        self.lane, self.session, self.taken = lane, 0, False
         self.request, self.reply = calls.arrays[lane]
+        self._answered, self._replied = calls.answered[lane : lane + 1], replied
+
+    def answer(self) -> None:
+        self.taken = False
+        self._answered[0] += 1
+        self._replied.ring()
 
 
 class SharedDesk:
@@ -108,26 +114,25 @@ class SharedDesk:
     def __init__(self, name: str, calls: SharedCalls, lanes_per_caller: int) -> None:
         self.name = f"{name} requests"
         self._calls = calls
-        self._objects = [SharedCall(calls, lane) for lane in range(len(calls.arrays))]
-        self._taken = np.zeros(len(calls.arrays), np.int64)
-        self._bells = [calls.replied[lane // lanes_per_caller] for lane in range(len(calls.arrays))]
+        self._objects = [
+            SharedCall(calls, lane, calls.replied[lane // lanes_per_caller]) for lane in range(len(calls.arrays))
+        ]
 
     def calls(self) -> list[SharedCall]:
         calls = self._calls
-        new = np.flatnonzero(calls.sent - calls.answered > self._taken)
-        arrived = [self._objects[lane] for lane in new]
+        unanswered = (calls.sent != calls.answered).nonzero()[0].tolist()
+        arrived = [call for lane in unanswered if not (call := self._objects[lane]).taken]
         for call in arrived:
-            self._taken[call.lane] = 1
-            call.session = int(calls.session[call.lane])
+            call.taken, call.session = True, int(calls.session[call.lane])
         return arrived
 
     def left(self) -> list[int]:
         return []  # a lane's process that died is replaced, and its successor opens a new session
 
-    def answer(self, call: SharedCall) -> None:
-        self._taken[call.lane] = 0
-        self._calls.answered[call.lane] += 1
-        self._bells[call.lane].ring()
+    def news(self) -> list[str]:
+        return []
+
+    def close(self) -> None: ...
 
     def explain(self) -> str:
         return f"none of {len(self._objects)} lanes has sent anything new"

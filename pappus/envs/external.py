@@ -1,0 +1,83 @@
+"""Envs that live elsewhere and join over the wire: known here only by a file that says what they show and accept.
+
+    observation: {shape: [4], dtype: float32}       or one such entry per key of a nested observation
+    action: {discrete: 2}                           or {multi_discrete: [3, 2]}, or {continuous: [2]}
+    frame_stack: 1                                  newest frames that the network sees at once (optional)
+
+A category is written `{shape: [], dtype: int64, values: [10]}`: how many values each entry can take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pappus.errors import UserError
+from pappus.types import ActionSpec, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction, Nest
+
+PREFIX = "spec:"
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+
+
+def is_external(env: str | Callable[..., Any]) -> bool:
+    """Whether an env is stepped elsewhere: `spec:FILE`."""
+    return isinstance(env, str) and env.startswith(PREFIX)
+
+
+def external_spec(env: str) -> EnvSpec:
+    """What the file behind `spec:FILE` says."""
+    path = Path(env.removeprefix(PREFIX))
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"env spec {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not {"observation", "action"} <= set(content):
+        raise UserError(f"env spec {str(path)!r} must say what 'observation' and 'action' are; see pappus serve --help")
+    unknown = set(content) - {"observation", "action", "frame_stack"}
+    if unknown:
+        raise UserError(f"env spec {str(path)!r} has unknown entries: {', '.join(map(str, unknown))}")
+    stack = content.get("frame_stack", 1)
+    if not isinstance(stack, int) or stack < 1:
+        raise UserError(f"env spec {str(path)!r}: frame_stack={stack!r} must be a whole number of at least 1")
+    return EnvSpec(_observation(content["observation"], "observation"), _action(content["action"]), stack)
+
+
+def _observation(entry: Any, name: str) -> Nest:
+    if isinstance(entry, dict) and "shape" in entry:
+        return _array(entry, name)
+    if isinstance(entry, dict) and entry:
+        return {str(key): _observation(part, f"{name}/{key}") for key, part in entry.items()}
+    raise UserError(f"{name}={entry!r} is no array; write {{shape: [4], dtype: float32}}")
+
+
+def _array(entry: dict[str, Any], name: str) -> ArraySpec:
+    unknown = set(entry) - {"shape", "dtype", "values"}
+    shape, dtype = entry["shape"], entry.get("dtype", "float32")
+    if unknown or dtype not in DTYPES:
+        what = f"has unknown entries {sorted(map(str, unknown))}" if unknown else f"has dtype {dtype!r}"
+        raise UserError(f"{name} {what}; give shape, dtype ({', '.join(DTYPES)}) and for categories values")
+    values = entry.get("values")
+    if not _sizes(shape) or not (values is None or _sizes(values)):
+        raise UserError(f"{name}={entry!r}: shape and values must be lists of positive whole numbers")
+    if values is not None and len(values) != math.prod(shape):
+        raise UserError(f"{name} has {math.prod(shape)} entries and values for {len(values)}; give one number for each")
+    return ArraySpec(tuple(shape), dtype, None if values is None else tuple(values))
+
+
+def _action(entry: Any) -> ActionSpec:
+    match entry:
+        case {"discrete": int(n)} if n > 0 and len(entry) == 1:
+            return DiscreteAction(n)
+        case {"multi_discrete": list(nvec)} if nvec and _sizes(nvec) and len(entry) == 1:
+            return MultiDiscreteAction(tuple(nvec))
+        case {"continuous": list(shape)} if _sizes(shape) and len(entry) == 1:
+            return ContinuousAction(tuple(shape))
+    raise UserError(f"action={entry!r} is none of {{discrete: 2}}, {{multi_discrete: [3, 2]}}, {{continuous: [2]}}")
+
+
+def _sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(size, int) and size > 0 for size in value)

@@ -1,0 +1,116 @@
+"""`pappus actor`: envs here, learning elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from pappus.config import EnvOptions, RunConfig, load_file, override
+from pappus.core import Waitable
+from pappus.envs.vector import make_env
+from pappus.errors import UserError
+from pappus.roles.thin_actor import ThinActor
+from pappus.telemetry.processes import set_title
+from pappus.transports.addresses import Address
+from pappus.transports.grpc_caller import GrpcCaller, Identity
+
+REPORT_SECONDS = 5.0
+
+
+class RemoteActor:
+    """A thin actor on its own, connected to a run that listens."""
+
+    def __init__(
+        self, address: Address, env: str, envs: int, lanes: int, seed: int, identity: Identity, options: EnvOptions,
+        patience: float = 60.0, max_steps: int = 0,
+    ) -> None:
+        if lanes < 1 or envs < 1 or envs % lanes:
+            raise UserError(f"lanes={lanes} does not divide envs={envs}; use such as --envs 32 --lanes 2")
+        self._max_steps, self._envs_per_lane = max_steps, envs // lanes
+        made = [make_env(env, envs // lanes, seed + lane, options) for lane in range(lanes)]
+        self._caller = GrpcCaller(address, made[0].spec, lanes, envs // lanes, identity, patience, _say)
+        self._actor = ThinActor(identity.name, made, self._caller)
+        self._stopped = False
+        self.steps = 0
+
+    @classmethod
+    def from_arguments(cls, arguments: argparse.Namespace) -> RemoteActor:
+        """From the command line."""
+        for path in (arguments.token_file, arguments.authority, arguments.certificate, arguments.key):
+            if path and not os.access(path, os.R_OK):
+                raise UserError(f"{path!r} cannot be read; give a file that exists")
+        if bool(arguments.certificate) != bool(arguments.key):
+            raise UserError("--certificate and --key belong together; give both")
+        name = arguments.name or f"{socket.gethostname()}:{os.getpid()}"
+        identity = Identity(
+            name, arguments.token_file, arguments.authority, arguments.certificate, arguments.key
+        )
+        seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
+        return cls(
+            Address.parse(arguments.connect), arguments.env, arguments.envs, arguments.lanes, seed, identity,
+            env_options(arguments.config), arguments.patience, arguments.steps,
+        )
+
+    def run(self) -> int:
+        """Step until told to stop; the exit code."""
+        set_title("actor")
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        reported, counted = time.monotonic(), 0
+        try:
+            while not self._stopped and not (self._max_steps and self.steps >= self._max_steps):
+                self._step()
+                now = time.monotonic()
+                if now - reported >= REPORT_SECONDS:
+                    _say(f"{self.steps:,} steps, {(self.steps - counted) / (now - reported):,.0f} steps/s")
+                    reported, counted = now, self.steps
+        finally:
+            self.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        _say(f"left after {self.steps:,} steps")
+        return 0
+
+    def _step(self) -> None:
+        port = self._actor.step()
+        self.steps += int(self._actor.metrics.drain()["counts"].get("env_steps", 0)) if port is None else 0
+        if port is not None:
+            self._wait(port)
+
+    def _wait(self, port: Waitable) -> None:
+        self._caller.check()
+        if select.select([port.fileno()], [], [], 0.5)[0]:
+            port.clear()
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._stopped = True
+
+    def close(self) -> None:
+        """Leave the run and release the envs."""
+        self._caller.close()
+        self._actor.close()
+
+
+def env_options(config: str | None) -> EnvOptions:
+    """The env options of a config file, or the defaults."""
+    if config is None:
+        return EnvOptions()
+    from pappus.systems import find_system
+
+    content = load_file(Path(config))
+    defaults: RunConfig = find_system(str(content.get("system", "seed-vtrace"))).defaults
+    options = content.get("env_options", {})
+    return override(defaults, {"env_options": options} if options else {}, config).env_options
+
+
+def _say(text: str) -> None:
+    print(f"pappus actor: {text}", file=sys.stderr, flush=True)
+
+

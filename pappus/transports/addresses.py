@@ -1,0 +1,128 @@
+"""Where a run listens and who may connect: addresses, tokens and certificates."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pappus.config import WireConfig
+from pappus.errors import UserError
+
+if TYPE_CHECKING:
+    import grpc
+
+
+@dataclass(frozen=True)
+class Address:
+    """HOST:PORT, or a unix socket. With `literal`, HOST:PORT is used even where a unix socket would be nearer."""
+
+    host: str
+    port: int
+    path: str = ""
+    literal: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """`127.0.0.1:5000`, `[::1]:5000`, `name:5000`, `unix:/path`, or `tcp:` before the former."""
+        if text.startswith("unix:"):
+            return cls("", 0, os.path.abspath(text.removeprefix("unix:")))
+        host, colon, port = text.removeprefix("tcp:").rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise UserError(f"address {text!r} is neither HOST:PORT nor unix:PATH; write such as 127.0.0.1:5000")
+        return cls(host.strip("[]"), int(port), literal=text.startswith("tcp:"))
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def check_wire(wire: WireConfig) -> None:
+    """Raise `UserError` for what cannot work or would leave a door open."""
+    if not wire.listen:
+        return
+    address = Address.parse(wire.listen)
+    if bool(wire.certificate) != bool(wire.key):
+        raise UserError("topology.wire.certificate and topology.wire.key belong together; give both")
+    if wire.client_authority and not wire.certificate:
+        raise UserError("topology.wire.client_authority needs a certificate of the server's own; give certificate, key")
+    for path in (wire.token_file, wire.certificate, wire.key, wire.client_authority):
+        if path and not os.access(path, os.R_OK):
+            raise UserError(f"{path!r} cannot be read; give a file that exists")
+    if wire.token_file:
+        read_token(wire.token_file)
+    guarded = wire.token_file or wire.client_authority
+    if not address.private and not guarded and not wire.insecure:
+        raise UserError(
+            f"listen={wire.listen!r} is open to other machines, and anybody could join; give "
+            "--topology.wire.token-file or --topology.wire.client-authority, or say --topology.wire.insecure"
+        )
+
+
+def read_token(path: str) -> str:
+    """The secret that a file holds."""
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"token file {path!r} cannot be read: {error}") from None
+    if not token:
+        raise UserError(f"token file {path!r} is empty; write a secret into it")
+    return token
+
+
+def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
+    """What TLS needs, or None without it."""
+    import grpc
+
+    if not wire.certificate:
+        return None
+    authority = Path(wire.client_authority).read_bytes() if wire.client_authority else None
+    pair = (Path(wire.key).read_bytes(), Path(wire.certificate).read_bytes())
+    return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
+
+
+def socket_beside(port: int) -> str:
+    """The unix socket through which a run that listens on `port` is reached from its own machine, by its own user."""
+    folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        return ""  # somebody else made it: not a place for a socket of ours
+    return str(folder / f"{port}.sock")
+
+
+def is_here(host: str) -> bool:
+    """Whether a host is this machine: one can only bind to addresses of one's own."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+        return True
+    except OSError:
+        return False
+
+
+def nearest(address: Address, tls: bool) -> str:
+    """How gRPC should reach an address: by unix socket where both ends share a machine, unless TLS names the host."""
+    if address.path:
+        return f"unix:{address.path}"
+    if not tls and not address.literal and is_here(address.host):
+        beside = socket_beside(address.port)
+        if beside and os.path.exists(beside):
+            return f"unix:{beside}"
+    return str(address)

@@ -1,0 +1,273 @@
+"""The messages of `pappus.proto` as bytes. Protobuf's wire format is small enough to write it here, without generated
+code and without a runtime whose version must fit it; a test holds it against the official implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import optree
+
+from pappus.errors import WireError
+from pappus.types import Array, ArraySpec, Nest, leaves_of
+
+PROTOCOL = 1
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
+MAX_TENSORS = 1000
+"""Tensors that a Hello may list; a layout beyond that is a mistake or an attack."""
+
+Buffer: TypeAlias = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array of one env."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name!r} {self.dtype} {list(self.shape)}"
+
+    def encode(self) -> bytes:
+        shape = b"".join(map(varint, self.shape))
+        return b"".join((text(1, self.name), blob(2, shape) if shape else b"", text(3, self.dtype)))
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Tensor:
+        name, shape, dtype = "", list[int](), ""
+        for number, value in fields(data):
+            if number == 1:
+                name = as_text(value)
+            elif number == 2:
+                shape += as_numbers(value)
+            elif number == 3:
+                dtype = as_text(value)
+        return cls(name, tuple(shape), dtype)
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a client is going to send."""
+
+    tensors: tuple[Tensor, ...]
+    action: Tensor
+    lanes: int = 1
+    envs: int = 1
+    name: str = ""
+    token: str = ""
+    protocol: int = PROTOCOL
+
+    def encode(self) -> bytes:
+        tensors = [blob(6, tensor.encode()) for tensor in self.tensors]
+        body = (
+            integer(1, self.protocol), text(2, self.token), text(3, self.name), integer(4, self.lanes),
+            integer(5, self.envs), *tensors, blob(7, self.action.encode()),
+        )
+        return blob(1, b"".join(body))
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Hello:
+        found: dict[int, Any] = {}
+        tensors: list[Tensor] = []
+        for number, value in fields(only(data, 1, "Hello")):
+            if number == 6 and len(tensors) < MAX_TENSORS:
+                tensors.append(Tensor.decode(as_bytes(value)))
+            found[number] = value
+        return cls(
+            tensors=tuple(tensors), action=Tensor.decode(as_bytes(found.get(7, b""))),
+            lanes=as_number(found.get(4, 0)), envs=as_number(found.get(5, 0)), name=as_text(found.get(3, b"")),
+            token=as_text(found.get(2, b"")), protocol=as_number(found.get(1, 0)),
+        )
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """What the server expects, and what actions mean."""
+
+    tensors: tuple[Tensor, ...]
+    action: Tensor
+    choices: tuple[int, ...] = ()
+    run: str = ""
+    protocol: int = PROTOCOL
+
+    def encode(self) -> bytes:
+        tensors = [blob(3, tensor.encode()) for tensor in self.tensors]
+        choices = blob(5, b"".join(map(varint, self.choices))) if self.choices else b""
+        body = (integer(1, self.protocol), text(2, self.run), *tensors, blob(4, self.action.encode()), choices)
+        return blob(1, b"".join(body))
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Welcome:
+        protocol, run, tensors, action, choices = 0, "", list[Tensor](), Tensor("", (), ""), list[int]()
+        for number, value in fields(only(data, 1, "Welcome")):
+            if number == 1:
+                protocol = as_number(value)
+            elif number == 2:
+                run = as_text(value)
+            elif number == 3:
+                tensors.append(Tensor.decode(as_bytes(value)))
+            elif number == 4:
+                action = Tensor.decode(as_bytes(value))
+            elif number == 5:
+                choices += as_numbers(value)
+        return cls(tuple(tensors), action, tuple(choices), run, protocol)
+
+
+def encode_lane(lane: int, arrays: Iterable[Array]) -> bytes:
+    """Steps or Actions: the values of a lane, in one copy."""
+    buffers = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
+    size = sum(len(buffer) for buffer in buffers)
+    head = integer(1, lane) + b"\x12" + varint(size)
+    return b"".join((b"\x12", varint(len(head) + size), head, *buffers))
+
+
+def decode_lane(data: Buffer, what: str) -> tuple[int, Buffer]:
+    """Steps or Actions: which lane, and the bytes of its values where they lie."""
+    lane, payload = 0, b""
+    for number, value in fields(only(data, 2, what)):
+        if number == 1:
+            lane = as_number(value)
+        elif number == 2:
+            payload = as_bytes(value)  # type: ignore[assignment]
+    return lane, payload
+
+
+def split(payload: Buffer, specs: Sequence[ArraySpec]) -> list[Array]:
+    """Arrays over the bytes of a message, read-only, as a list of specs says."""
+    expected = sum(spec.nbytes for spec in specs)
+    if len(payload) != expected:
+        raise WireError(f"{len(payload)} bytes of tensors came, and the layout of the handshake has {expected}")
+    arrays: list[Array] = []
+    offset = 0
+    for spec in specs:
+        part = np.frombuffer(payload, np.uint8, spec.nbytes, offset)
+        arrays.append(part.view(spec.dtype).reshape(spec.shape))
+        offset += spec.nbytes
+    return arrays
+
+
+def layout(spec: Nest) -> tuple[Tensor, ...]:
+    """A nest of specs (of one env) as the handshake lists it: names are paths."""
+    paths, leaves, _ = optree.tree_flatten_with_path(spec)
+    names = ["/".join(map(str, _words(path, spec))) for path in paths]
+    return tuple(Tensor(name, leaf.shape, leaf.dtype) for name, leaf in zip(names, leaves, strict=True))
+
+
+def _words(path: tuple[Any, ...], nest: Nest) -> Iterator[Any]:
+    """Keys along a path; a named tuple's places have names."""
+    for key in path:
+        yield nest._fields[key] if hasattr(nest, "_fields") else key
+        nest = nest[key]
+
+
+def describe_difference(theirs: Sequence[Tensor], ours: Sequence[Tensor]) -> str:
+    """The first difference between two layouts, in words; empty where there is none."""
+    for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
+        if one != other:
+            return f"tensor {i} is {one}, and the run expects {other}"
+    if len(theirs) != len(ours):
+        return f"{len(theirs)} tensors were announced, and the run expects {len(ours)}: {', '.join(map(str, ours))}"
+    return ""
+
+
+def varint(number: int) -> bytes:
+    """A number, seven bits a byte, the lowest first."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def integer(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value) if value else b""
+
+
+def blob(field: int, value: bytes) -> bytes:
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def text(field: int, value: str) -> bytes:
+    return blob(field, value.encode()) if value else b""
+
+
+def fields(data: Buffer) -> Iterator[tuple[int, int | memoryview]]:
+    """Number and value of each field: an int, or bytes where they lie. Fields of other kinds are skipped."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        tag, at = _read_varint(view, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _read_varint(view, at)
+            yield tag >> 3, value
+        elif kind == 2:
+            size, at = _read_varint(view, at)
+            if at + size > len(view):
+                raise WireError(f"the message is cut off: a field of {size} bytes has {len(view) - at}")
+            yield tag >> 3, view[at : at + size]
+            at += size
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise WireError(f"the message is no protobuf: wire type {kind} at byte {at}")
+
+
+def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(view) and shift < 64:
+        byte = view[at]
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return number, at
+    raise WireError("the message is cut off within a number")
+
+
+def only(data: Buffer, field: int, what: str) -> memoryview:
+    """The one field of a `oneof` message."""
+    for number, value in fields(data):
+        if number == field and not isinstance(value, int):
+            return value
+    raise WireError(f"another message came where {what} was due")
+
+
+def as_number(value: int | memoryview) -> int:
+    if not isinstance(value, int):
+        raise WireError("bytes stand where a number is due")
+    return value
+
+
+def as_bytes(value: int | Buffer) -> Buffer:
+    if isinstance(value, int):
+        raise WireError("a number stands where bytes are due")
+    return value
+
+
+def as_text(value: int | Buffer) -> str:
+    try:
+        return bytes(as_bytes(value)).decode()
+    except UnicodeDecodeError:
+        raise WireError("a text is not UTF-8") from None
+
+
+def as_numbers(value: int | memoryview) -> list[int]:
+    """A repeated number, packed or not."""
+    if isinstance(value, int):
+        return [value]
+    numbers: list[int] = []
+    at = 0
+    while at < len(value):
+        number, at = _read_varint(value, at)
+        numbers.append(number)
+    return numbers
+
+
+def lane_specs(spec: Nest, num_envs: int) -> list[ArraySpec]:
+    """The leaves of a nest of specs (of one env), for a lane of so many envs."""
+    return [leaf.prefixed(num_envs) for leaf in leaves_of(spec)]

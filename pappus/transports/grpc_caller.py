@@ -1,0 +1,206 @@
+"""An actor's line to a run elsewhere: the client's end of `pappus.proto`, which connects again by itself.
+
+A reader thread takes actions from the stream; the actor's own thread sends. When the stream breaks, all lanes that
+wait for actions ask again as soon as there is a new one: to the server they are new envs.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from pappus.errors import RunError, UserError, WireError
+from pappus.transports.addresses import Address, nearest, read_token
+from pappus.transports.codec import Hello, Welcome, decode_lane, encode_lane, lane_specs, layout, split
+from pappus.transports.memory import EventBell
+from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
+
+HANDSHAKE_SECONDS = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds before the first and the last attempts to connect again."""
+HOPELESS = {
+    grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""What another attempt would meet again."""
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000), ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How a client proves itself, and whom it trusts."""
+
+    name: str = ""
+    token_file: str = ""
+    authority: str = ""
+    """TLS: who must have signed the server's certificate (PEM)."""
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.authority or self.certificate)
+
+    def channel(self, target: str) -> grpc.Channel:
+        """A channel to a target, encrypted where certificates are given."""
+        if not self.tls:
+            return grpc.insecure_channel(target, CHANNEL_OPTIONS)
+        authority, certificate, key = (
+            Path(path).read_bytes() if path else None for path in (self.authority, self.certificate, self.key)
+        )
+        return grpc.secure_channel(target, grpc.ssl_channel_credentials(authority, key, certificate), CHANNEL_OPTIONS)
+
+
+class GrpcLane:
+    """One group of envs; one request is in flight at a time."""
+
+    def __init__(self, spec: EnvSpec, num_envs: int, send: Callable[[GrpcLane], None]) -> None:
+        self.request: Request = map_leaves(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(spec, num_envs)
+        )
+        self.action: Array | None = None
+        self.waiting = False
+        self._send = send
+
+    def open(self) -> bool:
+        return True
+
+    def send(self) -> None:
+        self._send(self)
+
+    def reply(self) -> Array | None:
+        return self.action
+
+
+class GrpcCaller:
+    """All lanes of one actor over one stream."""
+
+    name = "inference"
+
+    def __init__(
+        self, address: Address, spec: EnvSpec, lanes: int, envs: int, identity: Identity,
+        patience: float = 60.0, tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._address, self._identity, self._patience, self._tell = address, identity, patience, tell
+        self._spec, self._action = spec, lane_specs(spec.action.array, envs)
+        token = read_token(identity.token_file) if identity.token_file else ""
+        self._hello = Hello(
+            layout(request_spec(spec)), layout({"action": spec.action.array})[0], lanes, envs, identity.name, token
+        )
+        self.lanes = [GrpcLane(spec, envs, self._send) for _ in range(lanes)]
+        self._bell = EventBell(*EventBell.descriptors())
+        self._lock = threading.Lock()
+        self._outgoing: queue.SimpleQueue[bytes | None] | None = None
+        self._closed = threading.Event()
+        self._failure: Exception | None = None
+        self._connected = False
+        self._thread = threading.Thread(target=self._keep_connected, name="wire", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what made the connection hopeless, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def explain(self) -> str:
+        return f"connected to {self._address}" if self._connected else f"no connection to {self._address}"
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def clear(self) -> None:
+        self._bell.clear()
+
+    def close(self) -> None:
+        """Leave."""
+        self._closed.set()
+        with self._lock:
+            if self._outgoing is not None:
+                self._outgoing.put(None)
+        self._thread.join(5.0)
+
+    def _send(self, lane: GrpcLane) -> None:
+        with self._lock:  # a lane that waits is asked for again by whoever connects next, and once only
+            lane.action, lane.waiting = None, True
+            if self._outgoing is not None:
+                self._outgoing.put(self._message(lane))
+
+    def _message(self, lane: GrpcLane) -> bytes:
+        return encode_lane(self.lanes.index(lane), leaves_of(lane.request))
+
+    def _keep_connected(self) -> None:
+        pause, since = FIRST_PAUSE, time.monotonic()
+        while not self._closed.is_set():
+            try:
+                self._converse()
+            except (grpc.RpcError, grpc.FutureTimeoutError, StopIteration) as error:
+                if isinstance(error, grpc.RpcError) and error.code() in HOPELESS:
+                    return self._give_up(UserError(f"{self._address} refused the connection: {error.details()}"))
+            except Exception as error:
+                return self._give_up(error)
+            if self._connected:
+                pause, since, self._connected = FIRST_PAUSE, time.monotonic(), False
+                self._tell(f"lost the connection to {self._address}; connecting again")
+            elif time.monotonic() - since > self._patience:
+                return self._give_up(RunError(f"nobody answered at {self._address} for {self._patience:.0f} s"))
+            self._closed.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _give_up(self, failure: Exception) -> None:
+        self._failure = failure
+        self._bell.ring()
+
+    def _converse(self) -> None:
+        """One stream from Hello to its end."""
+        target = nearest(self._address, self._identity.tls)
+        outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        outgoing.put(self._hello.encode())
+        with self._identity.channel(target) as channel:
+            grpc.channel_ready_future(channel).result(HANDSHAKE_SECONDS)
+            stream = channel.stream_stream("/pappus.Inference/Act")(iter(outgoing.get, None))
+            guard = threading.Timer(HANDSHAKE_SECONDS, stream.cancel)
+            guard.start()
+            try:
+                Welcome.decode(next(stream))
+            finally:
+                guard.cancel()
+            self._connected = True
+            self._tell(f"connected to {target}")
+            try:
+                self._begin(outgoing)
+                self._listen(stream)
+            finally:
+                with self._lock:
+                    self._outgoing = None
+                outgoing.put(None)
+                stream.cancel()
+
+    def _begin(self, outgoing: queue.SimpleQueue[bytes | None]) -> None:
+        """Ask (again) for all who wait."""
+        with self._lock:
+            for lane in self.lanes:
+                if lane.waiting:
+                    outgoing.put(self._message(lane))
+            self._outgoing = outgoing
+
+    def _listen(self, stream: Iterator[bytes]) -> None:
+        for message in stream:
+            number, payload = decode_lane(message, "Actions")
+            if number >= len(self.lanes):
+                raise WireError(f"actions came for lane {number} of {len(self.lanes)}")
+            (action,) = split(payload, self._action)
+            lane = self.lanes[number]
+            lane.waiting, lane.action = False, action
+            self._bell.ring()

@@ -1,0 +1,373 @@
+"""Where envs from other processes, machines and languages join: the server's end of `pappus.proto`.
+
+One thread runs all streams (asyncio), so no stream can take a thread from another. It checks what arrives and hands
+it to the role that answers, which lives in a thread of its own; between them lie three queues and a bell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import grpc
+import grpc.aio
+import numpy as np
+import optree
+
+from pappus.config import WireConfig
+from pappus.core import Call
+from pappus.errors import UserError, WireError
+from pappus.transports.addresses import Address, read_token, server_credentials, socket_beside
+from pappus.transports.calls import SharedDesk
+from pappus.transports.codec import (
+    PROTOCOL,
+    Buffer,
+    Hello,
+    Welcome,
+    decode_lane,
+    describe_difference,
+    encode_lane,
+    lane_specs,
+    layout,
+    split,
+)
+from pappus.transports.memory import Bell
+from pappus.types import Array, ArraySpec, Request, leaves_of
+
+HANDSHAKE_SECONDS = 10.0
+"""A stream without a Hello for so long is ended."""
+MAX_LANE_BYTES = 256 << 20
+"""Bytes of one message, at most."""
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_LANE_BYTES + 4096), ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class LaneKey(NamedTuple):
+    """A lane of a stream; no two streams have the same number."""
+
+    stream: int
+    lane: int
+
+
+@dataclass(eq=False)
+class GrpcCall:
+    """One request of a lane."""
+
+    lane: LaneKey
+    request: Request
+    reply: Array
+    stream: Stream
+    loop: asyncio.AbstractEventLoop
+    session: int = 0
+
+    def answer(self) -> None:
+        self.loop.call_soon_threadsafe(self.stream.send, self.lane.lane, self.reply)
+
+
+@dataclass(eq=False)
+class Stream:
+    """One client."""
+
+    number: int
+    name: str
+    lanes: int
+    envs: int
+    specs: list[ArraySpec]
+    requests: list[Request]
+    """A request of each lane: written when it arrives, read until it is answered."""
+    outgoing: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    waiting: set[int] = field(default_factory=set)
+    """Lanes whose turn is the server's."""
+
+    def send(self, lane: int, action: Array) -> None:
+        """Actions are on their way, and the turn is the lane's."""
+        self.waiting.discard(lane)
+        self.outgoing.put_nowait(encode_lane(lane, [action]))
+
+
+class GrpcDesk:
+    """A desk for whoever connects. `request` and `action` are the specs of one env."""
+
+    def __init__(
+        self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
+        bell: Bell,
+    ) -> None:
+        self.name = f"{name} requests"
+        self._wire, self._request, self._action, self._bell = wire, request, action, bell
+        self._welcome = Welcome(layout(request), layout({"action": action})[0], choices, run)
+        self._structure: Any = optree.tree_structure(cast(Any, request))
+        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._streams: dict[int, Stream] = {}
+        self._numbers = 0
+        self._arrived: deque[GrpcCall] = deque()
+        self._left: deque[LaneKey] = deque()
+        self._news: deque[str] = deque(maxlen=1000)
+        self._loop = asyncio.new_event_loop()
+        self._failure: BaseException | None = None
+        self.address = ""
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(started.set,), name="wire", daemon=True)
+        self._thread.start()
+        started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def calls(self) -> list[GrpcCall]:
+        return drain(self._arrived)
+
+    def left(self) -> list[LaneKey]:
+        return drain(self._left)
+
+    def news(self) -> list[str]:
+        """Who joined, left or was refused since the last look, a line each."""
+        return drain(self._news)
+
+    def explain(self) -> str:
+        return f"{len(self._streams)} clients are connected to {self.address}"
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def clear(self) -> None:
+        self._bell.clear()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(5.0)
+
+    def _serve(self, started: Callable[[], None]) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._run(started))
+        except BaseException as error:
+            self._failure = error
+            started()
+
+    async def _run(self, started: Callable[[], None]) -> None:
+        self._stop = asyncio.Event()
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._act)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler}),))
+        beside = self._bind(server)
+        await server.start()
+        self._news.append(f"listening on {self.address}")
+        self._bell.ring()
+        started()
+        await self._stop.wait()
+        await server.stop(1.0)
+        if beside:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        """Open the doors; the path of the unix socket, where there is one."""
+        address, credentials = Address.parse(self._wire.listen), server_credentials(self._wire)
+
+        def add(target: str) -> int:
+            try:
+                if credentials is None:
+                    return int(server.add_insecure_port(target))
+                return int(server.add_secure_port(target, credentials))
+            except RuntimeError:
+                return 0
+
+        path = address.path
+        if path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # left behind by a run that was killed
+        port = add(str(address))
+        if not port:
+            raise UserError(f"listen={self._wire.listen!r} cannot be opened; is the port in use? give another")
+        if path:
+            self.address = str(address)
+            os.chmod(path, 0o600)
+            return path
+        self.address = str(Address(address.host, port))
+        if credentials is not None:
+            return ""
+        beside = socket_beside(port)
+        if beside:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+            return beside if add(f"unix:{beside}") else ""
+        return ""
+
+    async def _act(self, _: Any, context: Any) -> None:
+        """One client from Hello to its end."""
+        stream: Stream | None = None
+        try:
+            stream = await self._greet(context)
+            await self._converse(stream, context)
+        except Refusal as refusal:
+            who = stream.name if stream else context.peer()
+            self._tell(f"{who} was refused: {refusal.text}")
+            await context.abort(refusal.code, refusal.text)
+        finally:
+            if stream is not None:
+                self._forget(stream)
+
+    async def _greet(self, context: Any) -> Stream:
+        try:
+            message = await asyncio.wait_for(context.read(), HANDSHAKE_SECONDS)
+        except TimeoutError:
+            raise Refusal("DEADLINE_EXCEEDED", f"no Hello came within {HANDSHAKE_SECONDS:.0f} s") from None
+        if message is grpc.aio.EOF:
+            raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
+        hello = understood(Hello.decode, message)
+        self._check(hello)
+        self._numbers += 1
+        name = f"{hello.name[:60] or context.peer()} ({hello.lanes * hello.envs} envs)"
+        specs = lane_specs(self._request, hello.envs)
+        requests = [self._empty(specs) for _ in range(hello.lanes)]
+        stream = Stream(self._numbers, name, hello.lanes, hello.envs, specs, requests)
+        await context.write(self._welcome.encode())
+        self._streams[stream.number] = stream
+        self._tell(f"{name} joined")
+        return stream
+
+    def _empty(self, specs: Sequence[ArraySpec]) -> Request:
+        arrays = [np.zeros(spec.shape, spec.dtype) for spec in specs]
+        return cast(Request, optree.tree_unflatten(self._structure, arrays))
+
+    def _check(self, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise Refusal(
+                "FAILED_PRECONDITION", f"the client speaks protocol {hello.protocol}, and this server speaks {PROTOCOL}"
+            )
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
+        difference = describe_difference(hello.tensors, self._welcome.tensors)
+        if not difference and hello.action != self._welcome.action:
+            difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
+        if difference:
+            raise Refusal("INVALID_ARGUMENT", difference)
+        if hello.lanes < 1 or hello.envs < 1:
+            raise Refusal("INVALID_ARGUMENT", f"lanes={hello.lanes} and envs={hello.envs} must be at least 1")
+        connected = sum(stream.lanes * stream.envs for stream in self._streams.values())
+        if connected + hello.lanes * hello.envs > self._wire.max_envs:
+            raise Refusal(
+                "RESOURCE_EXHAUSTED",
+                f"{connected} envs are connected, {hello.lanes * hello.envs} more are too many: at most "
+                f"{self._wire.max_envs} may be",
+            )
+        size = sum(spec.nbytes for spec in lane_specs(self._request, hello.envs))
+        if size > MAX_LANE_BYTES:
+            raise Refusal("RESOURCE_EXHAUSTED", f"a lane of {size >> 20} MiB is too large; use more lanes")
+
+    async def _converse(self, stream: Stream, context: Any) -> None:
+        sender = asyncio.ensure_future(self._speak(stream, context))
+        try:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                lane, request = self._understand(stream, message)
+                stream.waiting.add(lane)
+                reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
+                self._arrived.append(GrpcCall(LaneKey(stream.number, lane), request, reply, stream, self._loop))
+                self._bell.ring()
+        finally:
+            sender.cancel()
+
+    @staticmethod
+    async def _speak(stream: Stream, context: Any) -> None:
+        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
+            while True:
+                await context.write(await stream.outgoing.get())
+
+    def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
+        lane, payload = understood(lambda data: decode_lane(data, "Steps"), message)
+        if lane >= stream.lanes:
+            raise Refusal("INVALID_ARGUMENT", f"lane {lane} was not announced: lanes are 0 to {stream.lanes - 1}")
+        if lane in stream.waiting:
+            raise Refusal("FAILED_PRECONDITION", f"lane {lane} sent again before its actions came")
+        request = stream.requests[lane]
+        for into, array in zip(leaves_of(request), understood(lambda data: split(data, stream.specs), payload), strict=True):
+            into[...] = array
+        complaint = complaint_about(request)
+        if complaint:
+            raise Refusal("INVALID_ARGUMENT", complaint)
+        return lane, request
+
+    def _tell(self, text: str) -> None:
+        self._news.append(text)
+        self._bell.ring()
+
+    def _forget(self, stream: Stream) -> None:
+        if self._streams.pop(stream.number, None) is not None:
+            self._left.extend(LaneKey(stream.number, lane) for lane in range(stream.lanes))
+            self._tell(f"{stream.name} left")
+
+
+class Refusal(Exception):
+    """Ends one stream with a status."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = grpc.StatusCode[code], text
+
+
+def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
+    """What a decoder makes of some bytes; a refusal where it cannot."""
+    try:
+        return decode(data)
+    except WireError as error:
+        raise Refusal("INVALID_ARGUMENT", str(error)) from None
+
+
+def complaint_about(request: Request) -> str:
+    """What no env can mean, in words; empty where there is nothing."""
+    for name in ("first", "valid"):
+        if getattr(request, name).view(np.uint8).max() > 1:
+            return f"{name!r} holds bytes other than 0 and 1"
+    for name in ("reward", "discount", "episode_return"):
+        if not np.isfinite(getattr(request, name)).all():
+            return f"{name!r} is not finite"
+    if not ((request.discount >= 0) & (request.discount <= 1)).all():
+        return "'discount' lies outside 0 to 1"
+    if (request.episode_length < 0).any():
+        return "'episode_length' is negative"
+    for leaf in leaves_of(request.observation):
+        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+            return "an observation is not finite"
+        if leaf.dtype.kind == "b" and leaf.view(np.uint8).max(initial=0) > 1:
+            return "a bool observation holds bytes other than 0 and 1"
+    return ""
+
+
+def drain(queue: deque[Any]) -> list[Any]:
+    """Everything in a queue that another thread fills."""
+    return [queue.popleft() for _ in range(len(queue))]
+
+
+class JointDesk:
+    """The desk of this machine's lanes and the wire's, as one; they share a bell."""
+
+    def __init__(self, here: SharedDesk, elsewhere: GrpcDesk) -> None:
+        self.name = here.name
+        self._here, self._elsewhere = here, elsewhere
+        self.fileno, self.clear = here.fileno, here.clear
+
+    def calls(self) -> Sequence[Call]:
+        return [*self._here.calls(), *self._elsewhere.calls()]
+
+    def left(self) -> Sequence[Hashable]:
+        return self._elsewhere.left()
+
+    def news(self) -> list[str]:
+        return self._elsewhere.news()
+
+    def explain(self) -> str:
+        return f"{self._here.explain()}; {self._elsewhere.explain()}"
+
+    def close(self) -> None:
+        self._elsewhere.close()
