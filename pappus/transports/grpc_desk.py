@@ -291,7 +291,8 @@ class GrpcDesk:
         if lane in stream.waiting:
             raise Refusal("FAILED_PRECONDITION", f"lane {lane} sent again before its actions came")
         request = stream.requests[lane]
-        for into, array in zip(leaves_of(request), understood(lambda data: split(data, stream.specs), payload), strict=True):
+        arrays = understood(lambda data: split(data, stream.specs), payload)
+        for into, array in zip(leaves_of(request), arrays, strict=True):
             into[...] = array
         complaint = complaint_about(request)
         if complaint:
