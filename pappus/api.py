@@ -21,7 +21,7 @@ from pappus.runtimes.conductor import Conductor
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.runtimes.wiring import footprint
-from pappus.systems import find_system, preset_for, saved_config
+from pappus.systems import find_system, presets_for, saved_config
 from pappus.telemetry.board import Board
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.telemetry.console import Console
@@ -69,8 +69,7 @@ def configure(system: str, env: str, settings: dict[str, Any], file: Path | None
     written = load_file(file) if file is not None else {}
     env = env or str(written.get("env", ""))
     config = dataclasses.replace(find_system(system).defaults, env=env)
-    preset = preset_for(system, env)
-    if preset is not None:
+    for preset in presets_for(system, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
     config = override(config, written, str(file))
     return override(config, settings)
@@ -87,9 +86,8 @@ def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began:
     run = describe(config, env)
     directory = resumed or new_directory(config)
     with locked(directory):
-        run = dataclasses.replace(
-            run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory))
-        )
+        config = dataclasses.replace(run.config, run_dir=str(directory), topology=run.config.topology.settled())
+        run = dataclasses.replace(run, directory=directory, config=config)
         return _execute(run, directory, resumed is not None, began)
 
 

@@ -1,4 +1,4 @@
-"""The command line: train, eval, systems, check-env. Wrong input gets one sentence and exit code 2."""
+"""The command line: train, serve, actor, eval, systems, check-env. Wrong input gets one sentence and exit code 2."""
 
 from __future__ import annotations
 

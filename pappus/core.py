@@ -140,15 +140,39 @@ class Desk(Waitable, Protocol):
         """What people may want to know since the last look: who joined, left or was refused, a line each."""
         ...
 
+    def memory(self) -> Sequence[Array]:
+        """Where requests lie that come again and again, for those who want to pin it."""
+        ...
+
     def close(self) -> None:
         """Take no more requests."""
         ...
 
 
-class WeightsWriter(Protocol):
-    """Publishes whole versions of one flat buffer."""
+class Giver(Waitable, Protocol):
+    """Hands objects to another role of the same process and gets them back when they were used."""
 
-    def publish(self, flat: Array, version: int) -> None: ...
+    def give(self, thing: Any) -> None: ...
+
+    def returned(self) -> Sequence[Any]:
+        """What has come back since the last look."""
+        ...
+
+
+class Taker(Waitable, Protocol):
+    """Uses objects of another role of the same process."""
+
+    def take(self) -> Any:
+        """The oldest object, or None."""
+        ...
+
+    def give_back(self, thing: Any) -> None: ...
+
+
+class WeightsWriter(Protocol):
+    """Publishes whole versions of one flat buffer, an array or, between those who share a device, a tensor."""
+
+    def publish(self, flat: Any, version: int) -> None: ...
 
 
 class WeightsReader(Waitable, Protocol):
@@ -158,7 +182,7 @@ class WeightsReader(Waitable, Protocol):
         """The newest version, -1 before the first."""
         ...
 
-    def read(self, into: Array) -> int:
+    def read(self, into: Any) -> int:
         """Copy the newest version and return its number."""
         ...
 

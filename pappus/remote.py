@@ -19,7 +19,7 @@ from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.thin_actor import ThinActor
 from pappus.telemetry.processes import set_title
-from pappus.transports.addresses import Address
+from pappus.transports.addresses import Address, check_certificates, check_readable
 from pappus.transports.grpc_caller import GrpcCaller, Identity
 
 REPORT_SECONDS = 5.0
@@ -44,11 +44,14 @@ class RemoteActor:
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> RemoteActor:
         """From the command line."""
+        for name in ("seed", "steps", "patience"):
+            if (getattr(arguments, name) or 0) < 0:
+                raise UserError(f"{name}={getattr(arguments, name)} must not be negative")
         for path in (arguments.token_file, arguments.authority, arguments.certificate, arguments.key):
-            if path and not os.access(path, os.R_OK):
-                raise UserError(f"{path!r} cannot be read; give a file that exists")
+            check_readable(path)
         if bool(arguments.certificate) != bool(arguments.key):
             raise UserError("--certificate and --key belong together; give both")
+        check_certificates(arguments.certificate, arguments.key, arguments.authority)
         name = arguments.name or f"{socket.gethostname()}:{os.getpid()}"
         identity = Identity(
             name, arguments.token_file, arguments.authority, arguments.certificate, arguments.key

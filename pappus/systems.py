@@ -77,6 +77,14 @@ PRESETS: tuple[Preset, ...] = (
             "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
         },
     ),
+    # A forward pass for few envs costs almost what one for many does, and a small env is stepped faster than a request
+    # is answered: many envs in one lane, with batches as small as IMPALA's.
+    Preset(
+        ("seed-vtrace",), "CartPole-*", {"envs_per_actor": 128, "batch_size": 64, "topology.lanes": 1},
+    ),
+    Preset(
+        ("seed-vtrace",), "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64, "topology.lanes": 1},
+    ),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
@@ -100,10 +108,9 @@ def find_system(name: str) -> System:
     return SYSTEMS[name]
 
 
-def preset_for(system: str, env: str) -> Preset | None:
-    """The first preset that matches."""
-    matching = (p for p in PRESETS if system in p.systems and fnmatch.fnmatch(env, p.envs))
-    return next(matching, None)
+def presets_for(system: str, env: str) -> list[Preset]:
+    """All presets that match, in their order."""
+    return [preset for preset in PRESETS if system in preset.systems and fnmatch.fnmatch(env, preset.envs)]
 
 
 def saved_config(directory: Path) -> RunConfig:

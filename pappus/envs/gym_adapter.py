@@ -54,7 +54,7 @@ class GymVectorEnv:
         if ACTION_MASK in self._start[1] and not (isinstance(observation, dict) and ACTION_MASK in observation):
             self._masks = InfoMasks(env.num_envs, action)
             observation = {"observation": observation, ACTION_MASK: self._masks.spec}
-        self.spec = EnvSpec(observation, action)
+        self.spec = EnvSpec(observation, action, env.metadata.get("frame_stack", 1))
 
     def reset(self) -> Timestep:
         """Start all envs anew; the first call starts from the seed."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pappus.core import Call
 
 DECAY = 0.99
 """Weight that an older measurement keeps with each newer one."""
+LONGEST_GAP = 10.0
+"""A gap between arrivals counts for no more than so many times the usual one."""
 WORTHWHILE = 0.9
 """A batch that spends this share of its time on envs, rather than on being a batch, is wide enough."""
 
@@ -16,7 +18,8 @@ class Batching:
     """Answers at once what has arrived while the last batch was computed, and waits only where waiting pays.
 
     A batch of n envs takes a + b·n seconds; a and b are measured. A batch is wide enough when b·n is 90 % of that:
-    wider ones only keep their first envs waiting. Waiting for another lane saves one batch's a, so no request waits
+    wider ones only keep their first envs waiting. It is also wide enough when it holds half of all envs, so that the
+    other half can be stepped while it is computed. Waiting for another lane saves one batch's a, so no request waits
     longer than a, and none waits at all unless a lane is expected to arrive within a.
     """
 
@@ -24,12 +27,16 @@ class Batching:
         self._max_envs, self._deadline = max_envs, deadline
         self._cost = _Line()
         self._gap: float | None = None
-        self._last_arrival = self._first_waiting = 0.0
+        self._last_arrival: float | None = None
+        self._first_waiting = 0.0
 
     def arrived(self, lanes: int, now: float) -> None:
         """So many lanes have asked."""
-        gap = (now - self._last_arrival) / lanes
-        self._gap = gap if self._gap is None else DECAY * self._gap + (1 - DECAY) * gap
+        if self._last_arrival is not None:
+            gap = (now - self._last_arrival) / lanes
+            if self._gap is not None:  # one pause does not make lanes rare
+                gap = DECAY * self._gap + (1 - DECAY) * min(gap, LONGEST_GAP * self._gap)
+            self._gap = gap
         self._last_arrival = now
         self._first_waiting = self._first_waiting or now
 
@@ -38,13 +45,13 @@ class Batching:
         self._cost.add(envs, seconds)
         self._first_waiting = 0.0
 
-    @property
-    def max_envs(self) -> int:
-        """Envs that make a batch wide enough."""
+    def max_envs(self, connected: int) -> int:
+        """Envs that make a batch wide enough, of so many that are connected."""
         if self._max_envs:
             return self._max_envs
         fixed, per_env = self._cost.fit()
-        return max(1, round(WORTHWHILE / (1 - WORTHWHILE) * fixed / per_env)) if per_env > 0 else 1 << 30
+        half = -(-connected // 2)
+        return min(half, max(1, round(WORTHWHILE / (1 - WORTHWHILE) * fixed / per_env))) if per_env > 0 else half
 
     @property
     def deadline(self) -> float:
@@ -54,18 +61,20 @@ class Batching:
         fixed, _ = self._cost.fit()
         return fixed if self._gap is not None and self._gap < fixed else 0.0
 
-    def wait_until(self, envs: int, lanes_out: int) -> float | None:
-        """When `envs` envs that are due should be answered, if not now; `lanes_out` lanes may still join them."""
-        if lanes_out == 0 or envs >= self.max_envs or self.deadline == 0.0:
+    def wait_until(self, due: int, connected: int, lanes_out: int) -> float | None:
+        """When `due` of the `connected` envs should be answered, if not now; `lanes_out` lanes may still join them."""
+        if lanes_out == 0 or due >= self.max_envs(connected) or self.deadline == 0.0:
             return None
         return self._first_waiting + self.deadline
 
-    def select(self, due: Sequence[Call], envs: Callable[[Sequence[Call]], int]) -> Sequence[Call]:
+    def select(self, due: Sequence[Call], connected: int) -> Sequence[Call]:
         """The oldest requests that make one batch: as many as fit, and at least one."""
-        count = len(due)
-        while count > 1 and envs(due[:count]) > self.max_envs:
-            count -= 1
-        return due[:count]
+        limit, envs = self.max_envs(connected), 0
+        for count, call in enumerate(due):
+            envs += len(call.request.first)
+            if count and envs > limit:
+                return due[:count]
+        return due
 
 
 class _Line:

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from pappus.accelerator import Accelerator, Captured
 from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, Source, Waitable, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
-from pappus.types import Nest, Unroll, map_leaves
+from pappus.types import Nest, Unroll, leaves_of, map_leaves
+
+REPORTED = ("loss", "gradient_norm", "steps", "mean_version", "oldest_version")
+"""What is known of every batch, before the algorithm's own scalars."""
+DEVICE_KEYS = ("lr", "capturable", "fused")
+"""What an optimizer is set to by its device, and not by its past."""
+PUBLISH_SECONDS = 0.25
+"""How often those who do not share the device get new weights."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +45,31 @@ class LearnerSettings:
 
 
 class Learner(Role):
-    """source ──batch──▶ loss ──gradient──▶ optimizer ──▶ weights, one new version per update."""
+    """source ──batch──▶ loss ──gradient──▶ optimizer ──▶ weights, one new version per update.
+
+    `nearby` are weights for those who share the device: they get every version. Others get one whenever they can have
+    read the last, if the device is not theirs: fetching weights from it takes time.
+    """
 
     def __init__(
-        self, name: str, algorithm: Algorithm, source: Source, weights: WeightsWriter, settings: LearnerSettings
+        self, name: str, algorithm: Algorithm, source: Source, weights: WeightsWriter, settings: LearnerSettings,
+        nearby: WeightsWriter | None = None,
     ) -> None:
         super().__init__(name)
         self._algorithm, self._source, self._weights, self._settings = algorithm, source, weights, settings
+        self._nearby, self._next_publication = nearby, 0.0
+        self._accelerator = Accelerator(settings.device)
+        self._stream = self._accelerator.stream()
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
         self._parameter = self._flat.trainable()
         self._optimizer = make_optimizer(settings.optimizer, self._parameter)
-        self._batches: dict[tuple[int, ...], Unroll] = {}
+        self._batches: dict[int, Unroll] = {}
+        self._batch: Unroll | None = None
+        self._scalar_names: list[str] = []
+        self._backward = Captured(self._accelerator, self._compute_gradient)
+        self._apply = Captured(self._accelerator, self._apply_gradient)
         self.steps = self.updates = 0
         self._published = False
 
@@ -57,48 +77,78 @@ class Learner(Role):
         """One update, or the source when it has no batch ready."""
         if self.finished:
             return IDLE
+        with self._accelerator.on(self._stream):
+            return self._step()
+
+    def _step(self) -> Waitable | None:
         if not self._published:  # not before a checkpoint could be loaded
             self._publish()
             return None
         slots = self._source.take(self._settings.unrolls_per_batch)
         if slots is None:
             return self._source
-        steps = sum(int(np.count_nonzero(slot.valid)) for slot in slots)
         self.metrics.gauge("queue/depth", self._source.depth())
-        self._report_lag(slots)
-        self._update(self._batch(slots))
+        self._batch = self._load(slots)
+        steps = self._update()
         self._source.release()
         self.steps += steps
         self.updates += 1
         self.metrics.count("env_steps", steps)
         self.metrics.count("updates")
-        self._publish()
         self.finished = self.steps >= self._settings.total_steps
+        self._publish()
         return None
 
-    def _batch(self, slots: Sequence[Unroll]) -> Unroll:
-        """The slots side by side on the device; a single slot is used where it lies."""
-        key = tuple(id(slot) for slot in slots)
-        if len(slots) == 1 and self._settings.device == "cpu":
-            if key not in self._batches:
-                self._batches[key] = map_leaves(torch.from_numpy, slots[0])
-            return self._batches[key]
-        return concatenate([map_leaves(torch.from_numpy, slot) for slot in slots], self._settings.device)
+    def _load(self, slots: Sequence[Unroll]) -> Unroll:
+        """The slots side by side on the device, always in the same place; a single slot is used where it lies."""
+        tensors = [map_leaves(as_tensor, slot) for slot in slots] if self._accelerator.real or len(slots) > 1 else []
+        if self._accelerator.real:
+            if self._batch is None:
+                return concatenate(tensors, self._settings.device)
+            copy_side_by_side(tensors, self._batch)
+            return self._batch
+        if tensors:
+            return concatenate(tensors, "cpu")
+        key = id(slots[0])
+        if key not in self._batches:
+            self._batches[key] = map_leaves(as_tensor, slots[0])
+        return self._batches[key]
 
-    def _update(self, batch: Unroll) -> None:
+    def _update(self) -> int:
+        """Learn from the batch; how many steps it held."""
+        numbers = self._backward().tolist()
+        named = dict(zip([*REPORTED, *self._scalar_names], numbers, strict=True))
+        self._refuse_non_finite(named)
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(self.learning_rate())
+            else:
+                group["lr"] = self.learning_rate()
+        self._apply()
+        for name in self._scalar_names:
+            self.metrics.mean(f"losses/{name}", named[name])
+        self.metrics.mean("learner/gradient_norm", named["gradient_norm"])
+        self.metrics.mean("learner/policy_lag", self.updates - named["mean_version"])
+        self.metrics.maximum("learner/policy_lag_max", self.updates - named["oldest_version"])
+        return int(named["steps"])
+
+    def _compute_gradient(self) -> torch.Tensor:
+        """What is reported of the batch, in one tensor: one look at it waits for the device once."""
+        batch = self._batch
+        assert batch is not None
         with self._autocast():
             loss, scalars = self._algorithm.loss(self._network, batch)
         self._flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = self._flat.gradient.norm()
-        self._refuse_non_finite(loss, norm, scalars, batch)
-        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (norm + 1e-6), max=1.0))
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.learning_rate()
+        self._norm = self._flat.gradient.norm()
+        self._scalar_names = list(scalars)
+        version = batch.version.double()
+        reported = [loss.detach(), self._norm, batch.valid.sum(), version.mean(), version.min(), *scalars.values()]
+        return torch.stack([value.double() for value in reported])
+
+    def _apply_gradient(self) -> None:
+        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
         self._optimizer.step()
-        for name, value in scalars.items():
-            self.metrics.mean(f"losses/{name}", float(value))
-        self.metrics.mean("learner/gradient_norm", float(norm))
 
     def learning_rate(self) -> float:
         """The step size now."""
@@ -109,63 +159,88 @@ class Learner(Role):
     def _autocast(self) -> Any:
         if self._settings.precision == "float32":
             return nullcontext()
-        return torch.autocast(self._settings.device.partition(":")[0], torch.bfloat16)
+        kind = self._accelerator.device.type  # a captured graph must cast weights anew each time, as they change
+        return torch.autocast(kind, torch.bfloat16, cache_enabled=not self._accelerator.real)
 
-    def _refuse_non_finite(
-        self, loss: torch.Tensor, norm: torch.Tensor, scalars: dict[str, torch.Tensor], batch: Unroll
-    ) -> None:
+    def _refuse_non_finite(self, named: dict[str, float]) -> None:
         """Stop before a broken gradient reaches the weights."""
-        if math.isfinite(norm.item()) and math.isfinite(loss.item()):
+        if math.isfinite(named["gradient_norm"]) and math.isfinite(named["loss"]):
             return
-        named = {**scalars, "loss": loss, "gradient_norm": norm}
-        culprit = next((name for name, value in named.items() if not math.isfinite(float(value))), "loss")
+        inputs_first = [*self._scalar_names, "loss", "gradient_norm"]
+        culprit = next(name for name in inputs_first if not math.isfinite(named[name]))
         kept = ""
         if self._settings.crash_dir is not None:
+            assert self._batch is not None
+            batch = map_leaves(lambda leaf: leaf.cpu(), self._batch)
             save_state(self._settings.crash_dir, "non_finite_batch", batch._asdict())
             kept = f"; the batch is kept in {self._settings.crash_dir / 'non_finite_batch.safetensors'}"
         raise NonFiniteError(
-            f"{culprit}={float(named[culprit])} at update {self.updates + 1} ({self.steps} steps) is not finite; "
+            f"{culprit}={named[culprit]} at update {self.updates + 1} ({self.steps} steps) is not finite; "
             f"lower --optimizer.learning-rate or check the env's rewards and observations{kept}"
         )
 
-    def _report_lag(self, slots: Sequence[Unroll]) -> None:
-        """Policy lag: updates between the weights that acted and the weights that learn from it."""
-        for slot in slots:
-            lag = self.updates - int(slot.version[0, 0])
-            self.metrics.mean("learner/policy_lag", lag)
-            self.metrics.maximum("learner/policy_lag_max", lag)
-
     def _publish(self) -> None:
-        self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
         self._published = True
+        if self._nearby is not None:
+            self._nearby.publish(self._flat.values.detach(), self.updates)
+            now = time.perf_counter()
+            if now < self._next_publication and not self.finished:
+                return
+            self._next_publication = now + PUBLISH_SECONDS
+        self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
 
     def save(self) -> Nest:
         """Weights, optimizer, counters and random state."""
+        optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
+        for group in optimizer["param_groups"]:
+            group["lr"] = float(group["lr"])
         return {
             "weights": self._flat.values.detach().cpu().clone(),
-            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+            "optimizer": optimizer,
             "steps": self.steps, "updates": self.updates, "random": torch.get_rng_state(),
         }
+
+    def close(self) -> None:
+        """Count what lies in the source: it will not be trained on."""
+        while (slots := self._source.take(1)) is not None:
+            self.metrics.count("inference/steps_dropped", sum(int(slot.valid.sum()) for slot in slots))
+            self._source.release()
 
     def load(self, state: Nest) -> None:
         """Go on from a checkpoint."""
         with torch.no_grad():
             self._flat.values.copy_(state["weights"])
+        ours = [{key: group[key] for key in DEVICE_KEYS if key in group} for group in self._optimizer.param_groups]
         self._optimizer.load_state_dict(state["optimizer"])
+        for group, own in zip(self._optimizer.param_groups, ours, strict=True):
+            group.update(own)  # a run may go on upon another device
         self.steps, self.updates = state["steps"], state["updates"]
         torch.set_rng_state(state["random"])
         self.finished = self.steps >= self._settings.total_steps
         self._publish()
 
 
+def _plain(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
 def make_optimizer(config: OptimizerConfig, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:
-    """The configured optimizer over one flat parameter."""
+    """The configured optimizer over one flat parameter; on an accelerator such that a graph can hold its step."""
+    capturable = parameter.device.type == "cuda"
+    rate: Any = torch.tensor(config.learning_rate, device=parameter.device) if capturable else config.learning_rate
     if config.name == "rmsprop":
         return torch.optim.RMSprop(
-            [parameter], config.learning_rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum
+            [parameter], rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum, capturable=capturable
         )
     betas = (config.momentum, config.decay)
-    return torch.optim.Adam([parameter], config.learning_rate, betas=betas, eps=config.epsilon, fused=True)
+    return torch.optim.Adam(
+        [parameter], rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
+    )
+
+
+def as_tensor(leaf: Any) -> torch.Tensor:
+    """An array as a tensor over the same memory; tensors stay what they are."""
+    return leaf if isinstance(leaf, torch.Tensor) else torch.from_numpy(leaf)
 
 
 def concatenate(unrolls: Sequence[Unroll], device: str) -> Unroll:
@@ -178,3 +253,15 @@ def concatenate(unrolls: Sequence[Unroll], device: str) -> Unroll:
     timed = [unroll._replace(state=()) for unroll in unrolls]
     joined: Unroll = map_leaves(along(1), *timed)
     return joined._replace(state=states)
+
+
+def copy_side_by_side(unrolls: Sequence[Unroll], batch: Unroll) -> None:
+    """`concatenate` into a batch that is there already."""
+    start = 0
+    for unroll in unrolls:
+        stop = start + unroll.first.shape[1]
+        for into, leaf in zip(leaves_of(batch[:-1]), leaves_of(unroll[:-1]), strict=True):
+            into[:, start:stop].copy_(leaf, non_blocking=True)
+        for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
+            into[start:stop].copy_(leaf, non_blocking=True)
+        start = stop

@@ -244,8 +244,13 @@ class Conductor:
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
             steps_per_second=(board.env_steps - self._steps_before) / max(here, 1e-9),
             episodic_return=board.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
-            exit_reason=exit_reason or self.exit_reason, extras={"precision": config.precision},
+            exit_reason=exit_reason or self.exit_reason, extras={"precision": config.precision, **self._step_counts()},
         )
+
+    def _step_counts(self) -> dict[str, int]:
+        """Where steps went that were received over a line: all that were not trained on are counted as dropped."""
+        names = {name: f"inference/{name}" for name in ("steps_received", "steps_dropped")}
+        return {name: count for name, full in names.items() if (count := self._board.count(full)) is not None}
 
     def _show(self) -> None:
         now = self._clock()

@@ -13,7 +13,6 @@ from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue, poison
 
 ROUNDS_PER_REPORT = 64
 
@@ -25,7 +24,7 @@ class InlineRuntime:
         self._conductor, self._incarnation = conductor, incarnation
         self._blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
         self._wiring = Wiring(program.edges.values(), self._blocks)
-        self._poison()
+        self._wiring.poison()
         self._nodes = program.nodes
         self.roles: dict[str, Role] = {}
         self._servants: set[str] = set()
@@ -45,8 +44,9 @@ class InlineRuntime:
                 self._conductor.started(self)
                 self._loop()
         finally:
-            for role in self.roles.values():
+            for role in self.roles.values():  # in the order of the data's flow: what a role drops, a later one counts
                 role.close()
+                self._conductor.report(role.metrics.drain())
 
     def _loop(self) -> None:
         rounds = 0
@@ -117,12 +117,6 @@ class InlineRuntime:
                 self.roles[node.name].load(load_state(checkpoint, node.name))
         if not exact:
             self._conductor.event(FRESH_START)
-
-    def _poison(self) -> None:
-        for transport in self._wiring.transports():
-            if isinstance(transport, RingQueue):
-                for ring in transport.rings:
-                    poison(ring)
 
 
 def _explain(waiting: dict[str, Waitable]) -> str:

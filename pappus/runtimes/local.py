@@ -17,7 +17,6 @@ from pappus.runtimes.wiring import Wiring, footprint
 from pappus.runtimes.worker import Assignment, pack
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
-from pappus.transports.rings import RingQueue, poison
 
 TICK_SECONDS = 0.1
 SAVE_SECONDS = 120.0
@@ -33,10 +32,7 @@ class LocalRuntime:
         self._program, self._conductor, self._supervision = program, conductor, supervision
         self._incarnation = incarnation
         self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
-        for transport in Wiring(program.edges.values(), self._blocks).transports():
-            if isinstance(transport, RingQueue):
-                for ring in transport.rings:
-                    poison(ring)
+        Wiring(program.edges.values(), self._blocks).poison()
         self._server = ForkServer.started()
         self._workers: dict[str, Worker] = {}
         self._checkpoint: Path | None = None
@@ -166,14 +162,24 @@ class LocalRuntime:
                 self._start(worker)
 
     def _stop(self) -> None:
-        """Ask all workers to stop and give them a deadline; the server kills who misses it."""
+        """Ask all workers to stop, those who feed others first, and give them a deadline; the server kills who misses
+        it. What they still have to say is heard."""
         deadline = time.monotonic() + self._supervision.stop_seconds
-        running = {worker.group for worker in self._workers.values() if worker.pid is not None}
-        for worker in self._workers.values():
-            worker.send({"stop": True})
+        for essential in (False, True):
+            stopped = [worker for worker in self._workers.values() if worker.essential is essential]
+            for worker in stopped:
+                worker.send({"stop": True})
+            if not self._await_end({worker.group for worker in stopped if worker.pid is not None}, deadline):
+                return
+            for worker in stopped:
+                self._hear(worker)
+
+    def _await_end(self, running: set[str], deadline: float) -> bool:
+        """Whether all of them ended in time."""
         while running and time.monotonic() < deadline:
             if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 answers = self._server.answers()
                 running -= {answer.get("id") for answer in answers if "status" in answer or "closed" in answer}
                 if any("closed" in answer for answer in answers):
-                    return
+                    return False
+        return not running

@@ -5,33 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from pappus.accelerator import Accelerator
 from pappus.core import Desk
 from pappus.roles.role import Role
-from pappus.topologies.program import CallsEdge, Edge, End, Node, QueueEdge
+from pappus.topologies.program import CallsEdge, Edge, End, HatchEdge, Node, QueueEdge, WeightsEdge
 from pappus.transports.calls import SharedCalls
+from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
 from pappus.transports.memory import Block
-from pappus.transports.rings import RingQueue
+from pappus.transports.rings import RingQueue, poison
 from pappus.transports.weights import FlatWeights
 
-Transport: TypeAlias = RingQueue | FlatWeights | SharedCalls
+Transport: TypeAlias = RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch
 
 
 def footprint(edge: Edge) -> tuple[int, int]:
     """Bytes and bells of an edge's block."""
-    if isinstance(edge, QueueEdge):
-        return RingQueue.footprint(edge.spec, edge.producers, edge.capacity)
-    if isinstance(edge, CallsEdge):
-        return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
-    return FlatWeights.footprint(edge.size)
+    match edge:
+        case QueueEdge(device=""):
+            return RingQueue.footprint(edge.spec, edge.producers, edge.capacity)
+        case WeightsEdge(device=""):
+            return FlatWeights.footprint(edge.size)
+        case CallsEdge():
+            return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
+    return 0, 2  # it lies on a device, or in one process
 
 
 def transport(edge: Edge, block: Block) -> Transport:
     """An edge over the block that holds it."""
-    if isinstance(edge, QueueEdge):
-        return RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, block)
-    if isinstance(edge, CallsEdge):
-        return SharedCalls(edge.name, edge.lane_request, edge.lane_reply, edge.callers, edge.lanes, block)
-    return FlatWeights(edge.name, edge.size, block)
+    match edge:
+        case QueueEdge(device=""):
+            return RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, block)
+        case QueueEdge():
+            return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.bells)
+        case CallsEdge():
+            return SharedCalls(edge.name, edge.lane_request, edge.lane_reply, edge.callers, edge.lanes, block)
+        case WeightsEdge(device=""):
+            return FlatWeights(edge.name, edge.size, block)
+        case WeightsEdge():
+            return DeviceWeights(edge.name, edge.size, Accelerator(edge.device), block.bells[0])
+        case HatchEdge():
+            return Hatch(edge.name, block.bells)
 
 
 class Wiring:
@@ -39,16 +52,29 @@ class Wiring:
 
     def __init__(self, edges: Iterable[Edge], blocks: Mapping[str, Block]) -> None:
         self._edges = {edge.name: edge for edge in edges}
-        self._transports = {name: transport(edge, blocks[name]) for name, edge in self._edges.items()}
+        self._blocks = blocks
+        self._transports: dict[str, Transport] = {}
+
+    def transport(self, name: str) -> Transport:
+        """The transport of an edge, made when it is first asked for: a device is for those who use it."""
+        if name not in self._transports:
+            self._transports[name] = transport(self._edges[name], self._blocks[name])
+        return self._transports[name]
 
     def connect(self, end: End) -> Any:
         """The port that an end stands for."""
-        transport = self._transports[end.edge]
-        if isinstance(transport, RingQueue):
-            return transport.sink(end.index) if end.side == "sink" else transport.source()
-        if isinstance(transport, SharedCalls):
-            return transport.caller(end.index) if end.side == "caller" else self._desk(end.edge, transport)
-        return transport
+        transport: Any = self.transport(end.edge)
+        match end.side:
+            case "sink" if isinstance(transport, RingQueue):
+                return transport.sink(end.index)
+            case "caller":
+                return transport.caller(end.index)
+            case "desk":
+                return self._desk(end.edge, transport)
+            case "writer" | "reader":
+                return transport
+            case side:
+                return getattr(transport, side)()
 
     def _desk(self, name: str, calls: SharedCalls) -> Desk:
         """The answering end of a calls edge, open to others where the edge says so."""
@@ -68,6 +94,11 @@ class Wiring:
         }
         return node.build(node.name, incarnation, **arguments)
 
-    def transports(self) -> list[Transport]:
-        """All transports, one per edge."""
-        return list(self._transports.values())
+    def poison(self) -> None:
+        """Fill fresh queues with what no env produces, so that a field nobody wrote shows up at once."""
+        for name, edge in self._edges.items():
+            if isinstance(edge, QueueEdge) and not edge.device:
+                queue = self.transport(name)
+                assert isinstance(queue, RingQueue)
+                for ring in queue.rings:
+                    poison(ring)

@@ -10,12 +10,14 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import numpy as np
@@ -29,9 +31,11 @@ from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
 from pappus.topologies.program import Edge, Node
 from pappus.topologies.run import derive_seed
-from pappus.transports.memory import SharedBlock
+from pappus.transports.memory import EventBell, SharedBlock
 
 REPORT_SECONDS = 0.25
+SWITCH_SECONDS = 2e-4
+"""A thread that is ready waits so long for one that computes in Python; the default of 5 ms is longer than a batch."""
 COMMAND_SECONDS = 0.05
 """A role that never waits looks for commands this often."""
 
@@ -76,7 +80,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
         torch.set_num_threads(assignment.threads)
-        drive(_build(assignment, descriptors), commands)
+        drive_all(_build(assignment, descriptors), commands)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
@@ -108,6 +112,16 @@ def _seed_libraries(assignment: Assignment) -> None:
     torch.manual_seed(seed)
 
 
+class Line(Protocol):
+    """What a role is told by, and tells things through."""
+
+    def fileno(self) -> int: ...
+
+    def send(self, message: dict[str, Any]) -> None: ...
+
+    def receive(self) -> list[dict[str, Any]]: ...
+
+
 class Commands:
     """The worker's end of its line to the main process; one JSON object per packet."""
 
@@ -130,63 +144,114 @@ class Commands:
         return commands
 
 
-def drive(roles: Sequence[Role], commands: Commands) -> None:
-    """Step the roles in turn; sleep only when all of them wait, until a port or a command wakes them."""
+class Extension:
+    """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
+
+    def __init__(self, line: Commands, saved: Counter[str], threads: int) -> None:
+        self._line, self._saved, self._threads = line, saved, threads
+        self._inbox: deque[dict[str, Any]] = deque()
+        self._bell = EventBell(*EventBell.descriptors())
+        self.fileno = self._bell.fileno
+
+    def post(self, command: dict[str, Any]) -> None:
+        """Called by the thread that listens to the line."""
+        self._inbox.append(command)
+        self._bell.ring()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the main process something; that all is saved, when the last role has saved."""
+        if "saved" in message:
+            self._saved[message["saved"]] += 1
+            if self._saved[message["saved"]] < self._threads:
+                return
+        self._line.send(message)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All commands that were posted."""
+        self._bell.clear()
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+
+
+def drive_all(roles: Sequence[Role], line: Commands) -> None:
+    """One role in this thread, or each of several in a thread of its own, until told to stop."""
+    if len(roles) == 1:
+        return drive(roles[0], line)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    saved: Counter[str] = Counter()
+    extensions = [Extension(line, saved, len(roles)) for _ in roles]
+    failed: deque[BaseException] = deque()
+    failure = EventBell(*EventBell.descriptors())
+
+    def thread(role: Role, extension: Extension) -> None:
+        try:
+            drive(role, extension)
+        except BaseException as error:
+            failed.append(error)
+            failure.ring()
+
+    threads = [
+        threading.Thread(target=thread, args=pair, name=pair[0].name, daemon=True)
+        for pair in zip(roles, extensions, strict=True)
+    ]
+    for one in threads:
+        one.start()
+    while any(one.is_alive() for one in threads):
+        select.select([line.fileno(), failure.fileno()], [], [], COMMAND_SECONDS)
+        if failed:
+            raise failed[0]
+        for command in line.receive():
+            for extension in extensions:
+                extension.post(command)
+
+
+def drive(role: Role, line: Line) -> None:
+    """Step a role; sleep only when it waits, until its port or a command wakes it."""
     next_report = next_look = 0.0  # report at once after the first progress: it shows that this life works
-    finished: set[str] = set()
+    told = False
     while True:
-        waiting = [port for role in roles if (port := role.step()) is not None]
+        port = role.step()
         now = time.perf_counter()
-        if len(waiting) == len(roles):
-            wake_at = min((role.wake_at for role in roles if role.wake_at is not None), default=next_report)
-            if _sleep(roles, waiting, commands, max(0.0, min(wake_at, next_report) - now)):
+        if port is not None:
+            wake_at = next_report if role.wake_at is None else min(role.wake_at, next_report)
+            if _sleep(role, port, line, max(0.0, wake_at - now)):
                 next_look = 0.0
             now = time.perf_counter()
         if now >= next_report:
             next_report = now + REPORT_SECONDS
-            for role in roles:
-                commands.send({"report": role.metrics.drain()})
-        for role in roles:
-            if role.finished and role.name not in finished:
-                finished.add(role.name)
-                commands.send({"report": role.metrics.drain()})
-                commands.send({"finished": role.name})
+            line.send({"report": role.metrics.drain()})
+        if role.finished and not told:
+            told = True
+            line.send({"report": role.metrics.drain()})
+            line.send({"finished": role.name})
         if now >= next_look:
             next_look = now + COMMAND_SECONDS
-            if not all(_obey(command, roles, commands) for command in commands.receive()):
-                for role in roles:
-                    role.close()
+            if not all(_obey(command, role, line) for command in line.receive()):
+                role.close()
+                line.send({"report": role.metrics.drain()})
                 return
 
 
-def _sleep(roles: Sequence[Role], waiting: Sequence[Waitable], commands: Commands, seconds: float) -> bool:
-    """Until a port or a command wakes the roles; whether it was a command."""
-    ports = {fd: port for port in waiting if (fd := port.fileno()) >= 0}
-    for role, port in zip(roles, waiting, strict=True):
-        role.metrics.clock.waiting(port.name)
-    ready, _, _ = select.select([commands.fileno(), *ports], [], [], seconds)
-    for role in roles:
-        role.metrics.clock.busy()
-    for fd in ready:
-        if fd in ports:
-            ports[fd].clear()
-    return commands.fileno() in ready
+def _sleep(role: Role, port: Waitable, line: Line, seconds: float) -> bool:
+    """Until the port or a command wakes the role; whether it was a command."""
+    commands, fd = line.fileno(), port.fileno()
+    role.metrics.clock.waiting(port.name)
+    ready, _, _ = select.select([commands, fd] if fd >= 0 else [commands], [], [], seconds)
+    role.metrics.clock.busy()
+    if fd in ready:
+        port.clear()
+    return commands in ready
 
 
-def _obey(command: dict[str, Any], roles: Sequence[Role], commands: Commands) -> bool:
+def _obey(command: dict[str, Any], role: Role, line: Line) -> bool:
     """Carry one command out; False for `stop`."""
     if "stop" in command:
         return False
     if "save" in command:
-        for role in roles:
-            commands.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
-            state = role.save()
-            if state is not None:
-                save_state(Path(command["save"]), role.name, state)
-        commands.send({"saved": command["save"]})
-    else:
-        for role in roles:
-            if role.name == command["role"]:
-                role.receive(command["command"], command["argument"])
+        line.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
+        state = role.save()
+        if state is not None:
+            save_state(Path(command["save"]), role.name, state)
+        line.send({"saved": command["save"]})
+    elif role.name == command["role"]:
+        role.receive(command["command"], command["argument"])
     return True
-

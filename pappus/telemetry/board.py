@@ -78,6 +78,7 @@ class Board:
         self.cores = cores or usable_cores()
         self._clock, self._wall_time, self._window = clock, wall_time, window
         self._roles: dict[str, _Role] = {}
+        self._counts: dict[str, int] = {}
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
@@ -103,6 +104,9 @@ class Board:
         role = self._role(name)
         role.heard_at = self._clock()
         role.add(report)
+        for count, value in report["counts"].items():
+            full = full_name(kind_of(name), count)
+            self._counts[full] = self._counts.get(full, 0) + int(value)
         if kind_of(name) == "learner":
             self.env_steps += int(report["counts"].get("env_steps", 0))
             self.updates += int(report["counts"].get("updates", 0))
@@ -171,6 +175,10 @@ class Board:
             if totals.busy and totals.counts.get("env_steps"):
                 limits[kind_of(name)] = limits.get(kind_of(name), 0.0) + totals.counts["env_steps"] / totals.busy
         return limits
+
+    def count(self, name: str) -> int | None:
+        """All that was counted under a full name so far, None if nothing ever was."""
+        return self._counts.get(name)
 
     def windows(self, kind: str = "") -> dict[str, Totals]:
         """What every role (or every role of one kind) did lately."""

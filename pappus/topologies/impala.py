@@ -75,7 +75,8 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
 
 
 def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter,
+    nearby: WeightsWriter | None = None,
 ) -> Learner:
     """The one learner; so many slots of its source make one batch."""
     config = run.config
@@ -83,7 +84,7 @@ def build_learner(
         config.optimizer, config.steps, slots, derive_seed(config.seed, "learner")[0],
         config.device, config.precision, run.directory,
     )
-    return Learner(name, run.algorithm, source, weights, settings)
+    return Learner(name, run.algorithm, source, weights, settings, nearby)
 
 
 def build_evaluator(name: str, incarnation: int, run: Run, weights: WeightsReader) -> Evaluator:

@@ -23,18 +23,22 @@ class End:
     """One end of an edge, handed to a role's constructor in place of the port that it will become."""
 
     edge: str
-    side: Literal["sink", "source", "writer", "reader", "caller", "desk"]
+    side: Literal["sink", "source", "writer", "reader", "caller", "desk", "giver", "taker"]
     index: int = 0
 
 
 @dataclass(frozen=True)
 class QueueEdge:
-    """A bounded queue of items from several producers to one consumer."""
+    """A bounded queue of items from several producers to one consumer.
+
+    With a `device`, the items lie there, and the one producer and the consumer share a process.
+    """
 
     name: str
     spec: Nest
     producers: int
     capacity: int
+    device: str = ""
 
     def sink(self, producer: int) -> End:
         """For the producer of that number."""
@@ -47,10 +51,14 @@ class QueueEdge:
 
 @dataclass(frozen=True)
 class WeightsEdge:
-    """Versions of one flat buffer of `size` float32, from one writer to any number of readers."""
+    """Versions of one flat buffer of `size` float32, from one writer to any number of readers.
+
+    With a `device`, the buffer lies there, and there is one reader, in the writer's process.
+    """
 
     name: str
     size: int
+    device: str = ""
 
     def writer(self) -> End:
         """For the one who publishes."""
@@ -98,7 +106,22 @@ class CallsEdge:
         return End(self.name, "desk")
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge
+@dataclass(frozen=True)
+class HatchEdge:
+    """Objects that go from one role to another of the same process, and come back."""
+
+    name: str
+
+    def giver(self) -> End:
+        """For the one whose objects they are."""
+        return End(self.name, "giver")
+
+    def taker(self) -> End:
+        """For the one who uses them."""
+        return End(self.name, "taker")
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge
 
 
 @dataclass(frozen=True)
@@ -129,15 +152,15 @@ class Program:
     nodes: list[Node] = field(default_factory=list)
     edges: dict[str, Edge] = field(default_factory=dict)
 
-    def queue(self, name: str, spec: Nest, producers: int, capacity: int) -> QueueEdge:
+    def queue(self, name: str, spec: Nest, producers: int, capacity: int, device: str = "") -> QueueEdge:
         """A new bounded queue."""
-        edge = QueueEdge(name, spec, producers, capacity)
+        edge = QueueEdge(name, spec, producers, capacity, device)
         self._add_edge(edge)
         return edge
 
-    def weights(self, name: str, size: int) -> WeightsEdge:
+    def weights(self, name: str, size: int, device: str = "") -> WeightsEdge:
         """A new buffer of weights."""
-        edge = WeightsEdge(name, size)
+        edge = WeightsEdge(name, size, device)
         self._add_edge(edge)
         return edge
 
@@ -146,11 +169,17 @@ class Program:
         self._add_edge(edge)
         return edge
 
+    def hatch(self, name: str) -> HatchEdge:
+        """A new hatch between two roles of one process."""
+        edge = HatchEdge(name)
+        self._add_edge(edge)
+        return edge
+
     def add(
         self, name: str, build: Callable[..., Role], *, essential: bool = False, group: str = "", **arguments: Any
     ) -> None:
         """A new role. The run ends when an essential one dies; others are restarted. Nodes of one group share a
-        process."""
+        process, each with a thread of its own."""
         if any(node.name == name for node in self.nodes):
             raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
         self.nodes.append(Node(name, build, arguments, group or name, essential))

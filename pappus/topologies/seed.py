@@ -13,20 +13,26 @@ envs, so that it steps one while the others wait for their actions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
 
+from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
-from pappus.core import Caller, Desk, Sink, WeightsReader
+from pappus.core import Caller, Desk, Giver, Sink, Taker, WeightsReader
 from pappus.envs.external import is_external
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.inference_server import InferenceServer, InferenceSettings
+from pappus.roles.accelerated_inference import AcceleratedInference, DeviceNetwork
+from pappus.roles.host_inference import HostInference
+from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
+from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.thin_actor import ThinActor
 from pappus.topologies.impala import build_evaluator, build_learner
-from pappus.topologies.program import CallsEdge, Program
+from pappus.topologies.program import CallsEdge, Program, WeightsEdge
 from pappus.topologies.run import Run, derive_seed
-from pappus.transports.addresses import check_wire
+from pappus.transports.addresses import check_wire, with_port
 from pappus.types import request_spec
 
 
@@ -41,6 +47,9 @@ class SeedConfig(TopologyConfig):
     inference_deadline_ms: float = -1.0
     """Time that a request may wait for others to share its forward pass; -1: chosen by measurement."""
 
+    placement: Literal["auto", "process", "learner"] = "auto"
+    """Where inference runs: in a process of its own, or in threads of the learner's process, on its device; auto: the
+    latter on an accelerator."""
     wire: WireConfig = field(default_factory=WireConfig)
     """Envs that join from elsewhere."""
 
@@ -63,27 +72,55 @@ class SeedConfig(TopologyConfig):
             )
 
 
+    def settled(self) -> SeedConfig:
+        """With a port that actors find again after a restart."""
+        return replace(self, wire=replace(self.wire, listen=with_port(self.wire.listen)))
+
+
 def seed(run: Run) -> Program:
     """The program of the figure above."""
-    config, options, program = run.config, _options(run), Program("seed", run.config.seed)
-    inference = program.calls(CallsEdge(
-        "inference", request_spec(run.env_spec), run.env_spec.action.array, config.actors, options.lanes,
-        _lane_envs(run), options.wire, run.env_spec.action.choices, config.run_dir,
-    ))
-    batches = program.queue("batches", run.unroll_spec(config.batch_envs), producers=1, capacity=config.queue_size)
+    config, program = run.config, Program("seed", run.config.seed)
+    inference = program.calls(_calls(run))
     weights = program.weights("weights", run.weights_size)
-
     for i in range(config.actors):
         program.add(f"actor-{i}", build_actor, run=run, index=i, caller=inference.caller(i))
+    if _beside_learner(run):
+        _add_threads(run, program, inference, weights)
+    else:
+        _add_processes(run, program, inference, weights)
+    if not is_external(run.env):
+        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    return program
+
+
+def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
+    """Inference beside the learner, each with cores of its own."""
+    config = run.config
+    batches = program.queue("batches", run.unroll_spec(config.batch_envs), producers=1, capacity=config.queue_size)
     program.add(
         "inference", build_inference, run=run, desk=inference.desk(), sink=batches.sink(0), weights=weights.reader()
     )
     program.add(
         "learner", build_learner, essential=True, run=run, slots=1, source=batches.source(), weights=weights.writer()
     )
-    if not is_external(run.env):
-        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
-    return program
+
+
+def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
+    """The paper's three kinds of thread on one device: inference, prefetch and training."""
+    config, device = run.config, run.config.device
+    unrolls = program.hatch("unrolls")
+    spec = run.unroll_spec(config.batch_envs)
+    batches = program.queue("batches", spec, producers=1, capacity=config.queue_size, device=device)
+    nearby = program.weights("nearby weights", run.weights_size, device=device)
+    program.add(
+        "inference", build_accelerated_inference, group="learner", run=run, desk=inference.desk(),
+        unrolls=unrolls.giver(), weights=nearby.reader(),
+    )
+    program.add("prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.taker(), sink=batches.sink(0))
+    program.add(
+        "learner", build_learner, group="learner", essential=True, run=run, slots=1, source=batches.source(),
+        weights=weights.writer(), nearby=nearby.writer(),
+    )
 
 
 def build_actor(name: str, incarnation: int, run: Run, index: int, caller: Caller) -> ThinActor:
@@ -96,18 +133,54 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, caller: Calle
 
 def build_inference(
     name: str, incarnation: int, run: Run, desk: Desk, sink: Sink, weights: WeightsReader
-) -> InferenceServer:
-    """The one network that acts. Its random stream is that of IMPALA's first actor: with one actor both act alike."""
+) -> HostInference:
+    """The one network that acts."""
+    network = ActingNetwork(run.algorithm, weights, _policy_seed(run, incarnation), run.config.precision)
+    return HostInference(name, desk, network, sink, _settings(run))
+
+
+def build_accelerated_inference(
+    name: str, incarnation: int, run: Run, desk: Desk, unrolls: Giver, weights: WeightsReader
+) -> AcceleratedInference:
+    """The one network that acts, on the learner's device."""
+    config, accelerator = run.config, Accelerator(run.config.device)
+    for memory in desk.memory():
+        accelerator.pin(memory)
+    network = DeviceNetwork(run.algorithm, weights, _policy_seed(run, incarnation), config.precision, accelerator)
+    return AcceleratedInference(name, desk, network, unrolls, _settings(run), config.device)
+
+
+def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Taker, sink: Sink) -> Prefetcher:
+    """What lays unrolls into batches."""
+    return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
+
+
+def _calls(run: Run) -> CallsEdge:
+    config, options, env = run.config, _options(run), run.env_spec
+    return CallsEdge(
+        "inference", request_spec(env), env.action.array, config.actors, options.lanes, _lane_envs(run), options.wire,
+        env.action.choices, Path(config.run_dir).name,
+    )
+
+
+def _settings(run: Run) -> InferenceSettings:
     config, options = run.config, _options(run)
-    _, policy_seed = derive_seed(config.seed, "actor", 0, incarnation)
-    network = ActingNetwork(run.algorithm, weights, policy_seed, config.precision)
     measured = config.runtime != "inline"  # what depends on a clock is not reproducible
     deadline = None if options.inference_deadline_ms < 0 and measured else max(0.0, options.inference_deadline_ms / 1e3)
-    settings = InferenceSettings(
+    return InferenceSettings(
         run.unroll_spec, config.unroll_length, config.batch_envs,
         options.max_inference_envs or (0 if measured else config.actors * config.envs_per_actor), deadline,
     )
-    return InferenceServer(name, desk, network, sink, settings)
+
+
+def _policy_seed(run: Run, incarnation: int) -> int:
+    """The random stream of IMPALA's first actor: with one actor both act alike."""
+    return derive_seed(run.config.seed, "actor", 0, incarnation)[1]
+
+
+def _beside_learner(run: Run) -> bool:
+    placement = _options(run).placement
+    return placement == "learner" or (placement == "auto" and run.config.device != "cpu")
 
 
 def _options(run: Run) -> SeedConfig:

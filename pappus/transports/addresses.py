@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import ssl
+import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """`127.0.0.1:5000`, `[::1]:5000`, `name:5000`, `unix:/path`, or `tcp:` before the former."""
-        if text.startswith("unix:"):
+        if text.startswith("unix:") and text != "unix:":
             return cls("", 0, os.path.abspath(text.removeprefix("unix:")))
         host, colon, port = text.removeprefix("tcp:").rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
@@ -62,8 +64,8 @@ def check_wire(wire: WireConfig) -> None:
     if wire.client_authority and not wire.certificate:
         raise UserError("topology.wire.client_authority needs a certificate of the server's own; give certificate, key")
     for path in (wire.token_file, wire.certificate, wire.key, wire.client_authority):
-        if path and not os.access(path, os.R_OK):
-            raise UserError(f"{path!r} cannot be read; give a file that exists")
+        check_readable(path)
+    check_certificates(wire.certificate, wire.key, wire.client_authority)
     if wire.token_file:
         read_token(wire.token_file)
     guarded = wire.token_file or wire.client_authority
@@ -72,6 +74,25 @@ def check_wire(wire: WireConfig) -> None:
             f"listen={wire.listen!r} is open to other machines, and anybody could join; give "
             "--topology.wire.token-file or --topology.wire.client-authority, or say --topology.wire.insecure"
         )
+
+
+def check_readable(path: str) -> None:
+    """Raise `UserError` unless a path is a file that one can read, or empty."""
+    if path and not (os.path.isfile(path) and os.access(path, os.R_OK)):
+        raise UserError(f"{path!r} cannot be read; give a file that exists")
+
+
+def check_certificates(certificate: str, key: str, authority: str) -> None:
+    """Raise `UserError` for files that TLS cannot use; empty ones are not given."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        if certificate:
+            context.load_cert_chain(certificate, key, password="")
+        if authority:
+            context.load_verify_locations(authority)
+    except (OSError, ValueError) as error:
+        files = ", ".join(repr(path) for path in (certificate, key, authority) if path)
+        raise UserError(f"TLS cannot use {files}: {error}; give PEM files that belong together") from None
 
 
 def read_token(path: str) -> str:
@@ -99,11 +120,36 @@ def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
 def socket_beside(port: int) -> str:
     """The unix socket through which a run that listens on `port` is reached from its own machine, by its own user."""
     folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return ""
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         return ""  # somebody else made it: not a place for a socket of ours
     return str(folder / f"{port}.sock")
+
+
+def answers(path: str) -> bool:
+    """Whether somebody listens on a unix socket; what a killed run leaves behind answers no more."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def make_way(path: str) -> None:
+    """Remove the unix socket that a killed run left behind, and nothing else."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise UserError(f"listen='unix:{path}' names something that is no socket; give another path")
+    if answers(path):
+        raise UserError(f"listen='unix:{path}' is in use by another process; give another path")
+    os.unlink(path)
 
 
 def is_here(host: str) -> bool:
@@ -123,6 +169,21 @@ def nearest(address: Address, tls: bool) -> str:
         return f"unix:{address.path}"
     if not tls and not address.literal and is_here(address.host):
         beside = socket_beside(address.port)
-        if beside and os.path.exists(beside):
+        if beside and answers(beside):
             return f"unix:{beside}"
     return str(address)
+
+
+def with_port(listen: str) -> str:
+    """The address with port 0 replaced by one that is free now."""
+    if not listen or Address.parse(listen).path or Address.parse(listen).port:
+        return listen
+    host = Address.parse(listen).host
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+            return str(Address(host, probe.getsockname()[1]))
+    except OSError as error:
+        text = f"listen={listen!r} cannot be opened: {error.strerror}; give an address of this machine"
+        raise UserError(text) from None

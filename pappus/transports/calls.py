@@ -37,6 +37,7 @@ class SharedCalls:
         rest = block.memory[total * _COUNTERS :]
         self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
         self.asked, *self.replied = block.bells
+        self.memory = block.memory
 
     @staticmethod
     def footprint(request: Nest, reply: Nest, callers: int, lanes: int) -> tuple[int, int]:
@@ -131,6 +132,9 @@ class SharedDesk:
 
     def news(self) -> list[str]:
         return []
+
+    def memory(self) -> list[Array]:
+        return [self._calls.memory]
 
     def close(self) -> None: ...
 

@@ -18,6 +18,12 @@ PROTOCOL = 1
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 MAX_TENSORS = 1000
 """Tensors that a Hello may list; a layout beyond that is a mistake or an attack."""
+MAX_NAME = 100
+"""Characters of a client's words that are repeated to people."""
+ONE_OF = (1, 2)
+"""The fields of FromClient and ToClient, of which a message has one."""
+UINT32 = 0xFFFF_FFFF
+"""All numbers of the protocol are uint32; like every parser of protobuf, this one drops what is above."""
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -31,7 +37,7 @@ class Tensor:
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.name!r} {self.dtype} {list(self.shape)}"
+        return f"{self.name[:MAX_NAME]!r} {printable(self.dtype)} {list(self.shape[:8])}"
 
     def encode(self) -> bytes:
         shape = b"".join(map(varint, self.shape))
@@ -175,6 +181,11 @@ def describe_difference(theirs: Sequence[Tensor], ours: Sequence[Tensor]) -> str
     return ""
 
 
+def printable(text: str) -> str:
+    """A client's words as one short line that no terminal obeys."""
+    return "".join(character if character.isprintable() else "?" for character in text[:MAX_NAME])
+
+
 def varint(number: int) -> bytes:
     """A number, seven bits a byte, the lowest first."""
     out = bytearray()
@@ -203,6 +214,8 @@ def fields(data: Buffer) -> Iterator[tuple[int, int | memoryview]]:
     while at < len(view):
         tag, at = _read_varint(view, at)
         kind = tag & 7
+        if not 0 < tag >> 3 < 1 << 29:
+            raise WireError(f"the message is no protobuf: field {tag >> 3} at byte {at}")
         if kind == 0:
             value, at = _read_varint(view, at)
             yield tag >> 3, value
@@ -214,6 +227,8 @@ def fields(data: Buffer) -> Iterator[tuple[int, int | memoryview]]:
             at += size
         elif kind in (1, 5):
             at += 8 if kind == 1 else 4
+            if at > len(view):
+                raise WireError("the message is cut off within a field of fixed size")
         else:
             raise WireError(f"the message is no protobuf: wire type {kind} at byte {at}")
 
@@ -230,17 +245,17 @@ def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def only(data: Buffer, field: int, what: str) -> memoryview:
-    """The one field of a `oneof` message."""
-    for number, value in fields(data):
-        if number == field and not isinstance(value, int):
-            return value
+    """The one field of a `oneof` message; fields of later versions may stand beside it."""
+    found = [(number, value) for number, value in fields(data) if number in ONE_OF]
+    if len(found) == 1 and found[0][0] == field and not isinstance(found[0][1], int):
+        return found[0][1]
     raise WireError(f"another message came where {what} was due")
 
 
 def as_number(value: int | memoryview) -> int:
     if not isinstance(value, int):
         raise WireError("bytes stand where a number is due")
-    return value
+    return value & UINT32
 
 
 def as_bytes(value: int | Buffer) -> Buffer:
@@ -259,12 +274,12 @@ def as_text(value: int | Buffer) -> str:
 def as_numbers(value: int | memoryview) -> list[int]:
     """A repeated number, packed or not."""
     if isinstance(value, int):
-        return [value]
+        return [value & UINT32]
     numbers: list[int] = []
     at = 0
     while at < len(value):
         number, at = _read_varint(value, at)
-        numbers.append(number)
+        numbers.append(number & UINT32)
     return numbers
 
 

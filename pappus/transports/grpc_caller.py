@@ -103,6 +103,8 @@ class GrpcCaller:
         self._bell = EventBell(*EventBell.descriptors())
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[bytes | None] | None = None
+        self._greeting: grpc.Call | None = None
+        """The stream that waits for its Welcome."""
         self._closed = threading.Event()
         self._failure: Exception | None = None
         self._connected = False
@@ -129,6 +131,8 @@ class GrpcCaller:
         with self._lock:
             if self._outgoing is not None:
                 self._outgoing.put(None)
+            elif self._greeting is not None:
+                self._greeting.cancel()
         self._thread.join(5.0)
 
     def _send(self, lane: GrpcLane) -> None:
@@ -141,20 +145,24 @@ class GrpcCaller:
         return encode_lane(self.lanes.index(lane), leaves_of(lane.request))
 
     def _keep_connected(self) -> None:
-        pause, since = FIRST_PAUSE, time.monotonic()
+        pause, since, reason = FIRST_PAUSE, time.monotonic(), ""
         while not self._closed.is_set():
             try:
-                self._converse()
-            except (grpc.RpcError, grpc.FutureTimeoutError, StopIteration) as error:
+                self._converse(min(HANDSHAKE_SECONDS, max(FIRST_PAUSE, since + self._patience - time.monotonic())))
+            except (grpc.RpcError, StopIteration) as error:
                 if isinstance(error, grpc.RpcError) and error.code() in HOPELESS:
                     return self._give_up(UserError(f"{self._address} refused the connection: {error.details()}"))
+                if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.UNAVAILABLE:
+                    reason = f" ({error.details()})"
             except Exception as error:
                 return self._give_up(error)
+            if self._closed.is_set():
+                return
             if self._connected:
                 pause, since, self._connected = FIRST_PAUSE, time.monotonic(), False
                 self._tell(f"lost the connection to {self._address}; connecting again")
             elif time.monotonic() - since > self._patience:
-                return self._give_up(RunError(f"nobody answered at {self._address} for {self._patience:.0f} s"))
+                return self._give_up(RunError(f"nobody answered at {self._address} for {self._patience:.0f} s{reason}"))
             self._closed.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -162,30 +170,36 @@ class GrpcCaller:
         self._failure = failure
         self._bell.ring()
 
-    def _converse(self) -> None:
-        """One stream from Hello to its end."""
+    def _converse(self, seconds: float) -> None:
+        """One stream from Hello, which must be answered within so many seconds, to its end."""
         target = nearest(self._address, self._identity.tls)
         outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         outgoing.put(self._hello.encode())
         with self._identity.channel(target) as channel:
-            grpc.channel_ready_future(channel).result(HANDSHAKE_SECONDS)
             stream = channel.stream_stream("/pappus.Inference/Act")(iter(outgoing.get, None))
-            guard = threading.Timer(HANDSHAKE_SECONDS, stream.cancel)
-            guard.start()
             try:
-                Welcome.decode(next(stream))
-            finally:
-                guard.cancel()
-            self._connected = True
-            self._tell(f"connected to {target}")
-            try:
+                self._greet(stream, seconds)
+                self._tell(f"connected to {target}")
                 self._begin(outgoing)
                 self._listen(stream)
             finally:
                 with self._lock:
-                    self._outgoing = None
+                    self._outgoing = self._greeting = None
                 outgoing.put(None)
                 stream.cancel()
+
+    def _greet(self, stream: grpc.Call, seconds: float) -> None:
+        with self._lock:
+            self._greeting = stream
+            if self._closed.is_set():
+                stream.cancel()
+        guard = threading.Timer(seconds, stream.cancel)
+        guard.start()
+        try:
+            Welcome.decode(next(stream))
+        finally:
+            guard.cancel()
+        self._connected = True
 
     def _begin(self, outgoing: queue.SimpleQueue[bytes | None]) -> None:
         """Ask (again) for all who wait."""
@@ -194,6 +208,8 @@ class GrpcCaller:
                 if lane.waiting:
                     outgoing.put(self._message(lane))
             self._outgoing = outgoing
+            if self._closed.is_set():
+                outgoing.put(None)
 
     def _listen(self, stream: Iterator[bytes]) -> None:
         for message in stream:

@@ -24,7 +24,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.core import Call
 from pappus.errors import UserError, WireError
-from pappus.transports.addresses import Address, read_token, server_credentials, socket_beside
+from pappus.transports.addresses import Address, make_way, read_token, server_credentials, socket_beside
 from pappus.transports.calls import SharedDesk
 from pappus.transports.codec import (
     PROTOCOL,
@@ -36,6 +36,7 @@ from pappus.transports.codec import (
     encode_lane,
     lane_specs,
     layout,
+    printable,
     split,
 )
 from pappus.transports.memory import Bell
@@ -44,9 +45,13 @@ from pappus.types import Array, ArraySpec, Request, leaves_of
 HANDSHAKE_SECONDS = 10.0
 """A stream without a Hello for so long is ended."""
 MAX_LANE_BYTES = 256 << 20
-"""Bytes of one message, at most."""
+"""Bytes of a lane's tensors, at most."""
+MAX_HELLO_BYTES = 256 << 10
+"""Bytes of a Hello, at most."""
+MAX_REFUSAL = 1000
+"""Characters of a status: gRPC sends it in a header, whose size is limited."""
 SERVER_OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_LANE_BYTES + 4096), ("grpc.max_send_message_length", -1),
+    ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),
@@ -133,6 +138,10 @@ class GrpcDesk:
         """Who joined, left or was refused since the last look, a line each."""
         return drain(self._news)
 
+    def memory(self) -> list[Array]:
+        """Nothing lasts longer than a client."""
+        return []
+
     def explain(self) -> str:
         return f"{len(self._streams)} clients are connected to {self.address}"
 
@@ -157,7 +166,8 @@ class GrpcDesk:
 
     async def _run(self, started: Callable[[], None]) -> None:
         self._stop = asyncio.Event()
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        limit = ("grpc.max_receive_message_length", self._max_lane_bytes() + MAX_HELLO_BYTES)
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler}),))
         beside = self._bind(server)
@@ -166,10 +176,13 @@ class GrpcDesk:
         self._bell.ring()
         started()
         await self._stop.wait()
-        await server.stop(1.0)
+        await server.stop(0.1)
         if beside:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside)
+
+    def _max_lane_bytes(self) -> int:
+        return min(MAX_LANE_BYTES, sum(spec.nbytes for spec in lane_specs(self._request, self._wire.max_envs)))
 
     def _bind(self, server: grpc.aio.Server) -> str:
         """Open the doors; the path of the unix socket, where there is one."""
@@ -185,11 +198,11 @@ class GrpcDesk:
 
         path = address.path
         if path:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # left behind by a run that was killed
+            make_way(path)
         port = add(str(address))
         if not port:
-            raise UserError(f"listen={self._wire.listen!r} cannot be opened; is the port in use? give another")
+            reason = "is its folder missing, or the path too long" if path else "is the port in use"
+            raise UserError(f"listen={self._wire.listen!r} cannot be opened; {reason}? give another")
         if path:
             self.address = str(address)
             os.chmod(path, 0o600)
@@ -209,9 +222,10 @@ class GrpcDesk:
         stream: Stream | None = None
         try:
             stream = await self._greet(context)
+            await context.write(self._welcome.encode())
             await self._converse(stream, context)
         except Refusal as refusal:
-            who = stream.name if stream else context.peer()
+            who = stream.name if stream else context.peer() or "somebody"
             self._tell(f"{who} was refused: {refusal.text}")
             await context.abort(refusal.code, refusal.text)
         finally:
@@ -225,15 +239,16 @@ class GrpcDesk:
             raise Refusal("DEADLINE_EXCEEDED", f"no Hello came within {HANDSHAKE_SECONDS:.0f} s") from None
         if message is grpc.aio.EOF:
             raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
+        if len(message) > MAX_HELLO_BYTES:
+            raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
         hello = understood(Hello.decode, message)
         self._check(hello)
         self._numbers += 1
-        name = f"{hello.name[:60] or context.peer()} ({hello.lanes * hello.envs} envs)"
+        name = f"{printable(hello.name) or context.peer()} ({hello.lanes * hello.envs} envs)"
         specs = lane_specs(self._request, hello.envs)
         requests = [self._empty(specs) for _ in range(hello.lanes)]
         stream = Stream(self._numbers, name, hello.lanes, hello.envs, specs, requests)
-        await context.write(self._welcome.encode())
-        self._streams[stream.number] = stream
+        self._streams[stream.number] = stream  # at once, so that nobody else takes its place under the limit
         self._tell(f"{name} joined")
         return stream
 
@@ -314,7 +329,7 @@ class Refusal(Exception):
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = grpc.StatusCode[code], text
+        self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
 
 
 def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
@@ -366,6 +381,9 @@ class JointDesk:
 
     def news(self) -> list[str]:
         return self._elsewhere.news()
+
+    def memory(self) -> Sequence[Array]:
+        return self._here.memory()
 
     def explain(self) -> str:
         return f"{self._here.explain()}; {self._elsewhere.explain()}"

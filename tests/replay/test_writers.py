@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import optree
 
-from pappus.replay.writers import UnrollWriter
+from pappus.replay.writers import BatchPacker, UnrollWriter
+from pappus.transports.memory import HeapBlock
+from pappus.transports.rings import RingQueue
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep, Unroll, unroll_spec
 
 T, N = 3, 2
-SPEC = unroll_spec(
-    EnvSpec({"x": ArraySpec((), "float32")}, DiscreteAction(4)), {"log_prob": ArraySpec((), "float32")},
-    (ArraySpec((5,), "float32"),), T, N,
-)
+ENV = EnvSpec({"x": ArraySpec((), "float32")}, DiscreteAction(4))
+SPEC = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (ArraySpec((5,), "float32"),), T, N)
 
 
 def slot() -> Unroll:
@@ -64,3 +64,46 @@ def test_a_writer_goes_on_in_a_half_written_slot() -> None:
         successor.append(np.full(N, t % 4), {"log_prob": np.full(N, -t)}, 0, timestep(t + 1))
     assert successor.full
     assert all((a == b).all() for a, b in zip(optree.tree_leaves(whole), optree.tree_leaves(half), strict=True))
+
+
+def packed(widths: list[int], batch_size: int) -> tuple[list[list[int]], BatchPacker]:
+    """The envs' marks in every batch that is full, after unrolls of these widths."""
+    spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (ArraySpec((5,), "float32"),), T, batch_size)
+    queue = RingQueue("batches", spec, 1, 10, HeapBlock(*RingQueue.footprint(spec, 1, 10)))
+    packer, mark = BatchPacker(queue.sink(0), batch_size), 0
+    for width in widths:
+        wide = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (ArraySpec((5,), "float32"),), T, width)
+        unroll: Unroll = optree.tree_map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), wide)
+        unroll.valid[:] = True
+        unroll.reward[:] = np.arange(mark, mark + width)
+        unroll.state[0][:] = np.arange(mark, mark + width)[:, None]
+        mark += width
+        assert packer.pack(unroll, 0, width) == width
+    batches = queue.source().take(queue.source().depth()) or []
+    assert all((batch.state[0][:, 0] == batch.reward[0]).all() for batch in batches), "states stay with their envs"
+    return [batch.reward[-1].astype(int).tolist() for batch in batches], packer
+
+
+def test_unrolls_of_any_width_fill_batches_without_gaps_and_in_order() -> None:
+    batches, packer = packed([3, 2, 5, 1, 4], batch_size=4)
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert packer.filled == 3 and packer.held == 3 * T
+
+
+def test_an_unroll_wider_than_a_batch_spans_several() -> None:
+    assert packed([9], batch_size=4)[0] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_packing_stops_where_there_is_no_room_and_goes_on_from_there() -> None:
+    spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 2)
+    queue = RingQueue("batches", spec, 1, 1, HeapBlock(*RingQueue.footprint(spec, 1, 1)))
+    packer, source = BatchPacker(queue.sink(0), 2), queue.source()
+    wide = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 5)
+    unroll: Unroll = optree.tree_map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), wide)
+    done = packer.pack(unroll, 0, 5)
+    assert done == 2 and packer.pack(unroll, done, 5) == 2
+    for expected in (4, 5):
+        assert source.take(1) is not None
+        source.release()
+        done = packer.pack(unroll, done, 5)
+        assert done == expected

@@ -91,10 +91,10 @@ def test_policy_lag_is_the_updates_between_acting_and_learning() -> None:
 def test_two_slots_in_one_batch_give_the_gradient_of_both() -> None:
     together, apart = Setup(unrolls_per_batch=2), Setup(unrolls_per_batch=1)
     slots = [together.put(), together.put()]
-    batch = together.learner._batch(slots)
+    batch = together.learner._load(slots)
     loss = together.learner._algorithm.loss(together.learner._network, batch)[0]
     singles = [
-        apart.learner._algorithm.loss(apart.learner._network, apart.learner._batch([slot]))[0] for slot in slots
+        apart.learner._algorithm.loss(apart.learner._network, apart.learner._load([slot]))[0] for slot in slots
     ]
     assert batch.reward.shape == (T, 2 * N)
     assert torch.allclose(loss, sum(singles) / 2, atol=1e-6)

@@ -1,0 +1,103 @@
+"""Streams, events, pinned memory and captured graphs of a device. On a CPU all of them are plain calls, so that the
+same code runs there, one thing after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from pappus.types import Array
+
+WARMUP_CALLS = 3
+"""Calls before a capture: libraries choose their algorithms and allocate their workspaces in the first ones."""
+
+
+class Accelerator:
+    """One device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = torch.device(device)
+        self.real = self.device.type == "cuda"
+
+    def stream(self, urgent: bool = False) -> Any:
+        """A queue of work; kernels of an urgent one go first."""
+        make: Any = torch.cuda.Stream
+        return make(self.device, priority=-1 if urgent else 0) if self.real else None
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """What is called within goes to that stream."""
+        return torch.cuda.stream(stream) if self.real else nullcontext()
+
+    def mark(self, event: Any = None) -> Any:
+        """An event behind all that the present stream was given: a new one, or one that has had its day."""
+        if not self.real:
+            return None
+        make: Any = torch.cuda.Event
+        event = event or make()
+        event.record()
+        return event
+
+    def follow(self, event: Any) -> None:
+        """The present stream goes on when the event has happened."""
+        if event is not None:
+            event.wait()
+
+    def wait(self) -> None:
+        """The caller goes on when the present stream has done everything."""
+        if self.real:
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def pin(self, memory: Array) -> None:
+        """Make host memory readable for the device itself, so that copies need no help of the CPU."""
+        if self.real and memory.nbytes:
+            address = memory.__array_interface__["data"][0]
+            cudart: Any = torch.cuda.cudart  # type: ignore[attr-defined,unused-ignore]
+            torch.cuda.check_error(cudart().cudaHostRegister(address, memory.nbytes, 0))
+
+    def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Host memory that the device can read and write itself."""
+        return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
+
+
+class Captured:
+    """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
+    which replays its hundreds of kernels with a single launch; where that fails it is called as before.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, function: Callable[[], Any], generator: torch.Generator | None = None
+    ) -> None:
+        self._accelerator, self._function, self._generator = accelerator, function, generator
+        self._graph: Any = None
+        self._result: Any = None
+        self._calls = 0
+        self.failure = ""
+        """Why the function could not be captured."""
+
+    def __call__(self) -> Any:
+        if self._graph is None and self._accelerator.real and self._calls == WARMUP_CALLS and not self.failure:
+            self._capture()
+        self._calls += 1
+        if self._graph is None:
+            return self._function()
+        self._graph.replay()
+        return self._result
+
+    def _capture(self) -> None:
+        torch.cuda.current_stream(self._accelerator.device).synchronize()
+        graph: Any = torch.cuda.CUDAGraph()
+        if self._generator is not None:
+            graph.register_generator_state(self._generator)
+        try:
+            with torch.cuda.graph(
+                graph, stream=torch.cuda.current_stream(self._accelerator.device), capture_error_mode="thread_local"
+            ):
+                result = self._function()
+        except RuntimeError as error:
+            self.failure = str(error).splitlines()[0]
+            return
+        self._graph, self._result = graph, result

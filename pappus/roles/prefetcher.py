@@ -1,0 +1,93 @@
+"""The prefetcher of SEED: lays finished unrolls side by side into the next training batch, ahead of the learner."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+
+from pappus.accelerator import Accelerator
+from pappus.core import Sink, Taker, Waitable
+from pappus.replay.writers import BatchPacker
+from pappus.roles.role import Role
+from pappus.types import Array, ArraySpec, Nest, Unroll, map_leaves
+
+
+class UnrollBuffer:
+    """An unroll under construction: pictures and recurrent states on the device, numbers on the host.
+
+    `event` is behind the last use of it on any stream.
+    """
+
+    def __init__(self, spec: Unroll, accelerator: Accelerator, free: deque[UnrollBuffer]) -> None:
+        numbers = spec._replace(observation=(), state=())
+        self.host: Unroll = map_leaves(lambda leaf: _host(leaf, accelerator).numpy(), numbers)
+        self.observation: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.observation)
+        self.state: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.state)
+        self.free = free
+        self.event: Any = None
+        numbers_there = map_leaves(torch.from_numpy, self.host)
+        self.unroll: Unroll = numbers_there._replace(observation=self.observation, state=self.state)
+
+    @property
+    def num_envs(self) -> int:
+        return int(self.host.first.shape[1])
+
+
+def _host(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
+    return accelerator.pinned(leaf.shape, getattr(torch, leaf.dtype))
+
+
+def _device(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
+    return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=accelerator.device)
+
+
+class Prefetcher(Role):
+    """finished unrolls ──▶ packer ──batches──▶ sink, all on the device."""
+
+    stateful = False
+
+    def __init__(self, name: str, unrolls: Taker, sink: Sink, batch_size: int, device: str) -> None:
+        super().__init__(name)
+        self._unrolls, self._sink = unrolls, sink
+        self._packer = BatchPacker(sink, batch_size)
+        self._accelerator = Accelerator(device)
+        self._stream = self._accelerator.stream()
+        self._buffer: UnrollBuffer | None = None
+        self._packed = 0
+
+    def step(self) -> Waitable | None:
+        """Pack one unroll, or say what is missing."""
+        self._buffer = self._buffer or self._unrolls.take()
+        if self._buffer is None:
+            return self._unrolls
+        with self._accelerator.on(self._stream):
+            return self._pack(self._buffer)
+
+    def _pack(self, buffer: UnrollBuffer) -> Waitable | None:
+        if self._packed == 0:
+            self._accelerator.follow(buffer.event)
+        self._packed = self._packer.pack(buffer.unroll, self._packed, buffer.num_envs)
+        if self._packed < buffer.num_envs:
+            return self._sink
+        buffer.event = self._accelerator.mark(buffer.event)
+        self._unrolls.give_back(buffer)
+        self._buffer, self._packed = None, 0
+        self.metrics.count("unrolls", buffer.num_envs)
+        return None
+
+    def close(self) -> None:
+        """What lies here now will not be trained on."""
+        dropped = self._packer.held
+        while self._buffer is not None:
+            dropped += _valid(self._buffer.host.valid[:, self._packed :])
+            self._buffer, self._packed = self._unrolls.take(), 0
+        while (buffer := self._unrolls.take()) is not None:
+            dropped += _valid(buffer.host.valid)
+        self.metrics.count("inference/steps_dropped", dropped)
+
+
+def _valid(flags: Array | Any) -> int:
+    return int(np.count_nonzero(flags))

@@ -1,0 +1,277 @@
+"""The inference server against a desk that the test holds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pappus.accelerator import Accelerator
+from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.config import NetworkConfig
+from pappus.networks.flat import FlatParameters
+from pappus.roles.accelerated_inference import AcceleratedInference, DeviceNetwork
+from pappus.roles.host_inference import HostInference
+from pappus.roles.inference_server import InferenceServer, InferenceSettings
+from pappus.roles.policy import ActingNetwork
+from pappus.roles.prefetcher import Prefetcher
+from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
+from pappus.transports.memory import HeapBlock, SilentBell
+from pappus.transports.rings import RingQueue
+from pappus.transports.weights import FlatWeights
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Request, Unroll, map_leaves, request_spec, unroll_spec
+
+T = 3
+ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(2))
+CPU = Accelerator("cpu")
+
+
+@dataclass(eq=False)
+class FakeCall:
+    lane: Hashable
+    request: Request
+    reply: np.ndarray
+    session: int = 1
+    answered: bool = False
+
+    def answer(self) -> None:
+        self.answered = True
+
+
+@dataclass(eq=False)
+class FakeDesk:
+    name: str = "requests"
+    arriving: list[FakeCall] = field(default_factory=list)
+    leaving: list[Hashable] = field(default_factory=list)
+    closed: bool = False
+
+    def calls(self) -> list[FakeCall]:
+        arrived, self.arriving = self.arriving, []
+        return arrived
+
+    def left(self) -> list[Hashable]:
+        gone, self.leaving = self.leaving, []
+        return gone
+
+    def news(self) -> list[str]:
+        return []
+
+    def memory(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+
+    def explain(self) -> str:
+        return "nobody asks"
+
+    def fileno(self) -> int:
+        return -1
+
+    def clear(self) -> None: ...
+
+
+class Setup:
+    """A server in either place, and what it delivers."""
+
+    def __init__(self, place: str, batch_size: int = 2, capacity: int = 2, max_envs: int = 0) -> None:
+        algorithm = VTrace(VTraceConfig(), ENV, NetworkConfig(hidden_sizes=(8,), core="lstm", core_size=4))
+        torch.manual_seed(0)
+        network: Any = algorithm.build_network()
+        flat = FlatParameters(network)
+        self.desk, self.network = FakeDesk(), network
+
+        def spec(num_envs: int) -> Unroll:
+            return unroll_spec(ENV, algorithm.behaviour, network.state_spec, T, num_envs)
+
+        settings = InferenceSettings(spec, T, batch_size, max_envs, deadline=0.0)
+        self.prefetcher: Prefetcher | None = None
+        if place == "host":
+            block = HeapBlock(*RingQueue.footprint(spec(batch_size), 1, capacity))
+            queue = RingQueue("batches", spec(batch_size), 1, capacity, block)
+            weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
+            weights.publish(flat.values.detach().numpy(), 0)
+            acting = ActingNetwork(algorithm, weights, 5, "float32")
+            self.server: InferenceServer[Any] = HostInference("inference", self.desk, acting, queue.sink(0), settings)
+            self.source: Any = queue.source()
+        else:
+            batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [SilentBell(), SilentBell()])
+            nearby = DeviceWeights("weights", flat.size, CPU, SilentBell())
+            nearby.publish(flat.values.detach(), 0)
+            hatch = Hatch("unrolls", [SilentBell(), SilentBell()])
+            acting_there = DeviceNetwork(algorithm, nearby, 5, "float32", CPU)
+            self.server = AcceleratedInference("inference", self.desk, acting_there, hatch.giver(), settings, "cpu")
+            self.prefetcher = Prefetcher("prefetch", hatch.taker(), batches.sink(), batch_size, "cpu")
+            self.source = batches.source()
+        self.time = 0
+
+    def ask(self, lane: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
+        request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(ENV, num_envs))
+        request.observation[:] = mark
+        request.first[:] = first
+        request.valid[:] = not first
+        request.reward[:] = 0 if first else mark
+        request.discount[:] = not first
+        call = FakeCall(lane, request, np.full(num_envs, -1), session)
+        self.desk.arriving.append(call)
+        return call
+
+    def work(self) -> Any:
+        """Until nobody can go on; what the server waits for."""
+        while True:
+            port = self.server.step()
+            packing = self.prefetcher is not None and self.prefetcher.step() is None
+            if port is not None and not packing:
+                return port
+
+    def counts(self) -> dict[str, float]:
+        counts = dict(self.server.metrics.drain()["counts"])
+        if self.prefetcher is not None:
+            for name, value in self.prefetcher.metrics.drain()["counts"].items():
+                name = name.removeprefix("inference/")
+                counts[name] = counts.get(name, 0) + value
+        return counts
+
+    def play(self, lane: Hashable, steps: int, num_envs: int = 1, session: int = 1) -> list[FakeCall]:
+        """One lane alone, from its first observation on, for so many turns or until it gets no answer."""
+        calls: list[FakeCall] = []
+        while len(calls) < steps and all(call.answered for call in calls[-1:]):
+            t = len(calls)
+            calls.append(self.ask(lane, float(t), num_envs, first=t == 0, session=session))
+            self.work()
+        return calls
+
+
+@pytest.fixture(params=["host", "device"])
+def place(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_request_is_answered_with_an_action_of_the_policy(place: str) -> None:
+    setup = Setup(place)
+    call = setup.ask("a", 0.5, num_envs=3, first=True)
+    assert setup.work() is setup.desk
+    assert call.answered and set(call.reply.tolist()) <= {0, 1}
+
+
+def test_an_unroll_holds_observations_and_the_actions_that_were_answered(place: str) -> None:
+    setup = Setup(place, batch_size=1)
+    calls = setup.play("a", T + 1)
+    (batch,) = setup.source.take(1)
+    assert batch.observation[:, 0, 0].tolist() == [0, 1, 2, 3]
+    assert batch.action[:, 0].tolist() == [call.reply[0] for call in calls[:T]]
+    assert batch.reward[:, 0].tolist() == [1, 2, 3] and batch.first[:, 0].tolist() == [True, False, False, False]
+    assert batch.version[:, 0].tolist() == [0, 0, 0]
+
+
+def test_the_learners_network_computes_the_recorded_log_probabilities_again_in_every_unroll(place: str) -> None:
+    setup = Setup(place, batch_size=2)
+    setup.play("a", 2 * T + 1, num_envs=2)
+    for batch in setup.source.take(2):
+        tensors = map_leaves(torch.as_tensor, batch)
+        output = setup.network(tensors.observation, tensors.first, tensors.state)
+        log_prob = output.policy[:-1].log_softmax(-1).gather(-1, tensors.action.unsqueeze(-1)).squeeze(-1)
+        assert torch.allclose(log_prob, tensors.behaviour["log_prob"], atol=1e-5)
+
+
+def test_lanes_of_any_width_share_a_batch_and_spill_into_the_next(place: str) -> None:
+    setup = Setup(place, batch_size=4)
+    setup.play("three", T + 1, num_envs=3)
+    assert setup.source.take(1) is None
+    setup.play("two", T + 1, num_envs=2)
+    assert setup.source.take(1) is not None and setup.source.take(2) is None
+
+
+def test_requests_that_wait_together_share_one_forward_pass(place: str) -> None:
+    setup = Setup(place)
+    calls = [setup.ask(lane, 1.0, first=True) for lane in range(3)]
+    setup.work()
+    report = setup.server.metrics.drain()
+    assert all(call.answered for call in calls)
+    assert report["counts"]["batches"] == 2, "half of the envs at a time, so that the others can be stepped meanwhile"
+
+
+def test_a_batch_is_no_wider_than_allowed(place: str) -> None:
+    setup = Setup(place, max_envs=1)
+    for lane in range(3):
+        setup.ask(lane, 1.0, first=True)
+    setup.work()
+    assert setup.server.metrics.drain()["counts"]["batches"] == 3
+
+
+def test_a_lane_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) -> None:
+    setup = Setup(place, batch_size=1, capacity=1)
+    waiting = setup.play("fast", 100)[-1]
+    assert not waiting.answered and setup.work() is setup.server._outlet
+    assert all(call.answered for call in setup.play("slow", 2))
+    assert setup.source.take(1) is not None
+    setup.source.release()
+    setup.work()
+    assert waiting.answered
+
+
+def test_a_lane_that_left_frees_its_place_and_its_unfinished_steps_are_counted(place: str) -> None:
+    setup = Setup(place, batch_size=8)
+    setup.play("a", 3, num_envs=2)
+    setup.desk.leaving = ["a"]
+    setup.work()
+    counts = setup.counts()
+    assert counts["steps_received"] == counts["steps_dropped"] == 4 and not setup.server._seats
+
+
+def test_a_lane_that_left_with_a_request_in_flight_does_not_come_back(place: str) -> None:
+    setup = Setup(place)
+    setup.play("a", 2)
+    setup.ask("a", 2.0)
+    setup.desk.leaving = ["a"]
+    setup.work()
+    assert not setup.server._seats and not setup.server._due
+
+
+def test_another_session_starts_clean(place: str) -> None:
+    setup = Setup(place, batch_size=1)
+    setup.play("a", 3)
+    setup.play("a", T + 1, session=2)
+    (batch,) = setup.source.take(1)
+    assert batch.observation[:, 0, 0].tolist() == [0, 1, 2, 3], "nothing of the first session is in it"
+    assert all((torch.as_tensor(leaf) == 0).all() for part in batch.state for leaf in part)
+    assert setup.counts()["steps_dropped"] == 2
+
+
+def test_every_step_received_is_delivered_or_counted_as_dropped_at_the_end(place: str) -> None:
+    setup = Setup(place, batch_size=4, capacity=9)
+    setup.play("a", 6, num_envs=3)
+    setup.play("b", 9, num_envs=2)
+    setup.play("c", 3, num_envs=1)
+    delivered = 0
+    while (batches := setup.source.take(1)) is not None:
+        delivered += int(batches[0].valid.sum())
+        setup.source.release()
+    setup.server.close()
+    if setup.prefetcher is not None:
+        setup.prefetcher.close()
+    counts = setup.counts()
+    assert counts["steps_received"] == 3 * 5 + 2 * 8 + 1 * 2
+    assert counts["steps_received"] == delivered + counts["steps_dropped"] and setup.desk.closed
+
+
+def test_episodes_are_reported_once_with_the_returns_that_came(place: str) -> None:
+    setup = Setup(place)
+    setup.play("a", 2)
+    call = setup.ask("a", 1.0)
+    call.request.episode_return[0], call.request.episode_length[0] = 12.5, 2
+    setup.work()
+    report = setup.server.metrics.drain()
+    assert report["episodes"] == [[12.5, 2.0]] and report["counts"]["episodes"] == 1
+
+
+def test_without_weights_requests_wait(place: str) -> None:
+    setup = Setup(place)
+    network: Any = setup.server._network
+    network.version, network._weights = -1, FlatWeights("weights", 1, HeapBlock(*FlatWeights.footprint(1)))
+    call = setup.ask("a", 1.0, first=True)
+    assert setup.work() is network and not call.answered
