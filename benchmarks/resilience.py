@@ -2,6 +2,7 @@
 
     python -m benchmarks.resilience kill --seconds 60      kill -9 on a random one of three actors every two seconds
     python -m benchmarks.resilience memory --seconds 600   MiB per minute of every process, by a straight line
+    python -m benchmarks.resilience join                   actors join over the wire and leave, 100 times at random
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def processes(main: int) -> dict[str, int]:
     return {row[2].removeprefix("pappus ").strip(): int(row[0]) for row in rows if row[1] in servers}
 
 
-def start(directory: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(directory: Path, *words: str, system: str = "impala") -> subprocess.Popen[bytes]:
     """An endless training."""
     env = ["--env", "CartPole-v1", "--steps", str(10**12)]
-    command = [sys.executable, "-m", "pappus", "train", "impala", *env, *words]
+    command = [sys.executable, "-m", "pappus", "train", system, *env, *words]
     training = subprocess.Popen([*command, "--run-dir", str(directory)], stdout=subprocess.DEVNULL)
     while not rows_of(directory) and training.poll() is None:
         time.sleep(0.1)
@@ -88,6 +89,48 @@ def kill(seconds: float) -> None:
         stop(training, pids)
 
 
+def join(times: int, at_once: int = 3) -> None:
+    """Actors come and go, some of them without farewell; every step is trained on or counted as dropped."""
+    with tempfile.TemporaryDirectory() as parent:
+        directory, address = Path(parent) / "run", f"unix:{parent}/wire"
+        words = ["--listen", address, "--envs-per-actor", "32", "--optimizer.learning-rate", "1e-3"]
+        training = start(directory, *words, system="seed-vtrace")
+        before = sizes_of(training.pid)
+        rng, actors, joined, killed = random.Random(1), list[subprocess.Popen[bytes]](), 0, 0
+        while joined < times or actors:
+            if joined < times and len(actors) < at_once:
+                envs = str(rng.choice([1, 4, 8, 16]))
+                command = [sys.executable, "-m", "pappus", "actor", "--connect", address, "--env", "CartPole-v1"]
+                actors.append(subprocess.Popen([*command, "--envs", envs, "--lanes", "1"], stderr=subprocess.DEVNULL))
+                joined += 1
+            time.sleep(rng.uniform(0.2, 0.8))
+            if len(actors) == at_once or joined == times:
+                leaving = actors.pop(rng.randrange(len(actors)))
+                signal_number = rng.choice([signal.SIGINT, signal.SIGKILL])
+                killed += signal_number == signal.SIGKILL
+                leaving.send_signal(signal_number)
+                leaving.wait()
+        rows, after = rows_of(directory), sizes_of(training.pid)
+        print(f"{joined} actors joined and left, {killed} of them killed")
+        print(f"mean return first {rows[0].get('charts/episodic_return', 0):.1f}, "
+              f"last {rows[-1]['charts/episodic_return']:.1f}; envs at the end {rows[-1]['inference/envs']:.0f}")
+        for name, (size, files) in after.items():
+            print(f"{name:12s} {before[name][0]:8.1f} → {size:8.1f} MiB, descriptors {before[name][1]} → {files}")
+        stop(training, set(processes(training.pid).values()))
+        summary = json.loads((directory / "summary.json").read_text())
+        trained, dropped = summary["steps"], summary["steps_dropped"]
+        print(f"received {summary['steps_received']:,} = trained {trained:,} + dropped {dropped:,}: "
+              f"{summary['steps_received'] == trained + dropped}")
+
+
+def sizes_of(main: int) -> dict[str, tuple[float, int]]:
+    """MiB and open descriptors of every process of a run."""
+    watched = {"main": main, "forkserver": server_of(main), **processes(main)}
+    return {
+        name: ((resident_bytes(pid) or 0) / 2**20, len(os.listdir(f"/proc/{pid}/fd"))) for name, pid in watched.items()
+    }
+
+
 def memory(seconds: float, words: list[str]) -> None:
     """The slope of every process's memory, the first fifth left out as warm-up."""
     with tempfile.TemporaryDirectory() as parent:
@@ -112,11 +155,16 @@ def memory(seconds: float, words: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kill", "memory"])
+    parser.add_argument("what", choices=["kill", "memory", "join"])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("options", nargs="*", help="options of `pappus train`, behind --")
     arguments = parser.parse_args()
-    kill(arguments.seconds) if arguments.what == "kill" else memory(arguments.seconds, arguments.options)
+    if arguments.what == "kill":
+        kill(arguments.seconds)
+    elif arguments.what == "join":
+        join(100)
+    else:
+        memory(arguments.seconds, arguments.options)
 
 
 if __name__ == "__main__":

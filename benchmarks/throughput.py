@@ -6,12 +6,14 @@ and network run in other libraries, each in an environment of its own, in the sa
 
     python -m benchmarks.throughput --env CartPole-v1 --envs 64 128 256 --peers
     python -m benchmarks.throughput --env ALE/Pong-v5 --envs 16 --seconds 60 --peers
+    python -m benchmarks.throughput --systems impala seed-vtrace --envs 0 64 256 512
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import platform
@@ -32,7 +34,7 @@ from benchmarks.peers.run import PeerResult, measure_peers
 from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.envs.sampling import random_action
-from pappus.envs.vector import VectorEnv, env_spec, make_env
+from pappus.envs.vector import env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.replay.writers import UnrollWriter
@@ -101,17 +103,16 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     network: Any = algorithm.build_network()
     size = FlatParameters(network).size
     weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
-    slots = unroll_spec(spec, algorithm.behaviour, network.state_spec, config.unroll_length, config.envs_per_actor)
-    count = config.unrolls_per_batch
-    queue = RingQueue("unrolls", slots, 1, count, HeapBlock(*RingQueue.footprint(slots, 1, count)))
-    settings = LearnerSettings(config.optimizer, 10**12, count, 1, config.device, precision)
+    slots = unroll_spec(spec, algorithm.behaviour, network.state_spec, config.unroll_length, config.batch_envs)
+    queue = RingQueue("unrolls", slots, 1, 1, HeapBlock(*RingQueue.footprint(slots, 1, 1)))
+    settings = LearnerSettings(config.optimizer, 10**12, 1, 1, config.device, precision)
     learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings)
+    learner.step()  # publishes
     one_thread = dataclasses.replace(config.env_options, threads=1)
+    play_into(queue.rings[0].slots[0], config, LocalPolicy(algorithm, weights, config.batch_envs, 1, precision))
     env = make_env(config.env, config.envs_per_actor, 1, one_thread)
     policy = LocalPolicy(algorithm, weights, env.num_envs, 1, precision)
     policy.refresh()
-    for slot in queue.rings[0].slots:
-        play_into(slot, env, policy, config.unroll_length)
     timestep = env.reset()
     inference = rate(lambda: policy.act(timestep), env.num_envs, seconds)
     actions = random_action(spec, timestep.observation, env.num_envs, np.random.default_rng(0))
@@ -121,14 +122,17 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     return Limits(stepping, inference, training, precision)
 
 
-def play_into(slot: Unroll, env: VectorEnv, policy: LocalPolicy, length: int) -> None:
+def play_into(slot: Unroll, config: RunConfig, policy: LocalPolicy) -> None:
     """Fill a slot with what the policy does."""
-    timestep, writer = env.reset(), UnrollWriter(length)
+    env = make_env(config.env, config.batch_envs, 1, config.env_options)
+    timestep, writer = env.reset(), UnrollWriter(config.unroll_length)
+    policy.refresh()
     writer.begin(slot, timestep, policy.state)
     while not writer.full:
         action, behaviour = policy.act(timestep)
         timestep = env.step(action)
         writer.append(action, behaviour, 0, timestep)
+    env.close()
 
 
 def rate(work: Callable[[], object], steps: int, seconds: float) -> float:
@@ -162,28 +166,29 @@ def measure_system(config: RunConfig, limit: float, seconds: float) -> tuple[flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--system", default="impala")
+    parser.add_argument("--systems", nargs="+", default=["impala"], help="one row each, in the same run")
     parser.add_argument("--env", default="CartPole-v1")
-    parser.add_argument("--envs", type=int, nargs="+", default=[64], help="envs per actor, one row each")
+    parser.add_argument("--envs", type=int, nargs="+", default=[64], help="per actor, one row each; 0: the preset's")
     parser.add_argument("--actors", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the real run and of each peer")
     parser.add_argument("--limit-seconds", type=float, default=3.0, help="of each part of the limit")
     parser.add_argument("--peers", action="store_true", help="also RLlib IMPALA, Sample Factory APPO and SB3 PPO")
     arguments = parser.parse_args()
-    table = Table(title=f"{arguments.system} on {arguments.env}, {CORES} cores, {platform.processor() or 'CPU'}")
-    for column in ("setting", "env/s", "inference/s", "training/s", "limit/s", "precision", "measured/s", "of limit"):
-        table.add_column(column, justify="left" if column == "setting" else "right", no_wrap=True)
+    table = Table(title=f"{arguments.env}, {CORES} cores, {platform.processor() or 'CPU'}")
+    for column in ("system", "setting", "env/s", "inference/s", "training/s", "limit/s", "precision", "measured/s",
+                   "of limit"):
+        table.add_column(column, justify="left" if column in ("system", "setting") else "right", no_wrap=True)
     best = 0.0
-    for envs in arguments.envs:
-        settings = {"actors": arguments.actors, "envs_per_actor": envs}
-        config = configure(arguments.system, arguments.env, settings)
+    for envs, system in itertools.product(arguments.envs, arguments.systems):
+        settings = {"actors": arguments.actors, **({"envs_per_actor": envs} if envs else {})}
+        config = configure(system, arguments.env, settings)
         limits = measure_limits(config, arguments.limit_seconds)
         measured, _ = measure_system(config, limits.together, arguments.seconds)
         best = max(best, measured)
         figures = (limits.env, limits.inference, limits.training, limits.together)
         table.add_row(
-            f"{arguments.actors} × {envs} envs", *(f"{figure:,.0f}" for figure in figures), limits.precision,
-            f"{measured:,.0f}", f"{measured / limits.together:.2f}",
+            system, f"{arguments.actors} × {config.envs_per_actor} envs", *(f"{figure:,.0f}" for figure in figures),
+            limits.precision, f"{measured:,.0f}", f"{measured / limits.together:.2f}",
         )
     console = Console(width=130)
     console.print(table)

@@ -14,11 +14,12 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, runtime_checkable
-
-from torch import Generator, Tensor, nn
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pappus.types import Array, ArraySpec, Nest, Request, Timestep, Unroll
+
+if TYPE_CHECKING:  # an actor that holds no network needs no torch
+    from torch import Generator, Tensor, nn
 
 
 @runtime_checkable

@@ -52,7 +52,7 @@ class Client {
   async act(steps) {
     if (steps.length !== this.envs) throw new Error(`${steps.length} steps came, and there are ${this.envs} envs`);
     const tensors = this.encode(steps);
-    const deadline = Date.now() + 1000 * this.patience;
+    let lost = 0;
     for (let pause = 100; ; pause = Math.min(2 * pause, 5000)) {
       try {
         if (!this.stream) await this.connect();
@@ -60,7 +60,8 @@ class Client {
         return this.decode(actions.action);
       } catch (error) {
         this.close();
-        if (!PASSING.includes(error.code) || Date.now() > deadline) throw error;
+        lost = lost || Date.now(); // the time that actions take does not count
+        if (!PASSING.includes(error.code) || Date.now() - lost > 1000 * this.patience) throw error;
         await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + 0.5 * Math.random())));
       }
     }
@@ -75,26 +76,33 @@ class Client {
   async connect() {
     this.channel = new this.service(this.address, grpc.credentials.createInsecure(), {
       'grpc.max_receive_message_length': -1,
+      'grpc.keepalive_time_ms': 10000, 'grpc.keepalive_timeout_ms': 10000, // a machine that vanished says nothing
     });
     this.stream = this.channel.Act();
-    this.waiting = null;
-    this.stream.on('data', (message) => this.settle('resolve', message));
-    this.stream.on('error', (error) => this.settle('reject', error));
-    this.stream.on('end', () => this.settle('reject', Object.assign(new Error('the run ended the stream'), {code: 14})));
+    this.waiting = this.broken = null;
+    const {stream} = this;
+    const over = Object.assign(new Error('the run ended the stream'), {code: grpc.status.UNAVAILABLE});
+    stream.on('data', (message) => this.settle(stream, 'resolve', message));
+    stream.on('error', (error) => this.settle(stream, 'reject', error));
+    stream.on('status', () => this.settle(stream, 'reject', over)); // after the error, or without one
     await this.turn({hello: this.hello}); // Welcome
   }
 
   // One message out, one message in.
   turn(message) {
+    if (this.broken) return Promise.reject(this.broken);
     return new Promise((resolve, reject) => {
       this.waiting = {resolve, reject};
       this.stream.write(message);
     });
   }
 
-  settle(how, value) {
+  // The answer to a turn, or the end of the stream, which may come between two turns.
+  settle(stream, how, value) {
+    if (stream !== this.stream) return; // one that was closed
     const waiting = this.waiting;
     this.waiting = null;
+    if (how === 'reject') this.broken ??= value;
     if (waiting) waiting[how](value);
   }
 

@@ -23,7 +23,14 @@ from typing import Any
 import grpc
 
 PROTOCOL = 1
-FORMATS = {"bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float32": "f", "float64": "d"}
+FORMATS = {
+    "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float32": "f", "float64": "d",
+}
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    # a machine that vanished says nothing
+    ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
+]
 SCALARS = {
     "first": "bool", "reward": "float32", "discount": "float32", "valid": "bool", "episode_return": "float32",
     "episode_length": "int32",
@@ -65,7 +72,7 @@ class Client:
         """One action per env: a number, or a list of them where the action's shape is not []."""
         assert len(steps) == self._envs, f"{len(steps)} steps came, and there are {self._envs} envs"
         message = self._encode(steps)
-        started, pause = time.monotonic(), 0.1
+        lost, pause = 0.0, 0.1
         while True:
             try:
                 if self._stream is None:
@@ -75,7 +82,8 @@ class Client:
             except (grpc.RpcError, StopIteration) as error:
                 self.close()
                 passing = isinstance(error, StopIteration) or error.code() in PASSING
-                if not passing or time.monotonic() - started > self._patience:
+                lost = lost or time.monotonic()  # the time that actions take does not count
+                if not passing or time.monotonic() - lost > self._patience:
                     raise
                 time.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, 5.0)
@@ -89,7 +97,7 @@ class Client:
             self._stream = None
 
     def _connect(self) -> None:
-        self._channel = grpc.insecure_channel(self._address, [("grpc.max_receive_message_length", -1)])
+        self._channel = grpc.insecure_channel(self._address, OPTIONS)
         self._outgoing = queue.SimpleQueue()
         self._outgoing.put(self._hello)
         act = self._channel.stream_stream("/pappus.Inference/Act")

@@ -69,6 +69,8 @@ class Batching:
 
     def select(self, due: Sequence[Call], connected: int) -> Sequence[Call]:
         """The oldest requests that make one batch: as many as fit, and at least one."""
+        if len(due) == 1:
+            return due
         limit, envs = self.max_envs(connected), 0
         for count, call in enumerate(due):
             envs += len(call.request.first)

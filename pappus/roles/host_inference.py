@@ -80,6 +80,10 @@ class HostInference(InferenceServer[HostSeat]):
     def _infer(self, calls: Sequence[Call], seats: Sequence[HostSeat]) -> None:
         observation, first, state = _join(calls, seats)
         action, behaviour, state = self._acting.infer(observation, first, state)
+        if len(seats) == 1:
+            seats[0].remember(action, behaviour, self._acting.version)
+            seats[0].state = state
+            return
         for seat, end in zip(seats, accumulate(seat.num_envs for seat in seats), strict=True):
             here = slice(end - seat.num_envs, end)
             seat.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)

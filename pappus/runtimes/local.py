@@ -13,8 +13,10 @@ from pappus.errors import RunError, UserError
 from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
 from pappus.runtimes.supervision import Worker, death_notice, essential_death
+from pappus.runtimes.waiting import spin_for
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.runtimes.worker import Assignment, pack
+from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
 
@@ -91,7 +93,7 @@ class LocalRuntime:
             block_sizes={name: block.nbytes for name, block in blocks.items()},
             block_descriptors={name: [positions[fd] for fd in block.descriptors] for name, block in blocks.items()},
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
-            checkpoint=self._checkpoint, threads=1,
+            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._program.groups()), usable_cores()),
         )
         self._server.request(worker.group, pack(assignment), list(unique))
         os.close(line)

@@ -23,9 +23,9 @@ import cloudpickle
 import numpy as np
 import torch
 
-from pappus.core import Waitable
 from pappus.errors import PappusError
 from pappus.roles.role import Role
+from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
@@ -54,6 +54,8 @@ class Assignment:
     seed: int
     checkpoint: Path | None
     threads: int
+    spin: float
+    """Seconds to look for an answer before going to sleep."""
 
 
 def preload() -> None:
@@ -80,7 +82,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
         torch.set_num_threads(assignment.threads)
-        drive_all(_build(assignment, descriptors), commands)
+        drive_all(_build(assignment, descriptors), commands, assignment.spin)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
@@ -172,10 +174,10 @@ class Extension:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
 
-def drive_all(roles: Sequence[Role], line: Commands) -> None:
+def drive_all(roles: Sequence[Role], line: Commands, spin: float) -> None:
     """One role in this thread, or each of several in a thread of its own, until told to stop."""
     if len(roles) == 1:
-        return drive(roles[0], line)
+        return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
     saved: Counter[str] = Counter()
     extensions = [Extension(line, saved, len(roles)) for _ in roles]
@@ -184,7 +186,7 @@ def drive_all(roles: Sequence[Role], line: Commands) -> None:
 
     def thread(role: Role, extension: Extension) -> None:
         try:
-            drive(role, extension)
+            drive(role, extension, 0.0)  # a thread that spins keeps the interpreter from the others
         except BaseException as error:
             failed.append(error)
             failure.ring()
@@ -204,17 +206,19 @@ def drive_all(roles: Sequence[Role], line: Commands) -> None:
                 extension.post(command)
 
 
-def drive(role: Role, line: Line) -> None:
+def drive(role: Role, line: Line, spin: float) -> None:
     """Step a role; sleep only when it waits, until its port or a command wakes it."""
     next_report = next_look = 0.0  # report at once after the first progress: it shows that this life works
-    told = False
+    told, waiter = False, Waiter(spin)
     while True:
         port = role.step()
         now = time.perf_counter()
         if port is not None:
             wake_at = next_report if role.wake_at is None else min(role.wake_at, next_report)
-            if _sleep(role, port, line, max(0.0, wake_at - now)):
+            role.metrics.clock.waiting(port.name)
+            if waiter.wait(port, line.fileno(), max(0.0, wake_at - now)):
                 next_look = 0.0
+            role.metrics.clock.busy()
             now = time.perf_counter()
         if now >= next_report:
             next_report = now + REPORT_SECONDS
@@ -229,17 +233,6 @@ def drive(role: Role, line: Line) -> None:
                 role.close()
                 line.send({"report": role.metrics.drain()})
                 return
-
-
-def _sleep(role: Role, port: Waitable, line: Line, seconds: float) -> bool:
-    """Until the port or a command wakes the role; whether it was a command."""
-    commands, fd = line.fileno(), port.fileno()
-    role.metrics.clock.waiting(port.name)
-    ready, _, _ = select.select([commands, fd] if fd >= 0 else [commands], [], [], seconds)
-    role.metrics.clock.busy()
-    if fd in ready:
-        port.clear()
-    return commands in ready
 
 
 def _obey(command: dict[str, Any], role: Role, line: Line) -> bool:

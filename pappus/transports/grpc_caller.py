@@ -33,7 +33,8 @@ HOPELESS = {
 """What another attempt would meet again."""
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000), ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 

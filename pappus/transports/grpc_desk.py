@@ -52,7 +52,7 @@ MAX_REFUSAL = 1000
 """Characters of a status: gRPC sends it in a header, whose size is limited."""
 SERVER_OPTIONS = [
     ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0),
 ]

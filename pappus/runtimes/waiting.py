@@ -1,0 +1,61 @@
+"""How a role waits: asleep for most of the time, and awake for the end of it where there is a core to spare.
+
+Waking a process that sleeps on another core takes tens of microseconds, more than many requests take to answer.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from pappus.core import Waitable
+
+SPIN_SECONDS = 200e-6
+"""How long to stay awake: a little longer than a small network needs for an answer."""
+ASLEEP = 0.9
+"""Share of the usual waiting time that is slept through before."""
+DECAY = 0.9
+
+
+class Waiter:
+    """Waits for the ports of one role. `spin` is how long it may stay awake at a time; 0: not at all."""
+
+    def __init__(self, spin: float) -> None:
+        self._spin = spin
+        self._usual = 0.0
+
+    def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
+        """Until the port or the descriptor `commands` wakes the caller, or time is up; whether it was `commands`."""
+        ready = getattr(port, "ready", None) if self._spin else None  # ports in shared memory can be looked at
+        if ready is None:
+            return _sleep(port, commands, seconds)
+        start = time.perf_counter()
+        asleep, awake = ASLEEP * self._usual - self._spin, self._usual + self._spin
+        told = asleep > 0 and _sleep(port, commands, min(seconds, asleep))
+        if not told and not self._spin_until(ready, start + min(seconds, awake)):
+            told = _sleep(port, commands, max(0.0, start + seconds - time.perf_counter()))
+        self._usual = DECAY * self._usual + (1 - DECAY) * (time.perf_counter() - start)
+        return told
+
+    @staticmethod
+    def _spin_until(ready: object, until: float) -> bool:
+        assert callable(ready)
+        while time.perf_counter() < until:
+            if ready():
+                return True  # the bell rings on: the next sleep will be short
+            os.sched_yield()
+        return False
+
+
+def _sleep(port: Waitable, commands: int, seconds: float) -> bool:
+    fd = port.fileno()
+    woken, _, _ = select.select([commands, fd] if fd >= 0 else [commands], [], [], seconds)
+    if fd in woken:
+        port.clear()
+    return commands in woken
+
+
+def spin_for(processes: int, cores: int) -> float:
+    """Seconds that each of so many busy processes may stay awake: none where another needs the core."""
+    return SPIN_SECONDS if cores >= processes else 0.0

@@ -1,0 +1,173 @@
+"""The clients that we ship need nothing of Pappus, teach a run, and survive it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pappus
+from pappus.config import WireConfig
+from pappus.transports.grpc_desk import GrpcDesk
+from pappus.transports.memory import EventBell
+from pappus.types import ArraySpec, ContinuousAction, EnvSpec, Request, request_spec
+from tests.contracts.calls_contract import take
+from tests.wire_tools import Listening
+
+CLIENTS = Path(pappus.__file__).parent.parent / "clients"
+NESTED = EnvSpec({"b": ArraySpec((2,), "int16"), "a": ArraySpec((), "float32")}, ContinuousAction((3,)))
+Language = tuple[list[str], dict[str, str], Path]
+"""How a script is started: command, environment, folder."""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Language:
+    """A Python that has grpcio and the standard library, and a folder with the client."""
+    folder, packages = tmp_path_factory.mktemp("python"), tmp_path_factory.mktemp("packages")
+    for name in ("grpc", "typing_extensions"):  # grpcio and all that it depends on
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        source = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
+        (packages / source.name).symlink_to(source)
+    for file in (CLIENTS / "python").glob("*.py"):
+        shutil.copy(file, folder)
+    return [sys.executable, "-S"], {"PYTHONPATH": str(packages), "PATH": os.environ["PATH"]}, folder
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Language:
+    """Node.js, and a folder with the client, its packages and the .proto file."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are not on PATH; install Node.js to test its client")
+    folder = tmp_path_factory.mktemp("node")
+    for file in [*(CLIENTS / "node").glob("*.js*"), CLIENTS.parent / "pappus" / "transports" / "pappus.proto"]:
+        shutil.copy(file, folder)
+    subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, check=True, capture_output=True, timeout=120)
+    return ["node"], {"PATH": os.environ["PATH"]}, folder
+
+
+@contextmanager
+def running(language: Language, *words: str) -> Iterator[subprocess.Popen[str]]:
+    command, environment, folder = language
+    process = subprocess.Popen(
+        [*command, *words], cwd=folder, env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def serving(directory: Path, spec: Path, target: float) -> Iterator[Listening]:
+    words = ["seed-vtrace", "--env-spec", str(spec), "--target-return", str(target), "--run-dir", str(directory)]
+    training = Listening(directory, "serve", *words, "--steps", "1000000000")
+    try:
+        yield training
+    finally:
+        training.end()
+
+
+def assert_it_learns(language: Language, script: str, spec: Path, target: float, tmp_path: Path) -> None:
+    with serving(tmp_path / "run", spec, target) as training, running(language, script, training.address()) as client:
+        assert training.wait(90) == 0, training.output()
+        summary = training.summary()
+        assert summary["exit_reason"] == "target reached" and summary["episodic_return"] >= target
+        assert client.wait(20) == 1, "a client whose run is over ends after its patience"
+        assert client.stdout is not None and "Traceback" not in client.stdout.read()
+
+
+def test_a_lander_in_python_learns_with_nothing_but_grpcio(python: Language, tmp_path: Path) -> None:
+    command, environment, folder = python
+    look = "import importlib.util as u; print([n for n in ('pappus', 'numpy', 'torch', 'google') if u.find_spec(n)])"
+    found = subprocess.run([*command, "-c", look], cwd=folder, env=environment, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found
+    assert_it_learns(python, "lander.py", CLIENTS / "python" / "lander.yaml", 0.3, tmp_path)
+
+
+def test_catch_in_node_learns(node: Language, tmp_path: Path) -> None:
+    assert_it_learns(node, "catch.js", CLIENTS / "node" / "catch.yaml", 0.8, tmp_path)
+
+
+PYTHON_SCRIPT = """
+import sys
+from pappus_client import Client, Step
+client = Client(sys.argv[1], {"b": ("int16", [2]), "a": ("float32", [])}, ("float32", [3]), 2, name="two parts")
+def step(kind, reward):
+    return Step({"a": [0.5], "b": [300, -1]}, kind, reward)
+for kind, reward in (("first", 9.0), ("running", 1.0), ("truncated", 2.0), ("first", 9.0), ("terminated", -1.0)):
+    print([[float(x) for x in row] for row in client.act([step("first", 0.0), step(kind, reward)])], flush=True)
+    sys.stdin.readline()
+"""
+NODE_SCRIPT = """
+const {Client} = require('./pappus-client.js');
+const lines = require('node:readline').createInterface({input: process.stdin})[Symbol.asyncIterator]();
+const observation = {b: ['int16', [2]], a: ['float32', []]};
+const client = new Client(process.argv[2], observation, ['float32', [3]], {envs: 2, name: 'two parts'});
+const step = (kind, reward) => ({observation: {a: [0.5], b: [300, -1]}, kind, reward});
+(async () => {
+  for (const [kind, reward] of [['first', 9], ['running', 1], ['truncated', 2], ['first', 9], ['terminated', -1]]) {
+    const actions = await client.act([step('first', 0), step(kind, reward)]);
+    console.log(JSON.stringify(actions.map((row) => row.map(Number))));
+    await lines.next();
+  }
+  process.exit(0);
+})();
+"""
+EXPECTED = [
+    # first, reward, discount, valid, episode_return where one ended, episode_length
+    (True, 0, 0, False, 0, 0), (False, 1, 1, True, 0, 0), (False, 2, 1, True, 3, 2), (True, 0, 0, False, 0, 0),
+    (False, -1, 0, True, -1, 1),
+]
+
+
+def open_desk(listen: str) -> GrpcDesk:
+    bell = EventBell(*EventBell.descriptors())
+    return GrpcDesk("inference", WireConfig(listen), request_spec(NESTED), NESTED.action.array, (), "run", bell)
+
+
+def check_request(request: Request, first: bool, reward: float, discount: float, valid: bool, *episode: float) -> None:
+    """The second env shows what the script says."""
+    assert request.observation["a"].tolist() == [0.5, 0.5]
+    assert request.observation["b"].tolist() == [[300, -1], [300, -1]]
+    shown = (request.first[1], request.reward[1], request.discount[1], request.valid[1])
+    assert shown == (first, reward, discount, valid)
+    assert request.episode_length[1] == episode[1] and (not episode[1] or request.episode_return[1] == episode[0])
+
+
+@pytest.mark.parametrize(("language", "file", "script"), [
+    ("python", "script.py", PYTHON_SCRIPT), ("node", "script.js", NODE_SCRIPT),
+], ids=["python", "node"])
+def test_a_client_sends_what_the_protocol_says_and_outlives_a_run_that_goes_between_two_steps(
+    language: str, file: str, script: str, request: pytest.FixtureRequest
+) -> None:
+    fixture: Language = request.getfixturevalue(language)
+    (fixture[2] / file).write_text(script)
+    desk = open_desk("127.0.0.1:0")
+    address = desk.address
+    with running(fixture, file, address) as client:
+        assert client.stdin is not None and client.stdout is not None
+        for turn, expected in enumerate(EXPECTED):
+            (call,) = take(desk, 1)
+            check_request(call.request, *expected)
+            call.reply[...] = actions = np.arange(6).reshape(2, 3) / 2 + turn
+            call.answer()
+            assert json.loads(client.stdout.readline()) == actions.tolist()
+            if turn in (1, 2):
+                desk.close()
+                desk = open_desk(address)
+            client.stdin.write("\n")
+            client.stdin.flush()
+        assert client.wait(10) == 0
+    desk.close()

@@ -1,0 +1,196 @@
+"""`pappus actor` joins a run, leaves it, survives it, and says in one sentence why it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pappus.cli import main
+from tests.process_tools import eventually
+from tests.wire_tools import Listening, free_port, start
+
+SMALL = ["--envs-per-actor", "4", "--batch-size", "4", "--evaluation.episodes", "1", "--steps", "1000000000"]
+
+
+class Actor:
+    """A `pappus actor` in a process of its own."""
+
+    def __init__(self, log: Path, *words: str) -> None:
+        self.log, self.process = log, start(log, "actor", *words)
+
+    def end(self) -> None:
+        """Make sure that a failed test leaves nothing."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def test_an_actor_outlives_a_run_that_is_killed_and_teaches_it_when_it_is_resumed(tmp_path: Path) -> None:
+    directory, address = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    words = ["--env", "CartPole-v1", "--run-dir", str(directory), "--checkpoint.every-seconds", "0.5", *SMALL]
+    training = Listening(directory, "train", "seed-vtrace", *words, "--actors", "0", "--listen", address)
+    actor = Actor(tmp_path / "actor.out", "--connect", address, "--env", "CartPole-v1", "--envs", "8")
+    started = [training]  # the only envs are the actor's
+    try:
+        training.until_it_learns()
+        eventually(lambda: list((directory / "checkpoints").glob("*")))
+        training.known |= {training.process.pid: "main"}
+        os.kill(training.process.pid, signal.SIGKILL)
+        training.wait()
+        training.nothing_is_left()
+        eventually(lambda: "lost the connection" in actor.log.read_text())
+        before = training.steps()
+        started.append(Listening(directory, "train", "--resume", str(directory)))
+        eventually(lambda: started[-1].steps() > before + 1000 or started[-1].process.poll() is not None, 60)
+        assert started[-1].process.poll() is None and actor.process.poll() is None, started[-1].output()
+        assert actor.log.read_text().count("connected to") == 2
+        started[-1].interrupt()
+        assert started[-1].wait() == 130
+    finally:
+        actor.end()
+        for each in started:
+            each.end()
+
+
+@pytest.fixture(scope="module")
+def token(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("token") / "token"
+    path.write_text("secret")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory, token: str) -> Iterator[Listening]:
+    """A run with an actor of its own, which others may join."""
+    directory = tmp_path_factory.mktemp("remote") / "run"
+    training = Listening(
+        directory, "train", "seed-vtrace", "--env", "CartPole-v1", "--listen", "127.0.0.1:0",
+        "--run-dir", str(directory), "--topology.wire.token-file", token, "--topology.wire.max-envs", "100", *SMALL,
+    )
+    try:
+        training.until_it_learns()
+        yield training
+    finally:
+        training.end()
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a command does to its process stays within the test."""
+    monkeypatch.setattr("pappus.remote.set_title", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_actor_joins_steps_and_leaves_with_ctrl_c_while_training_goes_on(
+    training: Listening, token: str, tmp_path: Path
+) -> None:
+    words = ["--connect", training.address(), "--env", "CartPole-v1", "--envs", "6", "--lanes", "2", "--name", "guest"]
+    actor = Actor(tmp_path / "actor.out", *words, "--token-file", token)
+    try:
+        eventually(lambda: "guest (6 envs) joined" in training.output())
+        eventually(lambda: '"inference/envs": 10.0' in (training.directory / "metrics.jsonl").read_text())
+        actor.process.send_signal(signal.SIGINT)
+        assert actor.process.wait(10) == 0, actor.log.read_text()
+    finally:
+        actor.end()
+    eventually(lambda: "guest (6 envs) left" in training.output())
+    said = actor.log.read_text()
+    assert re.search(r"left after [1-9][\d,]* steps", said) and "lost the connection" not in said, said
+    trained = training.steps()
+    eventually(lambda: training.steps() > trained)
+    assert training.process.poll() is None
+
+
+def test_an_actor_leaves_after_as_many_steps_as_it_was_told(
+    training: Listening, token: str, in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["actor", "--connect", training.address(), "--env", "CartPole-v1", "--token-file", token, "--steps", "160"]
+    assert main([*words, "--envs", "8", "--seed", "3"]) == 0
+    said = capsys.readouterr().err
+    left = re.search(r"left after ([\d,]+) steps", said)
+    assert left is not None and 160 <= int(left[1].replace(",", "")) <= 168, said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--env", "Acrobot-v1"], r"refused the connection: tensor 0 is 'observation' float32 \[6\], and"),
+        (["--env", "CartPole-v1", "--token-file", "wrong"], "refused the connection: the token is wrong"),
+        (["--env", "CartPole-v1", "--token-file", ""], "refused the connection: a token is needed"),
+        (["--env", "CartPole-v1", "--envs", "200"], "refused the connection: .* at most 100 may be"),
+    ],
+)
+def test_an_actor_that_the_run_refuses_exits_with_2_and_the_reason(
+    training: Listening, token: str, in_this_process: None, words: list[str], sentence: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("wrong").write_text("guess")
+    assert main(["actor", "--connect", training.address(), "--token-file", token, *words]) == 2
+    said = capsys.readouterr().err
+    assert re.search(sentence, said) and said.count("\n") == 1, said
+    assert training.process.poll() is None
+
+
+def test_an_actor_without_a_run_exits_with_1_after_its_patience(
+    in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    assert main(["actor", "--connect", address, "--env", "CartPole-v1", "--patience", "0.3"]) == 1
+    said = capsys.readouterr().err
+    assert f"nobody answered at {address}" in said and said.count("\n") == 1, said
+
+
+WRONG = [
+    ("", "--connect"),
+    ("--connect 127.0.0.1:1", "--env"),
+    ("--connect nowhere --env CartPole-v1", "'nowhere' is neither HOST:PORT nor unix:PATH"),
+    ("--connect 127.0.0.1:1 --env NoSuchEnv-v0", "NoSuchEnv"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 3", "lanes=2 does not divide envs=3"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 0", "lanes=2 does not divide envs=0"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --lanes 0", "lanes=0 does not divide envs=16"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs many", "--envs"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --token-file missing", "'missing' cannot be read"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --token-file .", "'.' cannot be read"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --token-file empty", "'empty' is empty; write a secret into it"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --authority missing", "'missing' cannot be read"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --authority empty", "TLS cannot use 'empty'"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --certificate empty", "--certificate and --key belong together"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --config missing.yaml", "config file 'missing.yaml' cannot be read"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --seed -1", "seed=-1 must not be negative"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --steps -1", "steps=-1 must not be negative"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --patience -1", "patience=-1.0 must not be negative"),
+    ("--connect 127.0.0.1:1 --env spec:empty", "spec:empty"),
+]
+
+
+@pytest.mark.parametrize(("line", "sentence"), WRONG, ids=[line for line, _ in WRONG])
+def test_wrong_words_for_an_actor_get_one_sentence_and_exit_code_2(
+    line: str, sentence: str, in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty").write_text("")
+    assert main(["actor", *line.split()]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1, said
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("seed-vtrace", "--env-spec is missing"),
+        ("seed-vtrace --env-spec nowhere.yaml", "nowhere.yaml' cannot be read"),
+        ("seed-vtrace --env-spec malformed.yaml", "action={'discrete': 0} is none of"),
+        ("seed-vtrace --env-spec malformed.yaml --env CartPole-v1", "pappus serve has no envs"),
+    ],
+)
+def test_wrong_words_for_serve_get_one_sentence_and_exit_code_2(
+    line: str, sentence: str, in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("malformed.yaml").write_text("observation: {shape: [3]}\naction: {discrete: 0}\n")
+    assert main(["serve", *line.split()]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1, said

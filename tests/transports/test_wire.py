@@ -1,0 +1,254 @@
+"""A client that breaks the protocol loses its own stream, learns why, and disturbs nobody."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pappus.transports import grpc_desk
+from pappus.transports.codec import Hello, Tensor, encode_lane, lane_specs
+from pappus.transports.grpc_desk import GrpcDesk, Refusal, Stream, understood
+from pappus.types import Request
+from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
+from tests.wire_tools import (
+    TENSORS,
+    Line,
+    Witness,
+    desk_at,
+    hello,
+    other_tensor,
+    size_of_lane,
+    steps,
+    with_observation,
+)
+
+MAX_ENVS = 64
+SIZE = size_of_lane()
+INVALID = "INVALID_ARGUMENT"
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[GrpcDesk]:
+    with desk_at(max_envs=MAX_ENVS) as desk:
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def open_all_along(desk: GrpcDesk) -> Iterator[Witness]:
+    witness = Witness(desk)
+    yield witness
+    witness.close()
+
+
+@pytest.fixture
+def witness(desk: GrpcDesk, open_all_along: Witness) -> Iterator[Witness]:
+    """A stream that was open before the test and must work after it."""
+    wait_for(desk, lambda: desk.explain().startswith("1 clients"))
+    open_all_along.round_trip()
+    yield open_all_along
+    open_all_along.round_trip()
+
+
+WRONG_HELLOS = {
+    "protocol": (hello(protocol=2), "FAILED_PRECONDITION", "protocol 2, and this server speaks 1"),
+    "no protocol": (hello(protocol=0), "FAILED_PRECONDITION", "protocol 0"),
+    "a token nobody asked for": (hello(token="guess"), "UNAUTHENTICATED", "token"),
+    "name": (hello(tensors=other_tensor(0, name="observation/z")), INVALID, "tensor 0 is 'observation/z'"),
+    "shape": (hello(tensors=other_tensor(0, shape=(3, 2))), INVALID, "float32 [3, 2], and the run expects"),
+    "dtype": (hello(tensors=other_tensor(3, dtype="float64")), INVALID, "tensor 3 is 'reward' float64 []"),
+    "order": (hello(tensors=TENSORS[::-1]), INVALID, "tensor 0 is 'episode_length'"),
+    "too few": (hello(tensors=TENSORS[:-1]), INVALID, "7 tensors were announced, and the run expects 8"),
+    "too many": (hello(tensors=TENSORS * 2), INVALID, "16 tensors were announced"),
+    "none": (hello(tensors=()), INVALID, "0 tensors were announced"),
+    "action": (hello(action=Tensor("action", (2,), "float32")), INVALID, "'action' float32 [2], and the run"),
+    "no lanes": (hello(lanes=0), INVALID, "lanes=0 and envs=4 must be at least 1"),
+    "no envs": (hello(envs=0), INVALID, "envs=0 must be at least 1"),
+    "too many envs": (hello(lanes=16), "RESOURCE_EXHAUSTED", "4 envs are connected, 64 more are too many"),
+    "absurdly many": (hello(lanes=2**32 - 1, envs=2**32 - 1), "RESOURCE_EXHAUSTED", "at most 64 may be"),
+    "endless names": (hello(tensors=other_tensor(0, name="x" * 50_000)), INVALID, "tensor 0 is 'xxxx"),
+    "large": (hello(name="x" * 262_500), "RESOURCE_EXHAUSTED", "a Hello of 262"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_HELLOS.values(), ids=WRONG_HELLOS)
+def test_a_wrong_hello_is_refused(desk: GrpcDesk, witness: Witness, wrong: Hello, status: str, sentence: str) -> None:
+    line = Line(desk.address, wrong.encode())
+    code, text = line.ending()
+    assert code == status and sentence in text, text
+
+
+def test_steps_before_hello_are_refused(desk: GrpcDesk, witness: Witness) -> None:
+    code, text = Line(desk.address, steps()).ending()
+    assert code == INVALID and "where Hello was due" in text
+
+
+def setting(name: str, value: float) -> Callable[[Any], object]:
+    return lambda request: getattr(request, name).__setitem__(1, value)
+
+
+def as_byte(name: str, value: int) -> Callable[[Any], object]:
+    return lambda request: getattr(request, name).view(np.uint8).__setitem__(1, value)
+
+
+WRONG_STEPS = {
+    "another lane": (steps(lane=2), INVALID, "lane 2 was not announced: lanes are 0 to 1"),
+    "a second hello": (hello().encode(), INVALID, "another message came where Steps was due"),
+    "too short": (encode_lane(0, [np.zeros(SIZE - 1, np.uint8)]), INVALID, f"{SIZE - 1} bytes of tensors"),
+    "too long": (encode_lane(0, [np.zeros(SIZE + 1, np.uint8)]), INVALID, f"layout of the handshake has {SIZE}"),
+    "empty": (b"", INVALID, "where Steps was due"),
+    "cut off": (steps()[:-1], INVALID, "the message is cut off"),
+    "oversized": (bytes(1 << 20), "RESOURCE_EXHAUSTED", "larger than max"),
+    "reward nan": (steps(change=setting("reward", np.nan)), INVALID, "'reward' is not finite"),
+    "reward inf": (steps(change=setting("reward", np.inf)), INVALID, "'reward' is not finite"),
+    "return nan": (steps(change=setting("episode_return", np.nan)), INVALID, "'episode_return' is not finite"),
+    "discount 2": (steps(change=setting("discount", 2)), INVALID, "'discount' lies outside 0 to 1"),
+    "discount nan": (steps(change=setting("discount", np.nan)), INVALID, "'discount' is not finite"),
+    "first 2": (steps(change=as_byte("first", 2)), INVALID, "'first' holds bytes other than 0 and 1"),
+    "valid 255": (steps(change=as_byte("valid", 255)), INVALID, "'valid' holds bytes other than 0 and 1"),
+    "length -1": (steps(change=setting("episode_length", -1)), INVALID, "'episode_length' is negative"),
+    "observation nan": (steps(change=with_observation("a", np.nan)), INVALID, "an observation is not finite"),
+    "observation inf": (steps(change=with_observation("a", -np.inf)), INVALID, "an observation is not finite"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_STEPS.values(), ids=WRONG_STEPS)
+def test_wrong_steps_end_the_stream(desk: GrpcDesk, witness: Witness, wrong: bytes, status: str, sentence: str) -> None:
+    line = Line(desk.address, hello(lanes=2).encode())
+    line.hear()
+    line.say(wrong)
+    code, text = line.ending()
+    assert code == status and sentence in text, text
+    assert not desk.calls(), "nobody answers what was refused"
+
+
+def test_sending_out_of_turn_ends_the_stream(desk: GrpcDesk, witness: Witness) -> None:
+    line = Line(desk.address, hello().encode(), steps(), steps())
+    code, text = line.ending()
+    assert code == "FAILED_PRECONDITION" and text == "lane 0 sent again before its actions came"
+    take(desk, 1)
+
+
+def test_a_stream_without_hello_is_ended(desk: GrpcDesk, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_desk, "HANDSHAKE_SECONDS", 0.05)
+    code, text = Line(desk.address).ending()
+    assert code == "DEADLINE_EXCEEDED" and "no Hello came within" in text
+
+
+def test_envs_that_leave_make_room_for_others(desk: GrpcDesk, witness: Witness) -> None:
+    for _ in range(3):
+        full = Line(desk.address, hello(lanes=15).encode())
+        full.hear()
+        assert Line(desk.address, hello().encode()).ending()[0] == "RESOURCE_EXHAUSTED"
+        desk.left()
+        full.close()
+        left = wait_for(desk, desk.left)
+        assert len(left) == 15 and len(set(left)) == 15
+
+
+def test_clients_that_join_at_once_do_not_exceed_the_limit_together(desk: GrpcDesk, witness: Witness) -> None:
+    desk.news()
+    lines, news = [Line(desk.address, hello().encode()) for _ in range(40)], list[str]()
+
+    def all_have_come() -> bool:
+        news.extend(desk.news())
+        return sum("joined" in line or "refused" in line for line in news) == len(lines)
+
+    wait_for(desk, all_have_come)
+    assert sum("joined" in line for line in news) == MAX_ENVS // ENVS - 1, "the witness is one of those who may"
+    for line in lines:
+        line.close()
+
+
+def test_whoever_joins_is_told_of_in_one_line(desk: GrpcDesk, witness: Witness) -> None:
+    desk.news()
+    line = Line(desk.address, hello(name="a\nb\x1b[2J" + "c" * 1000).encode())
+    line.hear()
+    (news,) = wait_for(desk, desk.news)
+    assert news.startswith("a?b?[2Jccc") and news.endswith("(4 envs) joined") and len(news) < 150
+    line.close()
+    (news,) = wait_for(desk, desk.news)
+    assert news.endswith("left")
+
+
+def test_whoever_is_refused_is_told_of(desk: GrpcDesk, witness: Witness) -> None:
+    desk.news()
+    Line(desk.address, hello(lanes=0).encode()).ending()
+    (news,) = wait_for(desk, desk.news)
+    assert "127.0.0.1" in news and "was refused: lanes=0" in news
+
+
+def test_a_desk_that_closes_tells_its_clients_to_come_again() -> None:
+    with desk_at() as desk:
+        line = Line(desk.address, hello().encode())
+        line.hear()
+    assert line.ending()[0] == "UNAVAILABLE"
+
+
+def test_a_bool_observation_holds_zeros_and_ones(desk: GrpcDesk) -> None:
+    flags = np.array([0, 2], np.uint8).view(bool)
+    zeros = np.zeros(2, np.float32)
+    request = Request(flags, zeros > 0, zeros, zeros, zeros > 0, zeros, zeros.astype(np.int32))
+    assert "bool observation" in grpc_desk.complaint_about(request)
+
+
+def mutate(rng: random.Random, message: bytes) -> bytes:
+    """A message with some of its bytes changed, lost, doubled or moved."""
+    data = bytearray(message)
+    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
+        at, size = rng.randrange(len(data) + 1), rng.randrange(1, 16)
+        kind = rng.randrange(5)
+        if kind == 0 and at < len(data):
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 1 and at < len(data):
+            data[at] = rng.choice((0, 1, 2, 127, 128, 255))
+        elif kind == 2:
+            del data[at : at + size]
+        elif kind == 3:
+            data[at:at] = rng.randbytes(size)
+        else:
+            data[at:at] = data[at : at + size]
+    return bytes(data)
+
+
+def accepts(act: Callable[[bytes], object], message: bytes) -> bool:
+    """Whether a message is accepted; any other end than a refusal fails the test."""
+    try:
+        act(message)
+    except Refusal as refusal:
+        assert refusal.text and refusal.text.isprintable(), refusal.text
+        return False
+    return True
+
+
+def test_150_000_mutated_steps_are_understood_or_refused(desk: GrpcDesk, witness: Witness) -> None:
+    rng, specs = random.Random(1), lane_specs(REQUEST, ENVS)
+    stream = Stream(0, "fuzz", 2, ENVS, specs, [desk._empty(specs) for _ in range(2)])
+    originals = [steps(lane) for lane in range(2)]
+    accepted = 0
+    for turn in range(150_000):
+        accepted += accepts(lambda message: desk._understand(stream, message), mutate(rng, originals[turn % 2]))
+    assert 1000 < accepted < 140_000, "the mutations reach both ends"
+
+
+def test_50_000_mutated_hellos_are_understood_or_refused(desk: GrpcDesk, witness: Witness) -> None:
+    rng, original = random.Random(2), hello(lanes=3, token="", name="fuzz").encode()
+    accepted = 0
+    for _ in range(50_000):
+        accepted += accepts(lambda message: desk._check(understood(Hello.decode, message)), mutate(rng, original))
+    assert 100 < accepted < 45_000, "the mutations reach both ends"
+
+
+def test_300_mutated_conversations_over_the_socket_end_with_a_status(desk: GrpcDesk, witness: Witness) -> None:
+    rng = random.Random(3)
+    documented = {INVALID, "FAILED_PRECONDITION", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
+    for turn in range(300):
+        first = mutate(rng, hello().encode()) if turn % 3 == 0 else hello().encode()
+        line = Line(desk.address, first, mutate(rng, steps()), mutate(rng, steps()), steps(), steps())
+        assert line.ending()[0] in documented, "whatever came before, the last Steps come out of turn"
+        line.close()
+        desk.calls()
+        desk.left()

@@ -1,0 +1,161 @@
+"""Speaking `pappus.proto` by hand, right or wrong, and runs that listen."""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from pappus.config import WireConfig
+from pappus.roles.thin_actor import write_request
+from pappus.transports.codec import Hello, Tensor, Welcome, decode_lane, encode_lane, layout
+from pappus.transports.grpc_desk import GrpcDesk
+from pappus.transports.memory import EventBell
+from pappus.types import ArraySpec, Request, leaves_of, map_leaves
+from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, take, timestep
+from tests.process_tools import Training, eventually
+
+SECONDS = 20.0
+TENSORS, ACTION_TENSOR = layout(REQUEST), Tensor("action", (), "int64")
+
+
+@contextmanager
+def desk_at(listen: str = "127.0.0.1:0", **settings: Any) -> Iterator[GrpcDesk]:
+    """A desk on a real socket."""
+    desk = open_desk(listen, **settings)
+    try:
+        yield desk
+    finally:
+        desk.close()
+
+
+def open_desk(listen: str = "127.0.0.1:0", **settings: Any) -> GrpcDesk:
+    """A desk that whoever opens it closes."""
+    wire = WireConfig(listen=listen, **settings)
+    return GrpcDesk("inference", wire, REQUEST, ACTION, (5,), "run", EventBell(*EventBell.descriptors()))
+
+
+def hello(**changes: Any) -> Hello:
+    """A Hello to which nobody can object, with changes."""
+    return replace(Hello(TENSORS, ACTION_TENSOR, 1, ENVS, "test"), **changes)
+
+
+def steps(lane: int = 0, change: Callable[[Request], object] = lambda _: None) -> bytes:
+    """Steps to which nobody can object, with changes."""
+    request: Request = map_leaves(lambda leaf: np.zeros((ENVS, *leaf.shape), leaf.dtype), REQUEST)
+    write_request(request, timestep(1))
+    change(request)
+    return encode_lane(lane, leaves_of(request))
+
+
+class Line:
+    """A stream that says whatever it is told to."""
+
+    def __init__(self, target: str, *messages: bytes, credentials: grpc.ChannelCredentials | None = None) -> None:
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._channel = (
+            grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials)
+        )
+        act = self._channel.stream_stream("/pappus.Inference/Act")
+        self._stream = act(iter(self._outgoing.get, None), timeout=SECONDS)
+        for message in messages:
+            self.say(message)
+
+    def say(self, message: bytes) -> None:
+        self._outgoing.put(message)
+
+    def hear(self) -> bytes:
+        """The next message."""
+        return bytes(next(self._stream))
+
+    def ending(self) -> tuple[str, str]:
+        """The status that the server ends the stream with, and its text."""
+        try:
+            for _ in self._stream:
+                pass
+        except grpc.RpcError as error:
+            return error.code().name, error.details()
+        finally:
+            self.close()
+        return "OK", ""
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        self._stream.cancel()
+        self._channel.close()
+
+
+class Witness(Line):
+    """A client without a fault."""
+
+    def __init__(self, desk: GrpcDesk) -> None:
+        super().__init__(desk.address, hello(name="witness").encode())
+        self._desk = desk
+        assert Welcome.decode(self.hear()).run == "run"
+
+    def round_trip(self) -> None:
+        """Steps out, actions back. The desk must have no other calls."""
+        self.say(steps())
+        (call,) = take(self._desk, 1)
+        call.reply[...] = np.arange(ENVS)
+        call.answer()
+        lane, actions = decode_lane(self.hear(), "Actions")
+        assert lane == 0 and np.frombuffer(actions, np.int64).tolist() == list(range(ENVS))
+
+
+def with_observation(name: str, value: float) -> Callable[[Request], object]:
+    """A change for `steps`: one number of the observation is another."""
+    return lambda request: request.observation[name].reshape(-1).__setitem__(0, value)
+
+
+def other_tensor(index: int, **changes: Any) -> tuple[Tensor, ...]:
+    """The layout with one tensor changed."""
+    return tuple(replace(tensor, **changes) if i == index else tensor for i, tensor in enumerate(TENSORS))
+
+
+def size_of_lane() -> int:
+    """Bytes of the tensors of one lane."""
+    leaves: list[ArraySpec] = leaves_of(REQUEST)
+    return sum(leaf.prefixed(ENVS).nbytes for leaf in leaves)
+
+
+class Listening(Training):
+    """A run that others may join, in a process of its own: `pappus train --listen` or `pappus serve`."""
+
+    def __init__(self, directory: Path, command: str, *words: str) -> None:
+        self.directory, self.log = directory, directory.with_suffix(".out")
+        self.process = start(self.log, command, *words)
+        self.known: dict[int, str] = {}
+
+    def address(self) -> str:
+        """Where it listens."""
+        pattern = re.compile(r"listening on (\S+)")
+        found = eventually(lambda: self.process.poll() is not None or pattern.search(self.output()), 60)
+        assert isinstance(found, re.Match), self.output()
+        return str(found[1])
+
+
+def start(log: Path, *words: str) -> subprocess.Popen[bytes]:
+    """A `pappus` command that writes all it says to a file."""
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pappus", *words], stdout=output, stderr=subprocess.STDOUT,
+            cwd=Path(__file__).parent.parent,
+        )
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
