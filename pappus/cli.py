@@ -141,7 +141,11 @@ def _actor(words: list[str], began: float) -> int:
     parser.add_argument("--key", default="", help="mutual TLS: its private key (PEM)")
     parser.add_argument("--config", help="YAML file with env_options, as in a run's config.yaml")
     arguments = parser.parse_args(words)
-    from pappus.remote import RemoteActor
+    try:
+        from pappus.remote import RemoteActor
+    except ModuleNotFoundError as error:
+        text = f"pappus actor needs {error.name}, which is not installed; run pip install 'pappus[grpc]'"
+        raise UserError(text) from None
 
     return RemoteActor.from_arguments(arguments).run()
 

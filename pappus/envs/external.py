@@ -33,7 +33,7 @@ def external_spec(env: str) -> EnvSpec:
     path = Path(env.removeprefix(PREFIX))
     try:
         content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"env spec {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not {"observation", "action"} <= set(content):
         raise UserError(f"env spec {str(path)!r} must say what 'observation' and 'action' are; see pappus serve --help")
@@ -41,7 +41,7 @@ def external_spec(env: str) -> EnvSpec:
     if unknown:
         raise UserError(f"env spec {str(path)!r} has unknown entries: {', '.join(map(str, unknown))}")
     stack = content.get("frame_stack", 1)
-    if not isinstance(stack, int) or stack < 1:
+    if not _is_size(stack):
         raise UserError(f"env spec {str(path)!r}: frame_stack={stack!r} must be a whole number of at least 1")
     return EnvSpec(_observation(content["observation"], "observation"), _action(content["action"]), stack)
 
@@ -63,6 +63,8 @@ def _array(entry: dict[str, Any], name: str) -> ArraySpec:
     values = entry.get("values")
     if not _sizes(shape) or not (values is None or _sizes(values)):
         raise UserError(f"{name}={entry!r}: shape and values must be lists of positive whole numbers")
+    if values is not None and "int" not in dtype:
+        raise UserError(f"{name} has values and dtype {dtype}; categories are whole numbers, such as int64")
     if values is not None and len(values) != math.prod(shape):
         raise UserError(f"{name} has {math.prod(shape)} entries and values for {len(values)}; give one number for each")
     return ArraySpec(tuple(shape), dtype, None if values is None else tuple(values))
@@ -70,7 +72,7 @@ def _array(entry: dict[str, Any], name: str) -> ArraySpec:
 
 def _action(entry: Any) -> ActionSpec:
     match entry:
-        case {"discrete": int(n)} if n > 0 and len(entry) == 1:
+        case {"discrete": n} if _is_size(n) and len(entry) == 1:
             return DiscreteAction(n)
         case {"multi_discrete": list(nvec)} if nvec and _sizes(nvec) and len(entry) == 1:
             return MultiDiscreteAction(tuple(nvec))
@@ -80,4 +82,8 @@ def _action(entry: Any) -> ActionSpec:
 
 
 def _sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) and size > 0 for size in value)
+    return isinstance(value, list) and all(map(_is_size, value))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -27,6 +27,9 @@ class Waiter:
 
     def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
         """Until the port or the descriptor `commands` wakes the caller, or time is up; whether it was `commands`."""
+        sleep = getattr(port, "sleep", None)
+        if sleep is not None:  # a port that has work to do meanwhile, such as a wire
+            return bool(sleep(commands, seconds))
         ready = getattr(port, "ready", None) if self._spin else None  # ports in shared memory can be looked at
         if ready is None:
             return _sleep(port, commands, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -58,6 +59,8 @@ def check_wire(wire: WireConfig) -> None:
     """Raise `UserError` for what cannot work or would leave a door open."""
     if not wire.listen:
         return
+    if importlib.util.find_spec("grpc") is None:
+        raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run pip install 'pappus[grpc]'")
     address = Address.parse(wire.listen)
     if bool(wire.certificate) != bool(wire.key):
         raise UserError("topology.wire.certificate and topology.wire.key belong together; give both")

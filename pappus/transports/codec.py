@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -124,12 +125,23 @@ class Welcome:
         return cls(tuple(tensors), action, tuple(choices), run, protocol)
 
 
+class LaneEncoder:
+    """Steps or Actions of one lane, whose arrays stay where they are: each message is one copy of them."""
+
+    def __init__(self, lane: int, arrays: Iterable[Array]) -> None:
+        self._buffers = [array.reshape(-1).view(np.uint8).data for array in arrays]
+        size = sum(len(buffer) for buffer in self._buffers)
+        body = integer(1, lane) + b"\x12" + varint(size)
+        self._head = b"\x12" + varint(len(body) + size) + body
+
+    def encode(self) -> bytes:
+        """The message of what the arrays hold now."""
+        return b"".join((self._head, *self._buffers))
+
+
 def encode_lane(lane: int, arrays: Iterable[Array]) -> bytes:
-    """Steps or Actions: the values of a lane, in one copy."""
-    buffers = [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for array in arrays]
-    size = sum(len(buffer) for buffer in buffers)
-    head = integer(1, lane) + b"\x12" + varint(size)
-    return b"".join((b"\x12", varint(len(head) + size), head, *buffers))
+    """Steps or Actions of one lane, once."""
+    return LaneEncoder(lane, map(np.ascontiguousarray, arrays)).encode()
 
 
 def decode_lane(data: Buffer, what: str) -> tuple[int, Buffer]:
@@ -143,18 +155,25 @@ def decode_lane(data: Buffer, what: str) -> tuple[int, Buffer]:
     return lane, payload
 
 
-def split(payload: Buffer, specs: Sequence[ArraySpec]) -> list[Array]:
-    """Arrays over the bytes of a message, read-only, as a list of specs says."""
-    expected = sum(spec.nbytes for spec in specs)
-    if len(payload) != expected:
-        raise WireError(f"{len(payload)} bytes of tensors came, and the layout of the handshake has {expected}")
-    arrays: list[Array] = []
-    offset = 0
-    for spec in specs:
-        part = np.frombuffer(payload, np.uint8, spec.nbytes, offset)
-        arrays.append(part.view(spec.dtype).reshape(spec.shape))
-        offset += spec.nbytes
-    return arrays
+class LaneReader:
+    """Takes the bytes of a lane's messages apart, into arrays that stay where they are."""
+
+    def __init__(self, specs: Sequence[ArraySpec]) -> None:
+        self.arrays = [np.zeros(spec.shape, spec.dtype) for spec in specs]
+        self._bytes = [array.reshape(-1).view(np.uint8) for array in self.arrays]
+        self._ends = list(accumulate(len(part) for part in self._bytes))
+
+    def read(self, payload: Buffer) -> None:
+        """Copy a message's values into the arrays."""
+        if len(payload) != self._ends[-1]:
+            raise WireError(
+                f"{len(payload)} bytes of tensors came, and the layout of the handshake has {self._ends[-1]}"
+            )
+        values = np.frombuffer(payload, np.uint8)
+        start = 0
+        for part, end in zip(self._bytes, self._ends, strict=True):
+            part[:] = values[start:end]
+            start = end
 
 
 def layout(spec: Nest) -> tuple[Tensor, ...]:

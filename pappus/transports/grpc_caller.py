@@ -19,7 +19,7 @@ import numpy as np
 
 from pappus.errors import RunError, UserError, WireError
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.codec import Hello, Welcome, decode_lane, encode_lane, lane_specs, layout, split
+from pappus.transports.codec import Hello, LaneEncoder, LaneReader, Welcome, decode_lane, lane_specs, layout
 from pappus.transports.memory import EventBell
 from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
 
@@ -67,10 +67,12 @@ class Identity:
 class GrpcLane:
     """One group of envs; one request is in flight at a time."""
 
-    def __init__(self, spec: EnvSpec, num_envs: int, send: Callable[[GrpcLane], None]) -> None:
+    def __init__(self, index: int, spec: EnvSpec, num_envs: int, send: Callable[[GrpcLane], None]) -> None:
         self.request: Request = map_leaves(
             lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(spec, num_envs)
         )
+        self.message = LaneEncoder(index, leaves_of(self.request)).encode
+        self.read = LaneReader(lane_specs(spec.action.array, num_envs))
         self.action: Array | None = None
         self.waiting = False
         self._send = send
@@ -95,12 +97,11 @@ class GrpcCaller:
         patience: float = 60.0, tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._address, self._identity, self._patience, self._tell = address, identity, patience, tell
-        self._spec, self._action = spec, lane_specs(spec.action.array, envs)
         token = read_token(identity.token_file) if identity.token_file else ""
         self._hello = Hello(
             layout(request_spec(spec)), layout({"action": spec.action.array})[0], lanes, envs, identity.name, token
         )
-        self.lanes = [GrpcLane(spec, envs, self._send) for _ in range(lanes)]
+        self.lanes = [GrpcLane(i, spec, envs, self._send) for i in range(lanes)]
         self._bell = EventBell(*EventBell.descriptors())
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[bytes | None] | None = None
@@ -140,10 +141,7 @@ class GrpcCaller:
         with self._lock:  # a lane that waits is asked for again by whoever connects next, and once only
             lane.action, lane.waiting = None, True
             if self._outgoing is not None:
-                self._outgoing.put(self._message(lane))
-
-    def _message(self, lane: GrpcLane) -> bytes:
-        return encode_lane(self.lanes.index(lane), leaves_of(lane.request))
+                self._outgoing.put(lane.message())
 
     def _keep_connected(self) -> None:
         pause, since, reason = FIRST_PAUSE, time.monotonic(), ""
@@ -207,7 +205,7 @@ class GrpcCaller:
         with self._lock:
             for lane in self.lanes:
                 if lane.waiting:
-                    outgoing.put(self._message(lane))
+                    outgoing.put(lane.message())
             self._outgoing = outgoing
             if self._closed.is_set():
                 outgoing.put(None)
@@ -217,7 +215,7 @@ class GrpcCaller:
             number, payload = decode_lane(message, "Actions")
             if number >= len(self.lanes):
                 raise WireError(f"actions came for lane {number} of {len(self.lanes)}")
-            (action,) = split(payload, self._action)
             lane = self.lanes[number]
-            lane.waiting, lane.action = False, action
+            lane.read.read(payload)
+            lane.waiting, lane.action = False, lane.read.arrays[0]
             self._bell.ring()

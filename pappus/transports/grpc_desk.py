@@ -1,7 +1,8 @@
 """Where envs from other processes, machines and languages join: the server's end of `pappus.proto`.
 
-One thread runs all streams (asyncio), so no stream can take a thread from another. It checks what arrives and hands
-it to the role that answers, which lives in a thread of its own; between them lie three queues and a bell.
+One event loop (asyncio) runs all streams, so no stream can take a thread from another. It runs in a thread of its own
+until somebody waits for the desk with `sleep`; from then on it runs within that wait, in the thread of the role that
+answers: then nothing is handed from thread to thread, which takes longer than answering does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import hmac
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ from pappus.transports.codec import (
     PROTOCOL,
     Buffer,
     Hello,
+    LaneReader,
     Welcome,
     decode_lane,
     describe_difference,
@@ -37,13 +40,14 @@ from pappus.transports.codec import (
     lane_specs,
     layout,
     printable,
-    split,
 )
 from pappus.transports.memory import Bell
 from pappus.types import Array, ArraySpec, Request, leaves_of
 
 HANDSHAKE_SECONDS = 10.0
 """A stream without a Hello for so long is ended."""
+LONGEST_SILENCE = 1e-3
+"""Seconds after which a role that never waits looks at the wire."""
 MAX_LANE_BYTES = 256 << 20
 """Bytes of a lane's tensors, at most."""
 MAX_HELLO_BYTES = 256 << 10
@@ -77,7 +81,12 @@ class GrpcCall:
     session: int = 0
 
     def answer(self) -> None:
-        self.loop.call_soon_threadsafe(self.stream.send, self.lane.lane, self.reply)
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(self.stream.send, self.lane.lane, self.reply)
+        else:
+            self.stream.send(self.lane.lane, self.reply)
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()  # one turn: the reply is on its way before anything else is done
 
 
 @dataclass(eq=False)
@@ -88,17 +97,29 @@ class Stream:
     name: str
     lanes: int
     envs: int
-    specs: list[ArraySpec]
+    readers: list[LaneReader]
     requests: list[Request]
-    """A request of each lane: written when it arrives, read until it is answered."""
-    outgoing: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
+    """A request of each lane: written by its reader when it arrives, read until it is answered."""
+    context: Any
+    loop: asyncio.AbstractEventLoop
     waiting: set[int] = field(default_factory=set)
     """Lanes whose turn is the server's."""
+    _outgoing: deque[bytes] = field(default_factory=deque)
+    _writer: asyncio.Task[None] | None = None
 
     def send(self, lane: int, action: Array) -> None:
         """Actions are on their way, and the turn is the lane's."""
         self.waiting.discard(lane)
-        self.outgoing.put_nowait(encode_lane(lane, [action]))
+        self._outgoing.append(encode_lane(lane, [action]))
+        if self._writer is None:
+            self._writer = self.loop.create_task(self._write())
+
+    async def _write(self) -> None:
+        """One message after the other."""
+        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
+            while self._outgoing:
+                await self.context.write(self._outgoing.popleft())
+        self._writer = None
 
 
 class GrpcDesk:
@@ -120,16 +141,31 @@ class GrpcDesk:
         self._news: deque[str] = deque(maxlen=1000)
         self._loop = asyncio.new_event_loop()
         self._failure: BaseException | None = None
+        self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
         self.address = ""
         started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(started.set,), name="wire", daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(target=self._serve, args=(started.set,), daemon=True)
         self._thread.start()
         started.wait()
         if self._failure is not None:
             raise self._failure
 
     def calls(self) -> list[GrpcCall]:
+        if self._thread is None and time.perf_counter() - self._ran > LONGEST_SILENCE:
+            self._run_loop(0.0)
         return drain(self._arrived)
+
+    def sleep(self, commands: int, seconds: float) -> bool:
+        """Serve the wire until something comes, the descriptor `commands` says so, or time is up; whether it was
+        `commands`. Always called by the same thread."""
+        self._leave_thread()
+        if commands != self._commands:
+            self._loop.add_reader(commands, self._tell_of_commands)
+            self._commands = commands
+        if not self._arrived:
+            self._run_loop(seconds)
+        told, self._told = self._told, False
+        return told
 
     def left(self) -> list[LaneKey]:
         return drain(self._left)
@@ -153,33 +189,65 @@ class GrpcDesk:
 
     def close(self) -> None:
         """End all streams."""
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(5.0)
+        self._leave_thread()
+        self._closing = True
+        self._loop.run_until_complete(self._shut())
 
     def _serve(self, started: Callable[[], None]) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._run(started))
+            self._loop.run_until_complete(self._open())
         except BaseException as error:
             self._failure = error
-            started()
-
-    async def _run(self, started: Callable[[], None]) -> None:
-        self._stop = asyncio.Event()
-        limit = ("grpc.max_receive_message_length", self._max_lane_bytes() + MAX_HELLO_BYTES)
-        server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
-        handler = grpc.stream_stream_rpc_method_handler(self._act)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler}),))
-        beside = self._bind(server)
-        await server.start()
-        self._news.append(f"listening on {self.address}")
-        self._bell.ring()
         started()
-        await self._stop.wait()
-        await server.stop(0.1)
-        if beside:
+        if self._failure is None:
+            self._loop.run_forever()
+
+    def _leave_thread(self) -> None:
+        """From now on the loop runs in the caller's thread, while it waits."""
+        if self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = None
+        if self._bell.fileno() >= 0:
+            self._loop.add_reader(self._bell.fileno(), self._hear_bell)
+
+    def _run_loop(self, seconds: float) -> None:
+        timer = self._loop.call_later(seconds, self._loop.stop) if seconds else self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+        timer.cancel()
+        self._ran = time.perf_counter()
+
+    def _hear_bell(self) -> None:
+        self._bell.clear()
+        self._wake()
+
+    def _tell_of_commands(self) -> None:
+        self._told = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Something has come for the role."""
+        if self._thread is not None:
+            self._bell.ring()
+        elif not self._closing:
+            self._loop.stop()
+
+    async def _open(self) -> None:
+        limit = ("grpc.max_receive_message_length", self._max_lane_bytes() + MAX_HELLO_BYTES)
+        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
+        handler = grpc.stream_stream_rpc_method_handler(self._act)
+        generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
+        self._server.add_generic_rpc_handlers((generic,))
+        self._beside = self._bind(self._server)
+        await self._server.start()
+        self._tell(f"listening on {self.address}")
+
+    async def _shut(self) -> None:
+        await self._server.stop(0.1)
+        if self._beside:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside)
+                os.unlink(self._beside)
 
     def _max_lane_bytes(self) -> int:
         return min(MAX_LANE_BYTES, sum(spec.nbytes for spec in lane_specs(self._request, self._wire.max_envs)))
@@ -245,16 +313,12 @@ class GrpcDesk:
         self._check(hello)
         self._numbers += 1
         name = f"{printable(hello.name) or context.peer()} ({hello.lanes * hello.envs} envs)"
-        specs = lane_specs(self._request, hello.envs)
-        requests = [self._empty(specs) for _ in range(hello.lanes)]
-        stream = Stream(self._numbers, name, hello.lanes, hello.envs, specs, requests)
+        readers = [LaneReader(lane_specs(self._request, hello.envs)) for _ in range(hello.lanes)]
+        requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
+        stream = Stream(self._numbers, name, hello.lanes, hello.envs, readers, requests, context, self._loop)
         self._streams[stream.number] = stream  # at once, so that nobody else takes its place under the limit
         self._tell(f"{name} joined")
         return stream
-
-    def _empty(self, specs: Sequence[ArraySpec]) -> Request:
-        arrays = [np.zeros(spec.shape, spec.dtype) for spec in specs]
-        return cast(Request, optree.tree_unflatten(self._structure, arrays))
 
     def _check(self, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
@@ -271,44 +335,33 @@ class GrpcDesk:
         if hello.lanes < 1 or hello.envs < 1:
             raise Refusal("INVALID_ARGUMENT", f"lanes={hello.lanes} and envs={hello.envs} must be at least 1")
         connected = sum(stream.lanes * stream.envs for stream in self._streams.values())
-        if connected + hello.lanes * hello.envs > self._wire.max_envs:
+        more = hello.lanes * hello.envs
+        if connected + more > self._wire.max_envs:
+            passing = more <= self._wire.max_envs  # those who are connected may leave
             raise Refusal(
-                "RESOURCE_EXHAUSTED",
-                f"{connected} envs are connected, {hello.lanes * hello.envs} more are too many: at most "
-                f"{self._wire.max_envs} may be",
+                "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
+                f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
             )
         size = sum(spec.nbytes for spec in lane_specs(self._request, hello.envs))
         if size > MAX_LANE_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a lane of {size >> 20} MiB is too large; use more lanes")
 
     async def _converse(self, stream: Stream, context: Any) -> None:
-        sender = asyncio.ensure_future(self._speak(stream, context))
-        try:
-            while (message := await context.read()) is not grpc.aio.EOF:
-                lane, request = self._understand(stream, message)
-                stream.waiting.add(lane)
-                reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
-                self._arrived.append(GrpcCall(LaneKey(stream.number, lane), request, reply, stream, self._loop))
-                self._bell.ring()
-        finally:
-            sender.cancel()
-
-    @staticmethod
-    async def _speak(stream: Stream, context: Any) -> None:
-        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
-            while True:
-                await context.write(await stream.outgoing.get())
+        while (message := await context.read()) is not grpc.aio.EOF:
+            lane, request = self._understand(stream, message)
+            stream.waiting.add(lane)
+            reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
+            self._arrived.append(GrpcCall(LaneKey(stream.number, lane), request, reply, stream, self._loop))
+            self._wake()
 
     def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
-        lane, payload = understood(lambda data: decode_lane(data, "Steps"), message)
+        lane, payload = understood(decode_steps, message)
         if lane >= stream.lanes:
             raise Refusal("INVALID_ARGUMENT", f"lane {lane} was not announced: lanes are 0 to {stream.lanes - 1}")
         if lane in stream.waiting:
             raise Refusal("FAILED_PRECONDITION", f"lane {lane} sent again before its actions came")
+        understood(stream.readers[lane].read, payload)
         request = stream.requests[lane]
-        arrays = understood(lambda data: split(data, stream.specs), payload)
-        for into, array in zip(leaves_of(request), arrays, strict=True):
-            into[...] = array
         complaint = complaint_about(request)
         if complaint:
             raise Refusal("INVALID_ARGUMENT", complaint)
@@ -316,7 +369,7 @@ class GrpcDesk:
 
     def _tell(self, text: str) -> None:
         self._news.append(text)
-        self._bell.ring()
+        self._wake()
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:
@@ -340,24 +393,35 @@ def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
         raise Refusal("INVALID_ARGUMENT", str(error)) from None
 
 
+def decode_steps(message: Buffer) -> tuple[int, Buffer]:
+    """Which lane, and the bytes of its values."""
+    return decode_lane(message, "Steps")
+
+
 def complaint_about(request: Request) -> str:
     """What no env can mean, in words; empty where there is nothing."""
-    for name in ("first", "valid"):
-        if getattr(request, name).view(np.uint8).max() > 1:
+    for name, flags in (("first", request.first), ("valid", request.valid)):
+        if flags.view(np.uint8).max() > 1:
             return f"{name!r} holds bytes other than 0 and 1"
-    for name in ("reward", "discount", "episode_return"):
-        if not np.isfinite(getattr(request, name)).all():
+    for name, numbers in (("reward", request.reward), ("episode_return", request.episode_return)):
+        if not finite(numbers):
             return f"{name!r} is not finite"
-    if not ((request.discount >= 0) & (request.discount <= 1)).all():
-        return "'discount' lies outside 0 to 1"
-    if (request.episode_length < 0).any():
+    discount = request.discount
+    if not (discount.min() >= 0 and discount.max() <= 1):
+        return "'discount' lies outside 0 to 1" if finite(discount) else "'discount' is not finite"
+    if request.episode_length.min() < 0:
         return "'episode_length' is negative"
     for leaf in leaves_of(request.observation):
-        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+        if leaf.dtype.kind == "f" and not finite(leaf):
             return "an observation is not finite"
         if leaf.dtype.kind == "b" and leaf.view(np.uint8).max(initial=0) > 1:
             return "a bool observation holds bytes other than 0 and 1"
     return ""
+
+
+def finite(numbers: Array) -> bool:
+    """Whether all of them are."""
+    return bool(np.isfinite(numbers).all())
 
 
 def drain(queue: deque[Any]) -> list[Any]:
@@ -371,7 +435,7 @@ class JointDesk:
     def __init__(self, here: SharedDesk, elsewhere: GrpcDesk) -> None:
         self.name = here.name
         self._here, self._elsewhere = here, elsewhere
-        self.fileno, self.clear = here.fileno, here.clear
+        self.fileno, self.clear, self.sleep = here.fileno, here.clear, elsewhere.sleep
 
     def calls(self) -> Sequence[Call]:
         return [*self._here.calls(), *self._elsewhere.calls()]

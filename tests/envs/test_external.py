@@ -110,17 +110,12 @@ def test_a_malformed_spec_is_refused_with_a_sentence(tmp_path: Path, text: str, 
         spec_of(tmp_path / "env.yaml", text)
 
 
-ACCEPTED_YET = pytest.mark.xfail(reason="external_spec takes it, or raises another error", strict=True)
-
-
-@ACCEPTED_YET
 def test_a_spec_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(UserError, match="cannot be read"):
         external_spec(f"spec:{tmp_path}/binary.yaml")
 
 
-@ACCEPTED_YET
 @pytest.mark.parametrize(
     "text",
     [

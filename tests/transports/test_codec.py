@@ -18,13 +18,13 @@ import pappus.transports
 from pappus.errors import WireError
 from pappus.transports.codec import (
     Hello,
+    LaneReader,
     Tensor,
     Welcome,
     decode_lane,
     describe_difference,
     encode_lane,
     layout,
-    split,
     varint,
 )
 from pappus.types import ArraySpec, ContinuousAction, EnvSpec, request_spec
@@ -187,9 +187,11 @@ def test_nothing_but_wire_errors_comes_of_random_bytes(data: bytes, inner: bytes
 
 def test_tensors_of_another_size_than_the_layout_are_refused() -> None:
     specs = [ArraySpec((2, 3), "float32"), ArraySpec((2,), "bool")]
+    reader = LaneReader(specs)
     with pytest.raises(WireError, match="25 bytes of tensors came, and the layout of the handshake has 26"):
-        split(bytes(25), specs)
-    values, flags = split(bytes(24) + b"\1\0", specs)
+        reader.read(bytes(25))
+    reader.read(bytes(24) + b"\1\0")
+    values, flags = reader.arrays
     assert values.shape == (2, 3) and flags.tolist() == [True, False]
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import optree
 import pytest
 
 from pappus.transports import grpc_desk
-from pappus.transports.codec import Hello, Tensor, encode_lane, lane_specs
+from pappus.transports.codec import Hello, LaneReader, Tensor, encode_lane, lane_specs
 from pappus.transports.grpc_desk import GrpcDesk, Refusal, Stream, understood
 from pappus.types import Request
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
@@ -67,7 +68,7 @@ WRONG_HELLOS = {
     "action": (hello(action=Tensor("action", (2,), "float32")), INVALID, "'action' float32 [2], and the run"),
     "no lanes": (hello(lanes=0), INVALID, "lanes=0 and envs=4 must be at least 1"),
     "no envs": (hello(envs=0), INVALID, "envs=0 must be at least 1"),
-    "too many envs": (hello(lanes=16), "RESOURCE_EXHAUSTED", "4 envs are connected, 64 more are too many"),
+    "too many envs": (hello(lanes=16), "UNAVAILABLE", "4 envs are connected, 64 more are too many"),
     "absurdly many": (hello(lanes=2**32 - 1, envs=2**32 - 1), "RESOURCE_EXHAUSTED", "at most 64 may be"),
     "endless names": (hello(tensors=other_tensor(0, name="x" * 50_000)), INVALID, "tensor 0 is 'xxxx"),
     "large": (hello(name="x" * 262_500), "RESOURCE_EXHAUSTED", "a Hello of 262"),
@@ -142,7 +143,7 @@ def test_envs_that_leave_make_room_for_others(desk: GrpcDesk, witness: Witness) 
     for _ in range(3):
         full = Line(desk.address, hello(lanes=15).encode())
         full.hear()
-        assert Line(desk.address, hello().encode()).ending()[0] == "RESOURCE_EXHAUSTED"
+        assert Line(desk.address, hello().encode()).ending()[0] == "UNAVAILABLE"
         desk.left()
         full.close()
         left = wait_for(desk, desk.left)
@@ -225,8 +226,9 @@ def accepts(act: Callable[[bytes], object], message: bytes) -> bool:
 
 
 def test_150_000_mutated_steps_are_understood_or_refused(desk: GrpcDesk, witness: Witness) -> None:
-    rng, specs = random.Random(1), lane_specs(REQUEST, ENVS)
-    stream = Stream(0, "fuzz", 2, ENVS, specs, [desk._empty(specs) for _ in range(2)])
+    rng, readers = random.Random(1), [LaneReader(lane_specs(REQUEST, ENVS)) for _ in range(2)]
+    requests = [optree.tree_unflatten(optree.tree_structure(REQUEST), reader.arrays) for reader in readers]
+    stream = Stream(0, "fuzz", 2, ENVS, readers, requests, None, desk._loop)
     originals = [steps(lane) for lane in range(2)]
     accepted = 0
     for turn in range(150_000):
@@ -244,7 +246,7 @@ def test_50_000_mutated_hellos_are_understood_or_refused(desk: GrpcDesk, witness
 
 def test_300_mutated_conversations_over_the_socket_end_with_a_status(desk: GrpcDesk, witness: Witness) -> None:
     rng = random.Random(3)
-    documented = {INVALID, "FAILED_PRECONDITION", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}
+    documented = {INVALID, "FAILED_PRECONDITION", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
     for turn in range(300):
         first = mutate(rng, hello().encode()) if turn % 3 == 0 else hello().encode()
         line = Line(desk.address, first, mutate(rng, steps()), mutate(rng, steps()), steps(), steps())
