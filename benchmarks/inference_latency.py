@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -333,7 +332,7 @@ def main() -> None:
     console.print(table)
     with suppress(OSError):
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        console.print(f"commit {commit or 'unknown'}, torch {torch.__version__}, {Path.cwd().name}")
+        console.print(f"commit {commit or 'unknown'}, torch {torch.__version__}")
 
 
 if __name__ == "__main__":

@@ -110,6 +110,7 @@ def join(times: int, at_once: int = 3) -> None:
                 killed += signal_number == signal.SIGKILL
                 leaving.send_signal(signal_number)
                 leaving.wait()
+        time.sleep(3)  # until the last departure is logged
         rows, after = rows_of(directory), sizes_of(training.pid)
         print(f"{joined} actors joined and left, {killed} of them killed")
         print(f"mean return first {rows[0].get('charts/episodic_return', 0):.1f}, "

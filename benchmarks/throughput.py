@@ -180,7 +180,7 @@ def main() -> None:
         table.add_column(column, justify="left" if column in ("system", "setting") else "right", no_wrap=True)
     best = 0.0
     for envs, system in itertools.product(arguments.envs, arguments.systems):
-        settings = {"actors": arguments.actors, **({"envs_per_actor": envs} if envs else {})}
+        settings = {"actors": arguments.actors, **({"envs_per_actor": envs, "batch_size": 0} if envs else {})}
         config = configure(system, arguments.env, settings)
         limits = measure_limits(config, arguments.limit_seconds)
         measured, _ = measure_system(config, limits.together, arguments.seconds)
