@@ -86,8 +86,9 @@ def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began:
     run = describe(config, env)
     directory = resumed or new_directory(config)
     with locked(directory):
-        config = dataclasses.replace(run.config, run_dir=str(directory), topology=run.config.topology.settled())
-        run = dataclasses.replace(run, directory=directory, config=config)
+        run = dataclasses.replace(
+            run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory))
+        )
         return _execute(run, directory, resumed is not None, began)
 
 
@@ -96,7 +97,9 @@ def describe(config: RunConfig, env: EnvLike) -> Run:
     spec = env_spec(env, config.env_options)
     algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
-    config = dataclasses.replace(config, precision=choose_precision(config, algorithm, spec))
+    config = dataclasses.replace(
+        config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
+    )
     run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
     program = find_system(config.system).topology(run)
     validate_memory({name: footprint(edge)[0] for name, edge in program.edges.items()})

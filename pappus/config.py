@@ -164,7 +164,7 @@ class TopologyConfig:
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
 
-    def settled(self) -> TopologyConfig:
+    def settled(self, config: RunConfig) -> TopologyConfig:
         """The same with everything chosen that must stay the same for the life of a run, such as a free port."""
         return self
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable
 
 from pappus.core import Waitable
 
@@ -42,13 +43,13 @@ class Waiter:
         return told
 
     @staticmethod
-    def _spin_until(ready: object, until: float) -> bool:
-        assert callable(ready)
-        while time.perf_counter() < until:
-            if ready():
-                return True  # the bell rings on: the next sleep will be short
+    def _spin_until(ready: Callable[[], bool], until: float) -> bool:
+        """Whether it is ready. Looks at least once: the sleep before may have taken the signal already."""
+        while not ready():
+            if time.perf_counter() >= until:
+                return False
             os.sched_yield()
-        return False
+        return True  # a bell that still rings makes the next sleep short, and no more
 
 
 def _sleep(port: Waitable, commands: int, seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""SEED (Espeholt et al. 2019, figure 2): actors hold envs and no network.
+"""SEED (Espeholt et al. 2019): actors hold envs and no network.
 
     actor 0 ──observations──▶ ┌───────────┐              ┌──────────┐
             ◀────actions───── │ inference │ ──batches──▶ │ learner  │
@@ -29,6 +29,7 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.thin_actor import ThinActor
+from pappus.telemetry.processes import usable_cores
 from pappus.topologies.impala import build_evaluator, build_learner
 from pappus.topologies.program import CallsEdge, Program, WeightsEdge
 from pappus.topologies.run import Run, derive_seed
@@ -40,8 +41,9 @@ from pappus.types import request_spec
 class SeedConfig(TopologyConfig):
     """Central inference."""
 
-    lanes: int = 2
-    """Groups into which an actor divides its envs: it steps one while the others wait for their actions."""
+    lanes: int = 0
+    """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
+    actors, inference and learner have room beside each other, one otherwise."""
     max_inference_envs: int = 0
     """Envs that are answered with one forward pass; 0: chosen by measurement."""
     inference_deadline_ms: float = -1.0
@@ -60,7 +62,7 @@ class SeedConfig(TopologyConfig):
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
         if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
             raise UserError(f"actors={config.actors} on env {config.env!r} leaves nobody to learn from; give --listen")
-        if self.lanes < 1 or config.envs_per_actor % self.lanes:
+        if self.lanes < 0 or config.envs_per_actor % (self.lanes or 1):
             choices = [str(n) for n in range(1, config.envs_per_actor + 1) if config.envs_per_actor % n == 0]
             raise UserError(
                 f"topology.lanes={self.lanes} does not divide envs_per_actor={config.envs_per_actor}; "
@@ -72,9 +74,12 @@ class SeedConfig(TopologyConfig):
             )
 
 
-    def settled(self) -> SeedConfig:
-        """With a port that actors find again after a restart."""
-        return replace(self, wire=replace(self.wire, listen=with_port(self.wire.listen)))
+    def settled(self, config: RunConfig) -> SeedConfig:
+        """With a port that actors find again after a restart, and as many lanes as the machine has use for."""
+        room = config.device != "cpu" or usable_cores() >= config.actors + 2  # for actors, inference and learner
+        overlap = room and config.runtime != "inline" and config.envs_per_actor % 2 == 0
+        wire = replace(self.wire, listen=with_port(self.wire.listen))
+        return replace(self, lanes=self.lanes or (2 if overlap else 1), wire=wire)
 
 
 def seed(run: Run) -> Program:

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pappus
+from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.api import configure, describe
+from pappus.config import EnvOptions, NetworkConfig, WireConfig
+from pappus.envs.vector import make_env
+from pappus.errors import UserError
+from pappus.networks.flat import FlatParameters
+from pappus.roles.host_inference import HostInference
+from pappus.roles.inference_server import InferenceSettings
+from pappus.roles.policy import ActingNetwork, LocalPolicy
+from pappus.roles.thin_actor import write_request
+from pappus.runtimes.waiting import Waiter
+from pappus.topologies.program import CallsEdge, HatchEdge, QueueEdge
+from pappus.topologies.seed import seed
+from pappus.transports.addresses import Address
+from pappus.transports.grpc_caller import GrpcCaller, Identity
+from pappus.transports.grpc_desk import GrpcDesk
+from pappus.transports.memory import EventBell, HeapBlock
+from pappus.transports.rings import RingQueue
+from pappus.transports.weights import FlatWeights
+from pappus.types import Unroll, request_spec, unroll_spec
+from pappus.validation import validate
+from tests.contracts.calls_contract import reply
+
+SIZES = {"actors": 2, "envs_per_actor": 6, "unroll_length": 5, "batch_size": 8, "topology": {"lanes": 3}}
+
+
+def program(**settings: Any) -> Any:
+    return seed(describe(configure("seed-vtrace", "CartPole-v1", {**SIZES, **settings}), "CartPole-v1"))
+
+
+def test_the_program_is_the_papers_figure() -> None:
+    built = program()
+    assert [node.name for node in built.nodes] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
+    assert [node.group for node in built.nodes] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
+    calls, batches = built.edges["inference"], built.edges["batches"]
+    assert isinstance(calls, CallsEdge) and (calls.callers, calls.lanes, calls.envs) == (2, 3, 2)
+    assert isinstance(batches, QueueEdge) and batches.spec.reward.shape == (5, 8) and not batches.device
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.nodes}
+    assert sides["actor-1"] == {("inference", "caller", 1)}, "an actor holds envs and a line, and no weights"
+    assert sides["inference"] == {("inference", "desk", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
+    assert sides["learner"] == {("batches", "source", 0), ("weights", "writer", 0)}
+
+
+def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None:
+    built = program(topology={"lanes": 3, "placement": "learner"})
+    assert [node.name for node in built.groups()["learner"]] == ["inference", "prefetch", "learner"]
+    assert isinstance(built.edges["unrolls"], HatchEdge) and built.edges["batches"].device == "cpu"
+    assert built.edges["nearby weights"].device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"topology": {"lanes": 4}}, r"topology.lanes=4 does not divide envs_per_actor=6; use 1, 2, 3, 6"),
+        ({"topology": {"lanes": 0}}, r"topology.lanes=0 does not divide"),
+        ({"topology": {"lanes": 3, "max_inference_envs": -1}}, "must not be negative"),
+        ({"actors": 0}, "leaves nobody to learn from; give --listen"),
+        ({"listen": "127.0.0.1:0", "runtime": "inline"}, "the inline runtime has none"),
+        ({"listen": "here"}, "neither HOST:PORT nor unix:PATH"),
+        ({"listen": "0.0.0.0:5000"}, "is open to other machines"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        validate(configure("seed-vtrace", "CartPole-v1", {**SIZES, **settings}))
+
+
+@pytest.mark.parametrize("runtime", ["inline", "local"])
+@pytest.mark.parametrize("placement", ["process", "learner"])
+def test_every_step_is_trained_on_or_counted_as_dropped(tmp_path: Path, placement: str, runtime: str) -> None:
+    settings = {**SIZES, "topology": {"lanes": 3, "placement": placement}, "runtime": runtime, "steps": 3000}
+    pappus.train("seed-vtrace", "CartPole-v1", run_dir=tmp_path / "run", **{"evaluation.episodes": 2}, **settings)
+    import json
+
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["steps"] >= 3000
+    assert summary["steps_received"] == summary["steps"] + summary["steps_dropped"]
+
+
+def test_an_actor_elsewhere_needs_no_torch() -> None:
+    code = "import sys, pappus.remote; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Server(threading.Thread):
+    """An inference server with an LSTM, for whoever connects over a unix socket."""
+
+    def __init__(self, folder: Path, algorithm: VTrace, weights: FlatWeights, envs: int) -> None:
+        super().__init__(daemon=True)
+        network: Any = algorithm.build_network()
+
+        def spec(num_envs: int) -> Unroll:
+            return unroll_spec(algorithm.env, algorithm.behaviour, network.state_spec, 1000, num_envs)
+
+        queue = RingQueue("batches", spec(envs), 1, 1, HeapBlock(*RingQueue.footprint(spec(envs), 1, 1)))
+        bell = EventBell(*EventBell.descriptors())
+        env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
+        self.desk = GrpcDesk("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", bell)
+        acting = ActingNetwork(algorithm, weights, 5, "float32")
+        self.role = HostInference("inference", self.desk, acting, queue.sink(0), InferenceSettings(spec, 1000, envs))
+        self.stopped = False
+
+    def run(self) -> None:
+        waiter, idle = Waiter(0.0), os.eventfd(0)
+        while not self.stopped:
+            port = self.role.step()
+            if port is not None:
+                waiter.wait(port, idle, 0.05)
+        self.role.close()
+
+
+def test_a_recurrent_policy_over_the_wire_acts_as_it_does_in_process(tmp_path: Path) -> None:
+    envs, steps = 4, 60
+    here, there = (make_env("CartPole-v1", envs, 3, EnvOptions()) for _ in range(2))
+    algorithm = VTrace(VTraceConfig(), here.spec, NetworkConfig(hidden_sizes=(8,), core="lstm", core_size=8))
+    flat = FlatParameters(algorithm.build_network())
+    weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
+    weights.publish(flat.values.detach().numpy(), 0)
+    policy = LocalPolicy(algorithm, weights, envs, 5)
+    policy.refresh()
+    server = Server(tmp_path, algorithm, weights, envs)
+    server.start()
+    caller = GrpcCaller(Address.parse(f"unix:{tmp_path}/wire"), there.spec, 1, envs, Identity("test"))
+    local, remote = here.reset(), there.reset()
+    for _ in range(steps):
+        action, _ = policy.act(local)
+        write_request(caller.lanes[0].request, remote)
+        caller.lanes[0].send()
+        answered = reply(caller, 0)
+        assert np.array_equal(action, answered)
+        local, remote = here.step(action), there.step(answered)
+    caller.close()
+    server.stopped = True
+    server.join(10)
+    assert not server.is_alive()
