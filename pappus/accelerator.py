@@ -4,6 +4,7 @@ same code runs there, one thing after the other.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 
 from pappus.types import Array
 
+_CAPTURING = threading.Lock()
+"""A process captures one graph at a time."""
 WARMUP_CALLS = 3
 """Calls before a capture: libraries choose their algorithms and allocate their workspaces in the first ones."""
 
@@ -69,17 +72,23 @@ class Captured:
     """
 
     def __init__(
-        self, accelerator: Accelerator, function: Callable[[], Any], generator: torch.Generator | None = None
+        self, accelerator: Accelerator, function: Callable[[], Any], tell: Callable[[str], None],
+        generator: torch.Generator | None = None,
     ) -> None:
-        self._accelerator, self._function, self._generator = accelerator, function, generator
+        self._accelerator, self._function, self._tell = accelerator, function, tell
+        self._generator = generator
         self._graph: Any = None
         self._result: Any = None
         self._calls = 0
-        self.failure = ""
-        """Why the function could not be captured."""
+        self._failed = False
+
+    @property
+    def warm(self) -> bool:
+        """Whether a call takes as long as all that follow."""
+        return self._calls > WARMUP_CALLS
 
     def __call__(self) -> Any:
-        if self._graph is None and self._accelerator.real and self._calls == WARMUP_CALLS and not self.failure:
+        if self._graph is None and self._accelerator.real and self._calls == WARMUP_CALLS and not self._failed:
             self._capture()
         self._calls += 1
         if self._graph is None:
@@ -88,6 +97,10 @@ class Captured:
         return self._result
 
     def _capture(self) -> None:
+        with _CAPTURING:
+            self._capture_alone()
+
+    def _capture_alone(self) -> None:
         torch.cuda.current_stream(self._accelerator.device).synchronize()
         graph: Any = torch.cuda.CUDAGraph()
         if self._generator is not None:
@@ -98,6 +111,8 @@ class Captured:
             ):
                 result = self._function()
         except RuntimeError as error:
-            self.failure = str(error).splitlines()[0]
+            self._failed = True
+            reason = str(error).splitlines()[0]
+            self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
             return
         self._graph, self._result = graph, result

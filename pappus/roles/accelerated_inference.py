@@ -49,6 +49,8 @@ class DeviceNetwork:
         self.behaviour_names = list(algorithm.behaviour)
         self._batches: dict[int, StaticBatch] = {}
         self.name, self.version = weights.name, -1
+        self.tell: Callable[[str], None] = lambda _: None
+        """Who is told when a graph cannot be captured."""
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
@@ -96,7 +98,7 @@ class DeviceNetwork:
         while size < num_envs:
             size *= 2
         if size not in self._batches:
-            self._batches[size] = StaticBatch(size, like, self._accelerator, self._act, self._generator)
+            self._batches[size] = StaticBatch(size, like, self._accelerator, self._act, self._generator, self.tell)
         return self._batches[size]
 
     def _act(self, batch: StaticBatch) -> list[torch.Tensor]:
@@ -129,7 +131,7 @@ class StaticBatch:
 
     def __init__(
         self, size: int, like: Nest, accelerator: Accelerator, act: Callable[[StaticBatch], list[torch.Tensor]],
-        generator: torch.Generator,
+        generator: torch.Generator, tell: Callable[[str], None],
     ) -> None:
         device = accelerator.device
         self._accelerator, self.size = accelerator, size
@@ -141,7 +143,12 @@ class StaticBatch:
         self._host_first = accelerator.pinned((size,), torch.bool)
         self._host_rows = accelerator.pinned((size,), torch.int64)
         self._host_outputs: list[torch.Tensor] = []
-        self._run = Captured(accelerator, lambda: act(self), generator)
+        self._run = Captured(accelerator, lambda: act(self), tell, generator)
+
+    @property
+    def warm(self) -> bool:
+        """Whether a call takes as long as all that follow."""
+        return self._run.warm
 
     def __call__(
         self, observations: Sequence[Nest], first: Sequence[Array], rows: Sequence[Array], padding: int
@@ -212,8 +219,6 @@ def _numbers(request: Request) -> Timestep:
 class AcceleratedInference(InferenceServer[DeviceSeat]):
     """… ──unrolls──▶ prefetcher, beside it in the same process: experience never leaves the device."""
 
-    stateful = False
-
     def __init__(
         self, name: str, desk: Desk, network: DeviceNetwork, unrolls: Giver, settings: InferenceSettings, device: str
     ) -> None:
@@ -221,6 +226,7 @@ class AcceleratedInference(InferenceServer[DeviceSeat]):
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
+        network.tell = self.metrics.event
 
     def step(self) -> Waitable | None:
         """As any inference server's, on a stream that goes before the learner's."""
@@ -253,6 +259,7 @@ class AcceleratedInference(InferenceServer[DeviceSeat]):
         observations = [seat.showing() for seat in seats]
         batch = network.batch(sum(map(len, rows)), observations[0])
         action, *behaviour = batch(observations, [call.request.first for call in calls], rows, network.padding_row)
+        self._measured = batch.warm
         named = dict(zip(network.behaviour_names, behaviour, strict=True))
         for seat, end in zip(seats, accumulate(map(len, rows)), strict=True):
             here = slice(end - seat.num_envs, end)

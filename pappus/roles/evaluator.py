@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from pappus.core import Waitable
@@ -10,6 +12,8 @@ from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE, Role
 from pappus.types import Timestep
 
+LOOK_SECONDS = 0.02
+"""How often to look for weights that are new enough."""
 MAX_ENVS = 32
 """Envs that an evaluation steps at once."""
 
@@ -26,12 +30,17 @@ class Evaluator(Role):
         super().__init__(name)
         self._env, self._policy = env, policy
         self._timestep: Timestep | None = None
+        self._oldest = 0
         self._left = np.zeros(env.num_envs, np.int64)
         self._returns: list[float] = []
         self._lengths: list[float] = []
 
     def receive(self, command: str, argument: int) -> None:
-        """`evaluate` starts an evaluation of `argument` episodes, in place of one that still runs."""
+        """`evaluate` starts an evaluation of `argument` episodes, in place of one that still runs; `from_version` says
+        which weights are too old for it."""
+        if command == "from_version":
+            self._oldest = argument
+            return
         if command != "evaluate":
             super().receive(command, argument)
         envs = self._env.num_envs
@@ -41,11 +50,15 @@ class Evaluator(Role):
 
     def step(self) -> Waitable | None:
         """One step of every env while an evaluation runs."""
+        self.wake_at = None
         if not self._left.any():
             return IDLE
         if self._timestep is None:
             if not self._policy.refresh():
                 return self._policy
+            if self._policy.version < self._oldest:  # a learner on a device publishes every now and then
+                self.wake_at = time.perf_counter() + LOOK_SECONDS
+                return IDLE
             self._timestep = self._env.reset()
         action, _ = self._policy.act(self._timestep)
         self._timestep = self._env.step(action)

@@ -106,7 +106,9 @@ class HostInference(InferenceServer[HostSeat]):
             self._seats[lane].load(saved)
             self._count_envs(saved["num_envs"])
         calls = {call.lane: call for call in self._desk.calls()}
-        self._due, self._stuck = ([calls[lane] for lane in state[kind]] for kind in ("due", "stuck"))
+        self._due, self._stuck = ([calls.pop(lane) for lane in state[kind]] for kind in ("due", "stuck"))
+        for call in calls.values():
+            self._receive(call)
 
     def close(self) -> None:
         """What fills no batch any more will not be trained on, either."""

@@ -6,6 +6,7 @@ This is what every inference server does, wherever its network and its experienc
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pappus.roles.batching import Batching
 from pappus.roles.role import Role
 from pappus.types import Array, Request, Unroll
 
+STUCK_SECONDS = 0.002
+"""How often to look for room where a wire has to be served."""
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
 
@@ -81,6 +84,26 @@ class Seat:
         return self.writer.held()
 
 
+class Either:
+    """What a server waits for that has no room for one lane's unroll while other lanes may ask."""
+
+    def __init__(self, desk: Desk, outlet: Waitable) -> None:
+        self.name, self._desk, self._outlet = outlet.name, desk, outlet
+        self.explain, self.fileno, self.clear = outlet.explain, outlet.fileno, outlet.clear
+
+    def sleep(self, commands: int, seconds: float) -> bool:
+        """Until one of them has something, or a command comes; whether it was a command."""
+        serve = getattr(self._desk, "sleep", None)
+        if serve is not None:  # a wire must be served meanwhile, and cannot wait for two things
+            return bool(serve(commands, min(seconds, STUCK_SECONDS)))
+        ports = {port.fileno(): port for port in (self._desk, self._outlet)}
+        woken, _, _ = select.select([commands, *ports], [], [], seconds)
+        for fd in woken:
+            if fd in ports:
+                ports[fd].clear()
+        return commands in woken
+
+
 SeatType = TypeVar("SeatType", bound=Seat)
 
 
@@ -97,7 +120,10 @@ class InferenceServer(Role, Generic[SeatType]):
     ) -> None:
         super().__init__(name)
         self._desk, self._network, self._outlet, self._settings, self._clock = desk, network, outlet, settings, clock
+        self._either = Either(desk, outlet)
         self._batching = Batching(settings.max_envs, settings.deadline)
+        self._measured = True
+        """Whether the last batch took as long as others of its size will."""
         self._seconds: list[float] = []
         self._seats: dict[Hashable, SeatType] = {}
         self._connected = 0
@@ -109,18 +135,19 @@ class InferenceServer(Role, Generic[SeatType]):
     def step(self) -> Waitable | None:
         """Receive what has arrived, or answer what is due, or say what is missing."""
         self.wake_at = None
+        left = self._desk.left()
         arrived = self._desk.calls()
         if arrived:
             self._batching.arrived(len(arrived), self._clock())
         delivered = any([self._receive(call) for call in arrived])
-        for lane in self._desk.left():  # after its last request, which would bring it back
+        for lane in left:  # after its last request, which would bring it back
             self._remove(lane)
         for line in self._desk.news():
             self.metrics.event(line)
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
-            return self._outlet if self._stuck else self._desk
+            return self._either if self._stuck else self._desk
         if not self._network.refresh():
             return self._network
         lanes_out = len(self._seats) - len(self._due) - len(self._stuck)
@@ -181,7 +208,8 @@ class InferenceServer(Role, Generic[SeatType]):
             call.answer()
         self._due = self._due[len(calls) :]
         seconds, envs = self._clock() - began, envs_of(calls)
-        self._batching.answered(envs, seconds)
+        if self._measured:
+            self._batching.answered(envs, seconds)
         self.metrics.mean("inference/batch_envs", envs)
         self.metrics.count("env_steps", envs)
         self.metrics.count("batches")

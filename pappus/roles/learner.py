@@ -68,8 +68,9 @@ class Learner(Role):
         self._batches: dict[int, Unroll] = {}
         self._batch: Unroll | None = None
         self._scalar_names: list[str] = []
-        self._backward = Captured(self._accelerator, self._compute_gradient)
-        self._apply = Captured(self._accelerator, self._apply_gradient)
+        self._norm = torch.zeros((), device=settings.device)
+        self._backward = Captured(self._accelerator, self._compute_gradient, self.metrics.event)
+        self._apply = Captured(self._accelerator, self._apply_gradient, self.metrics.event)
         self.steps = self.updates = 0
         self._published = False
 
@@ -89,8 +90,12 @@ class Learner(Role):
             return self._source
         self.metrics.gauge("queue/depth", self._source.depth())
         self._batch = self._load(slots)
+        copied = self._nearby is not None and self._accelerator.real
+        if copied:  # on the device, in the order of the streams
+            self._source.release()
         steps = self._update()
-        self._source.release()
+        if not copied:
+            self._source.release()
         self.steps += steps
         self.updates += 1
         self.metrics.count("env_steps", steps)
@@ -140,7 +145,7 @@ class Learner(Role):
             loss, scalars = self._algorithm.loss(self._network, batch)
         self._flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._norm = self._flat.gradient.norm()
+        self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
         self._scalar_names = list(scalars)
         version = batch.version.double()
         reported = [loss.detach(), self._norm, batch.valid.sum(), version.mean(), version.min(), *scalars.values()]
@@ -191,33 +196,36 @@ class Learner(Role):
 
     def save(self) -> Nest:
         """Weights, optimizer, counters and random state."""
-        optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
+        with self._accelerator.on(self._stream):
+            self._accelerator.wait()
+            optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
+            weights = self._flat.values.detach().cpu().clone()
         for group in optimizer["param_groups"]:
             group["lr"] = float(group["lr"])
         return {
-            "weights": self._flat.values.detach().cpu().clone(),
-            "optimizer": optimizer,
-            "steps": self.steps, "updates": self.updates, "random": torch.get_rng_state(),
+            "weights": weights, "optimizer": optimizer, "steps": self.steps, "updates": self.updates,
+            "random": torch.get_rng_state(),
         }
 
     def close(self) -> None:
         """Count what lies in the source: it will not be trained on."""
-        while (slots := self._source.take(1)) is not None:
-            self.metrics.count("inference/steps_dropped", sum(int(slot.valid.sum()) for slot in slots))
-            self._source.release()
+        with self._accelerator.on(self._stream):
+            while (slots := self._source.take(1)) is not None:
+                self.metrics.count("inference/steps_dropped", sum(int(slot.valid.sum()) for slot in slots))
+                self._source.release()
 
     def load(self, state: Nest) -> None:
-        """Go on from a checkpoint."""
-        with torch.no_grad():
-            self._flat.values.copy_(state["weights"])
-        ours = [{key: group[key] for key in DEVICE_KEYS if key in group} for group in self._optimizer.param_groups]
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group, own in zip(self._optimizer.param_groups, ours, strict=True):
-            group.update(own)  # a run may go on upon another device
-        self.steps, self.updates = state["steps"], state["updates"]
-        torch.set_rng_state(state["random"])
-        self.finished = self.steps >= self._settings.total_steps
-        self._publish()
+        """Go on from a checkpoint, which may come from another device."""
+        for saved, own in zip(state["optimizer"]["param_groups"], self._optimizer.param_groups, strict=True):
+            saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
+        with self._accelerator.on(self._stream):
+            with torch.no_grad():
+                self._flat.values.copy_(state["weights"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self.steps, self.updates = state["steps"], state["updates"]
+            torch.set_rng_state(state["random"])
+            self.finished = self.steps >= self._settings.total_steps
+            self._publish()
 
 
 def _plain(leaf: Any) -> Any:

@@ -12,7 +12,7 @@ from pappus.accelerator import Accelerator
 from pappus.core import Sink, Taker, Waitable
 from pappus.replay.writers import BatchPacker
 from pappus.roles.role import Role
-from pappus.types import Array, ArraySpec, Nest, Unroll, map_leaves
+from pappus.types import ArraySpec, Nest, Unroll, map_leaves
 
 
 class UnrollBuffer:
@@ -47,8 +47,6 @@ def _device(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
 class Prefetcher(Role):
     """finished unrolls ──▶ packer ──batches──▶ sink, all on the device."""
 
-    stateful = False
-
     def __init__(self, name: str, unrolls: Taker, sink: Sink, batch_size: int, device: str) -> None:
         super().__init__(name)
         self._unrolls, self._sink = unrolls, sink
@@ -80,14 +78,8 @@ class Prefetcher(Role):
 
     def close(self) -> None:
         """What lies here now will not be trained on."""
-        dropped = self._packer.held
-        while self._buffer is not None:
-            dropped += _valid(self._buffer.host.valid[:, self._packed :])
-            self._buffer, self._packed = self._unrolls.take(), 0
-        while (buffer := self._unrolls.take()) is not None:
-            dropped += _valid(buffer.host.valid)
+        dropped, buffer = self._packer.held, self._buffer or self._unrolls.take()
+        while buffer is not None:
+            dropped += int(np.count_nonzero(buffer.host.valid[:, self._packed :]))
+            buffer, self._packed = self._unrolls.take(), 0
         self.metrics.count("inference/steps_dropped", dropped)
-
-
-def _valid(flags: Array | Any) -> int:
-    return int(np.count_nonzero(flags))

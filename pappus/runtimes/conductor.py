@@ -192,6 +192,7 @@ class Conductor:
         assert self._controls is not None
         self._asked_for = self._board.updates
         self._patience = self._clock() + self._config.evaluation.max_seconds
+        self._controls.command("evaluator", "from_version", self._asked_for)
         taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
         self._evaluation = "asked" if taken else "none"
 
@@ -249,8 +250,11 @@ class Conductor:
 
     def _step_counts(self) -> dict[str, int]:
         """Where steps went that were received over a line: all that were not trained on are counted as dropped."""
-        names = {name: f"inference/{name}" for name in ("steps_received", "steps_dropped")}
-        return {name: count for name, full in names.items() if (count := self._board.count(full)) is not None}
+        received = self._board.count("inference/steps_received")
+        if received is None:
+            return {}
+        dropped = self._board.count("inference/steps_dropped") or 0
+        return {"steps_received": received, "steps_dropped": dropped, "steps_before_resume": self._steps_before}
 
     def _show(self) -> None:
         now = self._clock()

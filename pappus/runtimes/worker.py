@@ -149,8 +149,8 @@ class Commands:
 class Extension:
     """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
 
-    def __init__(self, line: Commands, saved: Counter[str], threads: int) -> None:
-        self._line, self._saved, self._threads = line, saved, threads
+    def __init__(self, line: Commands, saved: Counter[str], lock: threading.Lock, threads: int) -> None:
+        self._line, self._saved, self._lock, self._threads = line, saved, lock, threads
         self._inbox: deque[dict[str, Any]] = deque()
         self._bell = EventBell(*EventBell.descriptors())
         self.fileno = self._bell.fileno
@@ -163,9 +163,10 @@ class Extension:
     def send(self, message: dict[str, Any]) -> None:
         """Tell the main process something; that all is saved, when the last role has saved."""
         if "saved" in message:
-            self._saved[message["saved"]] += 1
-            if self._saved[message["saved"]] < self._threads:
-                return
+            with self._lock:
+                self._saved[message["saved"]] += 1
+                if self._saved[message["saved"]] < self._threads:
+                    return
         self._line.send(message)
 
     def receive(self) -> list[dict[str, Any]]:
@@ -180,7 +181,8 @@ def drive_all(roles: Sequence[Role], line: Commands, spin: float) -> None:
         return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
     saved: Counter[str] = Counter()
-    extensions = [Extension(line, saved, len(roles)) for _ in roles]
+    lock = threading.Lock()
+    extensions = [Extension(line, saved, lock, len(roles)) for _ in roles]
     failed: deque[BaseException] = deque()
     failure = EventBell(*EventBell.descriptors())
 
@@ -202,8 +204,10 @@ def drive_all(roles: Sequence[Role], line: Commands, spin: float) -> None:
         if failed:
             raise failed[0]
         for command in line.receive():
-            for extension in extensions:
+            for extension, one in zip(extensions, threads, strict=True):
                 extension.post(command)
+                if "stop" in command:  # in the order of the data's flow: what one drops at its end, the next can count
+                    one.join()
 
 
 def drive(role: Role, line: Line, spin: float) -> None:

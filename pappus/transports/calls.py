@@ -143,9 +143,9 @@ class SharedDesk:
     def close(self) -> None: ...
 
     def ready(self) -> bool:
-        """Whether a request is there, by a look at the memory."""
-        calls = self._calls
-        return bool((calls.sent != calls.answered).any())
+        """Whether a request is there that was not taken yet, by a look at the memory."""
+        unanswered = (self._calls.sent != self._calls.answered).nonzero()[0].tolist()
+        return any(not self._objects[lane].taken for lane in unanswered)
 
     def explain(self) -> str:
         return f"none of {len(self._objects)} lanes has sent anything new"

@@ -50,6 +50,8 @@ LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits looks at the wire."""
 MAX_LANE_BYTES = 256 << 20
 """Bytes of a lane's tensors, at most."""
+LARGEST = 1e15
+"""Beyond this no reward and no observation is meant, and a loss would overflow."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 MAX_REFUSAL = 1000
@@ -404,24 +406,24 @@ def complaint_about(request: Request) -> str:
         if flags.view(np.uint8).max() > 1:
             return f"{name!r} holds bytes other than 0 and 1"
     for name, numbers in (("reward", request.reward), ("episode_return", request.episode_return)):
-        if not finite(numbers):
-            return f"{name!r} is not finite"
+        if not sane(numbers):
+            return f"{name!r} is not finite, or beyond ±{LARGEST:g}"
     discount = request.discount
     if not (discount.min() >= 0 and discount.max() <= 1):
-        return "'discount' lies outside 0 to 1" if finite(discount) else "'discount' is not finite"
+        return "'discount' lies outside 0 to 1, or is not finite"
     if request.episode_length.min() < 0:
         return "'episode_length' is negative"
     for leaf in leaves_of(request.observation):
-        if leaf.dtype.kind == "f" and not finite(leaf):
-            return "an observation is not finite"
+        if leaf.dtype.kind == "f" and not sane(leaf):
+            return f"an observation is not finite, or beyond ±{LARGEST:g}"
         if leaf.dtype.kind == "b" and leaf.view(np.uint8).max(initial=0) > 1:
             return "a bool observation holds bytes other than 0 and 1"
     return ""
 
 
-def finite(numbers: Array) -> bool:
-    """Whether all of them are."""
-    return bool(np.isfinite(numbers).all())
+def sane(numbers: Array) -> bool:
+    """Whether all of them are finite, and small enough that their squares are."""
+    return bool(numbers.max(initial=0) <= LARGEST and numbers.min(initial=0) >= -LARGEST)
 
 
 def drain(queue: deque[Any]) -> list[Any]:

@@ -34,7 +34,8 @@ class FlatWeights:
         return ALIGNMENT + 2 * aligned(size * 4), 1
 
     def publish(self, flat: Array, version: int) -> None:
-        """Make `flat` the newest version; `version` must be the next one, or any number at the start."""
+        """Make `flat` the newest version. The next number goes to the other buffer, so that nobody who reads is
+        disturbed; one that skips numbers may make a reader read again."""
         i = (version + 1) % 2
         self._sequence[i] += 1
         self._buffers[i][:] = flat

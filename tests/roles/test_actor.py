@@ -96,3 +96,17 @@ def test_the_evaluator_plays_as_many_whole_episodes_as_asked_shared_out_over_its
     report = evaluator.metrics.drain()
     assert len(report["episodes"]) == 6
     assert report["gauges"]["eval/episodic_return"] == np.mean([total for total, _ in report["episodes"]])
+
+
+def test_an_evaluation_waits_for_weights_that_are_new_enough() -> None:
+    setup = Setup("none")
+    env = make_env("CartPole-v1", 2, 0, EnvOptions())
+    evaluator = Evaluator("evaluator", env, LocalPolicy(setup.algorithm, setup.weights, 2, None))
+    setup.publish(3)
+    evaluator.receive("from_version", 5)
+    evaluator.receive("evaluate", 2)
+    assert evaluator.step() is IDLE and evaluator.wake_at is not None, "it looks again by itself"
+    setup.publish(5)
+    while evaluator.step() is None:
+        pass
+    assert evaluator.metrics.drain()["gauges"]["eval/version"] == 5 and evaluator.wake_at is None

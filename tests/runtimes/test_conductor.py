@@ -30,6 +30,7 @@ class Play:
         self.now = 0.0
         self.has_evaluator = True
         self.commands: list[tuple[str, str, int]] = []
+        self.oldest_versions: list[int] = []
         self.saves: list[Path] = []
         config: RunConfig = dataclasses.replace(find_system("impala").defaults, env="CartPole-v1", **settings)
         self.board = Board(config, clock=lambda: self.now)
@@ -39,7 +40,10 @@ class Play:
         self.conductor.started(self)
 
     def command(self, role: str, command: str, argument: int) -> bool:
-        self.commands.append((role, command, argument))
+        if command == "from_version":
+            self.oldest_versions.append(argument)
+        else:
+            self.commands.append((role, command, argument))
         return self.has_evaluator
 
     def save(self, directory: Path) -> None:
@@ -74,6 +78,7 @@ def test_a_run_ends_with_a_checkpoint_and_then_an_evaluation(tmp_path: Path) -> 
     assert not play.conductor.decide() and len(play.saves) == 1 and not play.commands
     play.finish_save()
     assert not play.conductor.decide() and play.commands == [("evaluator", "evaluate", 20)]
+    assert play.oldest_versions == [1], "no weights older than those that were saved"
     play.evaluated(77.0)
     assert play.conductor.decide()
     summary = play.conductor.summary()

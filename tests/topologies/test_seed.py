@@ -65,7 +65,7 @@ def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None
     ("settings", "sentence"),
     [
         ({"topology": {"lanes": 4}}, r"topology.lanes=4 does not divide envs_per_actor=6; use 1, 2, 3, 6"),
-        ({"topology": {"lanes": 0}}, r"topology.lanes=0 does not divide"),
+        ({"topology": {"lanes": -1}}, r"topology.lanes=-1 does not divide"),
         ({"topology": {"lanes": 3, "max_inference_envs": -1}}, "must not be negative"),
         ({"actors": 0}, "leaves nobody to learn from; give --listen"),
         ({"listen": "127.0.0.1:0", "runtime": "inline"}, "the inline runtime has none"),
