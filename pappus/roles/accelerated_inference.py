@@ -34,9 +34,11 @@ class DeviceNetwork:
     """The network on the device, its weights taken from a learner on the same device, and the states of all envs."""
 
     def __init__(
-        self, algorithm: Algorithm, weights: WeightsReader, seed: int, precision: str, accelerator: Accelerator
+        self, algorithm: Algorithm, weights: WeightsReader, seed: int, precision: str, accelerator: Accelerator,
+        smallest_batch: int = SMALLEST_BATCH,
     ) -> None:
         self._algorithm, self._weights, self._accelerator = algorithm, weights, accelerator
+        self._smallest_batch = smallest_batch
         self._network: Any = algorithm.build_network()
         self._network.requires_grad_(False).eval()
         self._flat = FlatParameters(self._network, DTYPES[precision], str(accelerator.device))
@@ -93,8 +95,8 @@ class DeviceNetwork:
             torch.index_select(leaf, 0, rows, out=target)
 
     def batch(self, num_envs: int, like: Nest) -> StaticBatch:
-        """The smallest static batch that so many envs fit into."""
-        size = SMALLEST_BATCH
+        """The smallest static batch that so many envs fit into; where nothing is captured, one of just that size."""
+        size = self._smallest_batch or num_envs
         while size < num_envs:
             size *= 2
         if size not in self._batches:

@@ -23,7 +23,7 @@ from pappus.core import Caller, Desk, Giver, Sink, Taker, WeightsReader
 from pappus.envs.external import is_external
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.accelerated_inference import AcceleratedInference, DeviceNetwork
+from pappus.roles.accelerated_inference import SMALLEST_BATCH, AcceleratedInference, DeviceNetwork
 from pappus.roles.host_inference import HostInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
@@ -151,7 +151,8 @@ def build_accelerated_inference(
     config, accelerator = run.config, Accelerator(run.config.device)
     for memory in desk.memory():
         accelerator.pin(memory)
-    network = DeviceNetwork(run.algorithm, weights, _policy_seed(run, incarnation), config.precision, accelerator)
+    seed, padding = _policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
+    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
     return AcceleratedInference(name, desk, network, unrolls, _settings(run), config.device)
 
 

@@ -103,7 +103,7 @@ class Setup:
             nearby = DeviceWeights("weights", flat.size, CPU, SilentBell())
             nearby.publish(flat.values.detach(), 0)
             hatch = Hatch("unrolls", [SilentBell(), SilentBell()])
-            acting_there = DeviceNetwork(algorithm, nearby, 5, "float32", CPU)
+            acting_there = DeviceNetwork(algorithm, nearby, 5, "float32", CPU, smallest_batch=4)
             self.server = AcceleratedInference("inference", self.desk, acting_there, hatch.giver(), settings, "cpu")
             self.prefetcher = Prefetcher("prefetch", hatch.taker(), batches.sink(), batch_size, "cpu")
             self.source = batches.source()
