@@ -33,8 +33,10 @@ function loadService() {
 }
 
 class Client {
-  constructor(address, observation, action, {envs = 1, name = '', token = '', patience = 60} = {}) {
+  constructor(address, observation, action, {envs = 1, name = '', token = '', patience = 60, credentials} = {}) {
+    // `credentials` are what grpc.credentials.createSsl makes of certificates, for a run that uses TLS.
     Object.assign(this, {address, observation, action, envs, patience});
+    this.credentials = credentials || grpc.credentials.createInsecure();
     this.keys = Object.keys(observation).sort();
     const plain = this.keys.length === 1 && this.keys[0] === 'observation';
     const tensors = this.keys.map((key) => {
@@ -74,7 +76,7 @@ class Client {
   }
 
   async connect() {
-    this.channel = new this.service(this.address, grpc.credentials.createInsecure(), {
+    this.channel = new this.service(this.address, this.credentials, {
       'grpc.max_receive_message_length': -1,
       'grpc.keepalive_time_ms': 10000, 'grpc.keepalive_timeout_ms': 10000, // a machine that vanished says nothing
     });

@@ -15,6 +15,7 @@ from __future__ import annotations
 import queue
 import random
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any
 import grpc
 
 PROTOCOL = 1
+HANDSHAKE_SECONDS = 10.0
 FORMATS = {
     "bool": "?", "uint8": "B", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float32": "f", "float64": "d",
 }
@@ -55,9 +57,10 @@ class Client:
 
     def __init__(
         self, address: str, observation: dict[str, Kind], action: Kind, envs: int = 1, name: str = "", token: str = "",
-        patience: float = 60.0,
+        patience: float = 60.0, credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
-        self._address, self._patience, self._envs = address, patience, envs
+        """`credentials` are what `grpc.ssl_channel_credentials` makes of certificates, for a run that uses TLS."""
+        self._address, self._patience, self._envs, self._credentials = address, patience, envs, credentials
         self._observation, self._action = observation, action
         self._returns, self._lengths = [0.0] * envs, [0] * envs
         tensors = [_tensor(_path(key, observation), *kind) for key, kind in sorted(observation.items())]
@@ -97,12 +100,20 @@ class Client:
             self._stream = None
 
     def _connect(self) -> None:
-        self._channel = grpc.insecure_channel(self._address, OPTIONS)
+        if self._credentials is None:
+            self._channel = grpc.insecure_channel(self._address, OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(self._address, self._credentials, OPTIONS)
         self._outgoing = queue.SimpleQueue()
         self._outgoing.put(self._hello)
         act = self._channel.stream_stream("/pappus.Inference/Act")
         self._stream = act(iter(self._outgoing.get, None), wait_for_ready=False)
-        next(self._stream)  # Welcome
+        guard = threading.Timer(HANDSHAKE_SECONDS, self._stream.cancel)
+        guard.start()
+        try:
+            next(self._stream)  # Welcome
+        finally:
+            guard.cancel()
 
     def _encode(self, steps: Sequence[Step]) -> bytes:
         columns = [self._column(steps, key, dtype) for key, (dtype, _) in sorted(self._observation.items())]

@@ -103,6 +103,13 @@ class DeviceNetwork:
             self._batches[size] = StaticBatch(size, like, self._accelerator, self._act, self._generator, self.tell)
         return self._batches[size]
 
+    def round_down(self, num_envs: int) -> int:
+        """The largest static batch that so many envs fill."""
+        size = self._smallest_batch or num_envs
+        while 2 * size <= num_envs:
+            size *= 2
+        return min(size, num_envs)
+
     def _act(self, batch: StaticBatch) -> list[torch.Tensor]:
         with torch.inference_mode():
             state = map_leaves(lambda leaf: leaf[batch.rows], self._states)
@@ -184,7 +191,8 @@ class DeviceSeat(Seat):
         self._device_rows = torch.from_numpy(self.rows).to(accelerator.device)
         self.free: deque[UnrollBuffer] = deque()
         spec = settings.unroll_spec(num_envs)
-        self.free.extend(UnrollBuffer(spec, accelerator, self.free) for _ in range(BUFFERS))
+        self.free.extend(UnrollBuffer(spec, accelerator, self) for _ in range(BUFFERS))
+        self.gone = False
         self.buffer: UnrollBuffer | None = None
         self._network, self._accelerator = network, accelerator
 
@@ -233,15 +241,21 @@ class AcceleratedInference(InferenceServer[DeviceSeat]):
     def step(self) -> Waitable | None:
         """As any inference server's, on a stream that goes before the learner's."""
         for buffer in self._unrolls.returned():
-            buffer.free.append(buffer)
+            if not buffer.owner.gone:
+                buffer.owner.free.append(buffer)
         with self._accelerator.on(self._stream):
             return super().step()
+
+    def _round_down(self, envs: int) -> int:
+        return self._device_network.round_down(envs)
 
     def _make_seat(self, session: int, num_envs: int) -> DeviceSeat:
         return DeviceSeat(session, num_envs, self._settings, self._device_network, self._accelerator)
 
     def _clear(self, seat: DeviceSeat) -> None:
         self._device_network.dismiss(seat.rows)
+        seat.gone = True
+        seat.free.clear()
 
     def _deliver(self, call: Call, seat: DeviceSeat) -> bool:
         if not seat.free:

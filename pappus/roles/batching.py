@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pappus.core import Call
 
@@ -23,8 +23,11 @@ class Batching:
     longer than a, and none waits at all unless a lane is expected to arrive within a.
     """
 
-    def __init__(self, max_envs: int, deadline: float | None) -> None:
-        self._max_envs, self._deadline = max_envs, deadline
+    def __init__(
+        self, max_envs: int, deadline: float | None, round_down: Callable[[int], int] = lambda envs: envs
+    ) -> None:
+        """`round_down` gives the widest batch within a limit that is not padded."""
+        self._max_envs, self._deadline, self._round_down = max_envs, deadline, round_down
         self._cost = _Line()
         self._gap: float | None = None
         self._last_arrival: float | None = None
@@ -51,7 +54,8 @@ class Batching:
             return self._max_envs
         fixed, per_env = self._cost.fit()
         half = -(-connected // 2)
-        return min(half, max(1, round(WORTHWHILE / (1 - WORTHWHILE) * fixed / per_env))) if per_env > 0 else half
+        enough = max(1, round(WORTHWHILE / (1 - WORTHWHILE) * fixed / per_env)) if per_env > 0 else half
+        return self._round_down(min(half, enough))
 
     @property
     def deadline(self) -> float:

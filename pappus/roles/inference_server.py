@@ -121,7 +121,7 @@ class InferenceServer(Role, Generic[SeatType]):
         super().__init__(name)
         self._desk, self._network, self._outlet, self._settings, self._clock = desk, network, outlet, settings, clock
         self._either = Either(desk, outlet)
-        self._batching = Batching(settings.max_envs, settings.deadline)
+        self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
         self._measured = True
         """Whether the last batch took as long as others of its size will."""
         self._seconds: list[float] = []
@@ -233,6 +233,10 @@ class InferenceServer(Role, Generic[SeatType]):
         self._desk.close()
         for lane in list(self._seats):
             self._remove(lane)
+
+    def _round_down(self, envs: int) -> int:
+        """The widest batch of at most so many envs that is not padded."""
+        return envs
 
     def _make_seat(self, session: int, num_envs: int) -> SeatType:
         raise NotImplementedError

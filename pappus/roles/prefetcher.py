@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,13 @@ class UnrollBuffer:
     `event` is behind the last use of it on any stream.
     """
 
-    def __init__(self, spec: Unroll, accelerator: Accelerator, free: deque[UnrollBuffer]) -> None:
+    def __init__(self, spec: Unroll, accelerator: Accelerator, owner: Any) -> None:
         numbers = spec._replace(observation=(), state=())
         self.host: Unroll = map_leaves(lambda leaf: _host(leaf, accelerator).numpy(), numbers)
         self.observation: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.observation)
         self.state: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.state)
-        self.free = free
+        self.owner = owner
+        """Whom it is given back to."""
         self.event: Any = None
         numbers_there = map_leaves(torch.from_numpy, self.host)
         self.unroll: Unroll = numbers_there._replace(observation=self.observation, state=self.state)

@@ -120,8 +120,8 @@ def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
     return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
 
 
-def socket_beside(port: int) -> str:
-    """The unix socket through which a run that listens on `port` is reached from its own machine, by its own user."""
+def socket_beside(ip: str, port: int) -> str:
+    """The unix socket through which a run that listens there is reached from its own machine, by its own user."""
     folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -130,7 +130,15 @@ def socket_beside(port: int) -> str:
         return ""
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         return ""  # somebody else made it: not a place for a socket of ours
-    return str(folder / f"{port}.sock")
+    return str(folder / f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
+
+
+def ips_of(host: str) -> list[str]:
+    """All addresses that a host's name stands for."""
+    try:
+        return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)))
+    except OSError:
+        return []
 
 
 def answers(path: str) -> bool:
@@ -171,9 +179,10 @@ def nearest(address: Address, tls: bool) -> str:
     if address.path:
         return f"unix:{address.path}"
     if not tls and not address.literal and is_here(address.host):
-        beside = socket_beside(address.port)
-        if beside and answers(beside):
-            return f"unix:{beside}"
+        for ip in (*ips_of(address.host), "0.0.0.0"):  # a run that listens everywhere listens there, too
+            beside = socket_beside(ip, address.port)
+            if beside and answers(beside):
+                return f"unix:{beside}"
     return str(address)
 
 

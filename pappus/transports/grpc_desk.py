@@ -26,7 +26,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.core import Call
 from pappus.errors import UserError, WireError
-from pappus.transports.addresses import Address, make_way, read_token, server_credentials, socket_beside
+from pappus.transports.addresses import Address, ips_of, make_way, read_token, server_credentials, socket_beside
 from pappus.transports.calls import SharedDesk
 from pappus.transports.codec import (
     PROTOCOL,
@@ -280,7 +280,7 @@ class GrpcDesk:
         self.address = str(Address(address.host, port))
         if credentials is not None:
             return ""
-        beside = socket_beside(port)
+        beside = socket_beside(next(iter(ips_of(address.host)), address.host), port)
         if beside:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import trustme
 
 import pappus
 from pappus.config import WireConfig
@@ -169,5 +170,52 @@ def test_a_client_sends_what_the_protocol_says_and_outlives_a_run_that_goes_betw
                 desk = open_desk(address)
             client.stdin.write("\n")
             client.stdin.flush()
+        assert client.wait(10) == 0
+    desk.close()
+
+
+PYTHON_TLS = """
+import grpc, sys
+from pappus_client import Client, Step
+credentials = grpc.ssl_channel_credentials(open(sys.argv[2], "rb").read())
+client = Client(sys.argv[1], {"b": ("int16", [2]), "a": ("float32", [])}, ("float32", [3]), credentials=credentials)
+print(client.act([Step({"a": [0.5], "b": [300, -1]}, "first")]), flush=True)
+"""
+NODE_TLS = """
+const fs = require('node:fs');
+const grpc = require('@grpc/grpc-js');
+const {Client} = require('./pappus-client.js');
+const credentials = grpc.credentials.createSsl(fs.readFileSync(process.argv[3]));
+const observation = {b: ['int16', [2]], a: ['float32', []]};
+const client = new Client(process.argv[2], observation, ['float32', [3]], {credentials});
+client.act([{observation: {a: [0.5], b: [300, -1]}, kind: 'first'}]).then((actions) => {
+  console.log(JSON.stringify(actions));
+  process.exit(0);
+});
+"""
+
+
+@pytest.mark.parametrize(("language", "file", "script"), [
+    ("python", "tls.py", PYTHON_TLS), ("node", "tls.js", NODE_TLS),
+], ids=["python", "node"])
+def test_a_client_joins_a_run_that_uses_tls(
+    language: str, file: str, script: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    fixture: Language = request.getfixturevalue(language)
+    (fixture[2] / file).write_text(script)
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1", "localhost")
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    server.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    server.private_key_pem.write_to_path(tmp_path / "server.key")
+    wire = WireConfig("127.0.0.1:0", certificate=str(tmp_path / "server.pem"), key=str(tmp_path / "server.key"))
+    bell = EventBell(*EventBell.descriptors())
+    desk = GrpcDesk("inference", wire, request_spec(NESTED), NESTED.action.array, (), "run", bell)
+    target = desk.address.replace("127.0.0.1", "localhost")
+    with running(fixture, file, target, str(tmp_path / "authority.pem")) as client:
+        (call,) = take(desk, 1)
+        call.reply[...] = 0.5
+        call.answer()
+        assert client.stdout is not None and json.loads(client.stdout.readline()) == [[0.5, 0.5, 0.5]]
         assert client.wait(10) == 0
     desk.close()

@@ -275,3 +275,12 @@ def test_without_weights_requests_wait(place: str) -> None:
     network.version, network._weights = -1, FlatWeights("weights", 1, HeapBlock(*FlatWeights.footprint(1)))
     call = setup.ask("a", 1.0, first=True)
     assert setup.work() is network and not call.answered
+
+
+def test_the_limit_of_a_batch_is_one_that_needs_no_padding() -> None:
+    algorithm = VTrace(VTraceConfig(), ENV, NetworkConfig(hidden_sizes=(8,)))
+    size = FlatParameters(algorithm.build_network()).size
+    weights = DeviceWeights("weights", size, CPU, SilentBell())
+    padded = DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=32)
+    assert [padded.round_down(envs) for envs in (7, 32, 63, 64, 1200)] == [7, 32, 32, 64, 1024]
+    assert DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=0).round_down(1200) == 1200

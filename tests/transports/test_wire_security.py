@@ -147,7 +147,7 @@ def test_mutual_tls_takes_clients_that_the_authority_signed_and_no_other(certifi
 def test_with_tls_there_is_no_unix_socket_beside(certificates: Certificates) -> None:
     with desk_at(**tls(certificates, mutual=False)) as desk:
         port = Address.parse(desk.address).port
-        assert not os.path.exists(socket_beside(port))
+        assert not os.path.exists(socket_beside("127.0.0.1", port))
 
 
 def test_certificates_that_tls_cannot_use_are_refused_with_a_sentence(
@@ -213,7 +213,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_the_unix_socket_beside_a_port_is_for_its_user_alone_and_goes_with_the_desk() -> None:
     with desk_at() as desk:
-        beside = Path(socket_beside(Address.parse(desk.address).port))
+        beside = Path(socket_beside("127.0.0.1", Address.parse(desk.address).port))
         assert stat.S_ISSOCK(beside.stat().st_mode)
         assert stat.S_IMODE(beside.parent.stat().st_mode) == 0o700 and beside.parent.stat().st_uid == os.getuid()
     assert not beside.exists()
@@ -223,11 +223,25 @@ def test_the_nearest_way_is_the_unix_socket_unless_tcp_or_tls_is_asked_for() -> 
     with desk_at() as desk:
         port = Address.parse(desk.address).port
         for host in ("127.0.0.1", "localhost"):
-            assert nearest(Address.parse(f"{host}:{port}"), tls=False) == f"unix:{socket_beside(port)}"
+            assert nearest(Address.parse(f"{host}:{port}"), tls=False) == f"unix:{socket_beside('127.0.0.1', port)}"
         assert nearest(Address.parse(f"tcp:127.0.0.1:{port}"), tls=False) == f"127.0.0.1:{port}"
         assert nearest(Address.parse(f"127.0.0.1:{port}"), tls=True) == f"127.0.0.1:{port}"
         assert nearest(Address.parse(f"192.0.2.1:{port}"), tls=False) == f"192.0.2.1:{port}"
     assert nearest(Address.parse(f"127.0.0.1:{port}"), tls=False) == f"127.0.0.1:{port}"
+
+
+def test_runs_at_one_port_of_several_addresses_are_told_apart() -> None:
+    with desk_at("127.0.0.1:0") as one:
+        port = Address.parse(one.address).port
+        with desk_at(f"127.0.0.2:{port}") as other:
+            assert nearest(Address.parse(one.address), tls=False) == f"unix:{socket_beside('127.0.0.1', port)}"
+            assert nearest(Address.parse(other.address), tls=False) == f"unix:{socket_beside('127.0.0.2', port)}"
+
+
+def test_a_run_that_listens_everywhere_is_reached_by_its_socket(tmp_path: Path) -> None:
+    with desk_at("0.0.0.0:0", insecure=True) as desk:
+        port = Address.parse(desk.address).port
+        assert nearest(Address.parse(f"127.0.0.1:{port}"), tls=False) == f"unix:{socket_beside('0.0.0.0', port)}"
 
 
 def left_behind(path: str) -> None:
@@ -244,7 +258,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_socket_that_a_killed_run_left_beside_a_port_is_not_chosen(own_folder: Path) -> None:
-    left_behind(socket_beside(5000))
+    left_behind(socket_beside("127.0.0.1", 5000))
     assert nearest(Address.parse("127.0.0.1:5000"), tls=False) == "127.0.0.1:5000"
 
 
@@ -259,7 +273,7 @@ def test_a_folder_that_somebody_else_prepared_gets_no_socket(own_folder: Path, k
     else:
         own_folder.write_text("")
     with desk_at() as desk:
-        assert socket_beside(5000) == ""
+        assert socket_beside("127.0.0.1", 5000) == ""
         assert nearest(Address.parse(desk.address), tls=False) == desk.address
         line = Line(desk.address, hello().encode())
         assert Welcome.decode(line.hear()).run == "run"
