@@ -317,6 +317,11 @@ def _refuse_unknown_options(config: RunConfig, words: Sequence[str]) -> None:
         name = word[2:].partition("=")[0].replace("_", "-")
         positive = re.sub(r"(^|\.)no-", r"\1", name)
         if word.startswith("--") and name != "help" and name not in known and positive not in known:
+            if name.startswith("topology.wire."):
+                raise UserError(
+                    f"system {config.system!r} takes no envs from elsewhere, so there is no --{name}; "
+                    "seed-vtrace does"
+                )
             raise UserError(f"unknown option --{name}{closest(name, [*known, *ALIASES])}")
 
 

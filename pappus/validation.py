@@ -18,6 +18,7 @@ def validate(config: RunConfig) -> None:
         raise UserError("--env is missing; give a Gymnasium id such as --env CartPole-v1")
     for name in POSITIVE:
         _require(getattr(config, name) >= 1, name, getattr(config, name), "must be at least 1")
+    _require(config.actors >= 0, "actors", config.actors, "must not be negative")
     _require(config.seed >= 0, "seed", config.seed, "must not be negative")
     episodes, keep, rate = config.evaluation.episodes, config.checkpoint.keep_last, config.optimizer.learning_rate
     _require(episodes >= 1, "evaluation.episodes", episodes, "must be at least 1")

@@ -11,6 +11,17 @@ import pytest
 from pappus.cli import main
 
 WRONG = [
+    ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
+    ("train seed-vtrace --env CartPole-v1 --listen 0.0.0.0:5000", "is open to other machines"),
+    ("train seed-vtrace --env CartPole-v1 --topology.lanes 3", "topology.lanes=3 does not divide envs_per_actor=128"),
+    ("train seed-vtrace --env CartPole-v1 --topology.placement gpu", "--topology.placement"),
+    ("train seed-vtrace --env CartPole-v1 --actors 0", "leaves nobody to learn from"),
+    ("train seed-vtrace --env CartPole-v1 --actors -1", "actors=-1"),
+    ("serve seed-vtrace", "--env-spec is missing"),
+    ("serve seed-vtrace --env-spec no_such_file.yaml", "no_such_file.yaml"),
+    ("serve seed-vtrace --env CartPole-v1 --env-spec x.yaml", "no envs and no actors of its own"),
+    ("actor --env CartPole-v1", "--connect"),
+    ("actor --connect here --env CartPole-v1", "neither HOST:PORT nor unix:PATH"),
     ("trian impala", "unknown command 'trian'; did you mean 'train'?"),
     ("train", "which system?"),
     ("train imapla --env CartPole-v1", "unknown system 'imapla'; did you mean 'impala'?"),

@@ -75,7 +75,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  return          {_outcome(summary)}",
         f"  verdict         {verdict}",
         f"  run             {run}",
-        f"  evaluate        pappus eval {run}",
+        *([] if summary.env.startswith("spec:") else [f"  evaluate        pappus eval {run}"]),  # stepped elsewhere
         f"  curves          tensorboard --logdir {run}",
     ]
     return [*lines, _resume(run)] if summary.exit_reason == "interrupted" else lines
