@@ -132,11 +132,11 @@ def sizes_of(main: int) -> dict[str, tuple[float, int]]:
     }
 
 
-def memory(seconds: float, words: list[str]) -> None:
+def memory(seconds: float, system: str, words: list[str]) -> None:
     """The slope of every process's memory, the first fifth left out as warm-up."""
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
-        training = start(directory, "--optimizer.no-anneal", *words)
+        training = start(directory, "--optimizer.no-anneal", *words, system=system)
         watched = {"main": training.pid, "forkserver": server_of(training.pid), **processes(training.pid)}
         times, sizes = [], []
         deadline = time.monotonic() + seconds
@@ -158,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["kill", "memory", "join"])
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--system", default="impala", help="whose memory is watched")
     parser.add_argument("options", nargs="*", help="options of `pappus train`, behind --")
     arguments = parser.parse_args()
     if arguments.what == "kill":
@@ -165,7 +166,7 @@ def main() -> None:
     elif arguments.what == "join":
         join(100)
     else:
-        memory(arguments.seconds, arguments.options)
+        memory(arguments.seconds, arguments.system, arguments.options)
 
 
 if __name__ == "__main__":

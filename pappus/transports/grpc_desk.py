@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -48,6 +49,8 @@ HANDSHAKE_SECONDS = 10.0
 """A stream without a Hello for so long is ended."""
 LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits looks at the wire."""
+LONGEST_SOLITUDE = 5e-3
+"""The same while nobody is connected: how long a client may have to wait for its Welcome."""
 MAX_LANE_BYTES = 256 << 20
 """Bytes of a lane's tensors, at most."""
 LARGEST = 1e15
@@ -153,7 +156,8 @@ class GrpcDesk:
             raise self._failure
 
     def calls(self) -> list[GrpcCall]:
-        if self._thread is None and time.perf_counter() - self._ran > LONGEST_SILENCE:
+        longest = LONGEST_SILENCE if self._streams else LONGEST_SOLITUDE
+        if self._thread is None and time.perf_counter() - self._ran > longest:
             self._run_loop(0.0)
         return drain(self._arrived)
 
@@ -161,6 +165,8 @@ class GrpcDesk:
         """Serve the wire until something comes, the descriptor `commands` says so, or time is up; whether it was
         `commands`. Always called by the same thread."""
         self._leave_thread()
+        if not self._streams and self._bell.fileno() >= 0:
+            return self._sleep_alone(commands, seconds)
         if commands != self._commands:
             self._loop.add_reader(commands, self._tell_of_commands)
             self._commands = commands
@@ -188,6 +194,16 @@ class GrpcDesk:
 
     def clear(self) -> None:
         self._bell.clear()
+
+    def _sleep_alone(self, commands: int, seconds: float) -> bool:
+        """While nobody is connected, the lanes of this machine come first: a loop is slower to wake than a select."""
+        bell = self._bell.fileno()
+        woken, _, _ = select.select([commands, bell], [], [], min(seconds, LONGEST_SOLITUDE))
+        if bell in woken:
+            self._bell.clear()
+        if not woken:
+            self._run_loop(0.0)
+        return commands in woken
 
     def close(self) -> None:
         """End all streams."""
