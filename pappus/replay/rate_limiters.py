@@ -1,0 +1,147 @@
+"""How fast a table may be filled and drawn from, and in words why not.
+
+A limiter compares what was inserted with what was sampled:
+
+    balance   = inserts · samples_per_insert − samples
+    insert    is allowed while the table holds less than min_size, or if the balance stays ≤ most afterwards
+    sample    is allowed if the table holds min_size, and the balance stays ≥ least afterwards
+
+Inserts and deletes are counted for ever, so `size` is inserts − deletes. The rules are Reverb's. What differs: a
+limiter that can never open is refused where it is made, its bounds may be moved while somebody waits, and it explains
+itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pappus.errors import UserError
+
+
+@dataclass
+class RateLimiter:
+    """Counts and bounds; the four functions below make the usual ones."""
+
+    samples_per_insert: float
+    min_size: int
+    least: float
+    """The balance below which nothing is sampled."""
+    most: float
+    """The balance above which nothing is inserted."""
+    inserts: int = 0
+    samples: int = 0
+    deletes: int = 0
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def _check(self) -> None:
+        if not self.samples_per_insert > 0 or not math.isfinite(self.samples_per_insert):
+            raise UserError(f"samples_per_insert={self.samples_per_insert} must be a positive number")
+        if self.min_size < 1:
+            raise UserError(f"min_size={self.min_size} must be at least 1: nothing can be drawn from an empty table")
+        if math.isnan(self.least) or math.isnan(self.most) or self.least > self.most:
+            raise UserError(f"bounds {self.least} … {self.most} hold nothing; the first must not exceed the second")
+        # From min_size on, a table that is filled and never sampled has this balance. If the band begins above it and
+        # ends before the next insert would be allowed, neither side can ever move.
+        full = self.min_size * self.samples_per_insert
+        if full - 1 < self.least and full + self.samples_per_insert > self.most:
+            step = max(1.0, self.samples_per_insert)
+            raise UserError(
+                f"bounds {self.least:g} … {self.most:g} never open: {self.min_size} inserts make a balance of {full:g}, "
+                f"which is too little to sample and too much to insert; widen the band by {step:g}"
+            )
+
+    @property
+    def size(self) -> int:
+        """Items in the table."""
+        return self.inserts - self.deletes
+
+    @property
+    def balance(self) -> float:
+        """What may still be sampled of what was inserted, as a ratio of one to the other."""
+        return self.inserts * self.samples_per_insert - self.samples
+
+    def can_insert(self, count: int = 1) -> bool:
+        """Whether so many items may be inserted now."""
+        if self.size + count <= self.min_size:
+            return True
+        return self.balance + count * self.samples_per_insert <= self.most
+
+    def can_sample(self, count: int = 1) -> bool:
+        """Whether so many items may be sampled now."""
+        return self.size >= self.min_size and self.balance - count >= self.least
+
+    def samples_now(self, wanted: int) -> int:
+        """How many of the `wanted` samples are allowed now."""
+        if self.size < self.min_size:
+            return 0
+        if math.isinf(self.least):
+            return wanted
+        return max(0, min(wanted, math.floor(self.balance - self.least)))
+
+    def move(self, least: float | None = None, most: float | None = None, min_size: int | None = None) -> None:
+        """Change bounds while running; a change that would close the table for good is refused."""
+        before = (self.least, self.most, self.min_size)
+        self.least = self.least if least is None else least
+        self.most = self.most if most is None else most
+        self.min_size = self.min_size if min_size is None else min_size
+        try:
+            self._check()
+        except UserError:
+            self.least, self.most, self.min_size = before
+            raise
+
+    def explain(self) -> str:
+        """Who is blocked, by which bound, and what would unblock it; or that nobody is."""
+        reasons = [reason for reason in (self._why_no_sample(), self._why_no_insert()) if reason]
+        return "; ".join(reasons) or f"open: {self.size} items, balance {self.balance:g}"
+
+    def _why_no_sample(self) -> str:
+        if self.can_sample():
+            return ""
+        if self.size < self.min_size:
+            missing = self.min_size - self.size
+            return f"samples wait for {missing} more items: {self.size} of at least {self.min_size} are here"
+        needed = math.ceil((self.least + 1 - self.balance) / self.samples_per_insert)
+        return (
+            f"samples wait for {needed} more inserts: {self.samples} samples of {self.inserts} inserts are all that "
+            f"{self.samples_per_insert:g} per insert allow (balance {self.balance:g}, at least {self.least + 1:g} is "
+            "needed)"
+        )
+
+    def _why_no_insert(self) -> str:
+        if self.can_insert():
+            return ""
+        needed = math.ceil(self.balance + self.samples_per_insert - self.most)
+        return (
+            f"inserts wait for {needed} more samples: {self.inserts} inserts with {self.samples} samples are all that "
+            f"{self.samples_per_insert:g} per insert allow (balance {self.balance:g}, at most "
+            f"{self.most - self.samples_per_insert:g} is allowed)"
+        )
+
+
+def min_size(size: int) -> RateLimiter:
+    """Samples wait until the table holds so many items; inserts never wait."""
+    return RateLimiter(1.0, size, -math.inf, math.inf)
+
+
+def sample_to_insert_ratio(samples_per_insert: float, min_size: int, error_buffer: float) -> RateLimiter:
+    """As many samples per insert, from `min_size` items on, give or take `error_buffer` samples."""
+    if not error_buffer >= max(1.0, samples_per_insert):
+        raise UserError(
+            f"error_buffer={error_buffer} is smaller than one step of either side; use at least "
+            f"{max(1.0, samples_per_insert):g}"
+        )
+    middle = samples_per_insert * min_size
+    return RateLimiter(samples_per_insert, min_size, middle - error_buffer, middle + error_buffer)
+
+
+def queue(size: int) -> RateLimiter:
+    """Every item is sampled once, at most `size` wait; for tables that delete what was sampled."""
+    return RateLimiter(1.0, 1, 0.0, float(size))
+
+
+stack = queue
+"""The same rule; what differs is the table's sampler."""

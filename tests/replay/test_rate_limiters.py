@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pappus.errors import UserError
+from pappus.replay.rate_limiters import RateLimiter, min_size, queue, sample_to_insert_ratio
+
+
+def test_min_size_holds_back_samples_and_never_inserts() -> None:
+    limiter = min_size(3)
+    for inserted in range(10):
+        assert limiter.can_insert(1000) and limiter.can_sample(1000) == (inserted >= 3)
+        limiter.inserts += 1
+
+
+def test_a_table_that_shrinks_below_its_size_closes_again() -> None:
+    limiter = min_size(2)
+    limiter.inserts = 2
+    assert limiter.can_sample()
+    limiter.deletes = 1
+    assert not limiter.can_sample() and limiter.explain() == "samples wait for 1 more items: 1 of at least 2 are here"
+
+
+def test_a_queue_takes_its_size_and_gives_each_item_once() -> None:
+    limiter = queue(2)
+    assert limiter.can_insert() and not limiter.can_sample()
+    limiter.inserts = 2
+    assert not limiter.can_insert() and limiter.can_sample(2) and not limiter.can_sample(3)
+    assert "inserts wait for 1 more samples" in limiter.explain()
+    limiter.samples = limiter.deletes = 1
+    assert limiter.can_insert() and not limiter.can_insert(2) and limiter.can_sample()
+    limiter.samples = limiter.deletes = 2
+    assert not limiter.can_sample() and limiter.explain().startswith("samples wait for 1 more items")
+
+
+def test_the_ratio_is_kept_within_its_band() -> None:
+    limiter = sample_to_insert_ratio(samples_per_insert=4.0, min_size=10, error_buffer=8.0)
+    while limiter.can_insert():
+        limiter.inserts += 1
+    assert limiter.inserts == 12, "min_size, and as many more as the band holds"
+    assert limiter.samples_now(100) == 16 and not limiter.can_sample(17)
+    limiter.samples += 16
+    assert not limiter.can_sample() and "samples wait for 1 more inserts" in limiter.explain() and limiter.can_insert(4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    ratio=st.sampled_from([0.1, 0.5, 1.0, 3.0, 32.0]), size=st.integers(1, 50), slack=st.floats(1, 4),
+    turns=st.lists(st.booleans(), max_size=300),
+)
+def test_one_side_can_always_move_and_the_balance_never_leaves_its_band(
+    ratio: float, size: int, slack: float, turns: list[bool]
+) -> None:
+    limiter = sample_to_insert_ratio(ratio, size, slack * max(1.0, ratio))
+    for inserting in turns:
+        assert limiter.can_insert() or limiter.can_sample(), limiter.explain()
+        if inserting and limiter.can_insert():
+            limiter.inserts += 1
+        elif not inserting and limiter.can_sample():
+            limiter.samples += 1
+        if limiter.size > size:
+            assert limiter.least <= limiter.balance <= limiter.most
+
+
+def test_samples_now_is_the_most_that_can_be_sampled() -> None:
+    limiter = sample_to_insert_ratio(2.5, 4, 5.0)
+    limiter.inserts = 5
+    for wanted in range(12):
+        now = limiter.samples_now(wanted)
+        assert now == 0 or limiter.can_sample(now)
+        assert now == wanted or not limiter.can_sample(now + 1)
+    assert min_size(1).samples_now(7) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((0.0, 1, 0.0, 1.0), "samples_per_insert=0.0 must be a positive number"),
+        ((math.nan, 1, 0.0, 1.0), "samples_per_insert=nan"),
+        ((1.0, 0, 0.0, 1.0), "min_size=0 must be at least 1"),
+        ((1.0, 1, 5.0, 1.0), "bounds 5.0 … 1.0 hold nothing"),
+        ((1.0, 1, math.nan, 1.0), "hold nothing"),
+        ((1.0, 10, 9.5, 10.5), "never open: 10 inserts make a balance of 10"),
+    ],
+)
+def test_a_limiter_that_can_never_open_is_refused(arguments: tuple[float, int, float, float], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        RateLimiter(*arguments)
+
+
+def test_a_band_narrower_than_a_step_is_refused_with_the_least_that_works() -> None:
+    with pytest.raises(UserError, match=r"error_buffer=3\.0 is smaller than one step of either side; use at least 8"):
+        sample_to_insert_ratio(8.0, 100, 3.0)
+
+
+def test_bounds_move_while_somebody_waits_and_a_wrong_move_changes_nothing() -> None:
+    limiter = queue(1)
+    limiter.inserts = 1
+    assert not limiter.can_insert()
+    limiter.move(most=5.0)
+    assert limiter.can_insert(4) and not limiter.can_insert(5)
+    with pytest.raises(UserError):
+        limiter.move(least=6.0)
+    assert (limiter.least, limiter.most, limiter.min_size) == (0.0, 5.0, 1)
+
+
+def test_an_open_limiter_says_so() -> None:
+    limiter = min_size(1)
+    limiter.inserts = 3
+    assert limiter.explain() == "open: 3 items, balance 3"
