@@ -49,8 +49,8 @@ class RateLimiter:
         if full - 1 < self.least and full + self.samples_per_insert > self.most:
             step = max(1.0, self.samples_per_insert)
             raise UserError(
-                f"bounds {self.least:g} … {self.most:g} never open: {self.min_size} inserts make a balance of {full:g}, "
-                f"which is too little to sample and too much to insert; widen the band by {step:g}"
+                f"bounds {self.least:g} … {self.most:g} never open: {self.min_size} inserts make a balance of {full:g}"
+                f", which is too little to sample and too much to insert; widen the band by {step:g}"
             )
 
     @property
