@@ -1,0 +1,159 @@
+"""Which item of a table comes next: to be sampled, or to be removed.
+
+Selectors know items by their *places*, numbers below the table's capacity that the table hands out and takes back. All
+work on batches. `sample` draws with replacement where the rule leaves a choice, and says how likely each draw was.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from typing import Protocol
+
+import numpy as np
+
+from pappus.errors import UserError
+from pappus.replay.sum_tree import SumTree
+from pappus.types import Array
+
+
+class Selector(Protocol):
+    """A rule over the places that are in use."""
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        """Places come into use."""
+
+    def update(self, places: Array, priorities: Array) -> None:
+        """Priorities change."""
+
+    def delete(self, places: Array) -> None:
+        """Places go out of use."""
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Places and the probabilities with which they were drawn; there must be some in use."""
+
+    def __len__(self) -> int: ...
+
+
+class Uniform:
+    """Every place is as likely as any other."""
+
+    def __init__(self, capacity: int) -> None:
+        self._used = np.zeros(capacity, np.int64)
+        """The places in use, in a row, in no order."""
+        self._position = np.full(capacity, -1, np.int64)
+        """Where in that row a place stands."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        row = np.arange(self._count, self._count + len(places))
+        self._used[row], self._position[places] = places, row
+        self._count += len(places)
+
+    def update(self, places: Array, priorities: Array) -> None: ...
+
+    def delete(self, places: Array) -> None:
+        for place in places.tolist():  # the last in the row takes the place of the one that goes
+            hole, self._count = self._position[place], self._count - 1
+            last = self._used[self._count]
+            self._used[hole], self._position[last] = last, hole
+            self._position[place] = -1
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        places: Array = self._used[rng.integers(0, self._count, count)]
+        return places, np.full(count, 1.0 / self._count)
+
+
+class Prioritized:
+    """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015); one of priority 0 never, whatever α is."""
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        if not 0 <= alpha < np.inf:
+            raise UserError(f"alpha={alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
+        self._alpha, self._tree, self._count = alpha, SumTree(capacity), 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        self.update(places, priorities)
+        self._count += len(places)
+
+    def update(self, places: Array, priorities: Array) -> None:
+        priorities = np.asarray(priorities, np.float64)
+        if not (np.isfinite(priorities) & (priorities >= 0)).all():
+            raise UserError("a priority is negative or not finite; give the absolute value of what it is computed from")
+        self._tree.update(places, np.where(priorities > 0, priorities**self._alpha, 0.0))
+
+    def delete(self, places: Array) -> None:
+        self._tree.update(places, np.zeros(len(places)))
+        self._count -= len(places)
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        return self._tree.sample(rng.random(count))
+
+
+class InOrder:
+    """The oldest place (first in, first out), or with `newest` the youngest one; always the same until it is gone."""
+
+    def __init__(self, newest: bool = False) -> None:
+        self._newest = newest
+        self._places: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        self._places.update(dict.fromkeys(places.tolist()))
+
+    def update(self, places: Array, priorities: Array) -> None: ...
+
+    def delete(self, places: Array) -> None:
+        for place in places.tolist():
+            del self._places[place]
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        chosen = next(reversed(self._places) if self._newest else iter(self._places))
+        return np.full(count, chosen), np.ones(count)
+
+
+class Heap:
+    """The place of the lowest priority, or with `highest` of the highest one; of equal ones the oldest."""
+
+    def __init__(self, highest: bool = False) -> None:
+        self._sign = -1.0 if highest else 1.0
+        self._entries: list[tuple[float, int, int]] = []
+        """(signed priority, age, place); entries that are out of date stay until they come up."""
+        self._current: dict[int, tuple[float, int]] = {}
+        self._age = 0
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        for place, priority in zip(places.tolist(), np.asarray(priorities, np.float64).tolist(), strict=True):
+            self._age += 1
+            self._put(place, priority, self._age)
+
+    def update(self, places: Array, priorities: Array) -> None:
+        for place, priority in zip(places.tolist(), np.asarray(priorities, np.float64).tolist(), strict=True):
+            self._put(place, priority, self._current[place][1])
+
+    def delete(self, places: Array) -> None:
+        for place in places.tolist():
+            del self._current[place]
+
+    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        while self._current.get(self._entries[0][2]) != self._entries[0][:2]:
+            heapq.heappop(self._entries)
+        return np.full(count, self._entries[0][2]), np.ones(count)
+
+    def _put(self, place: int, priority: float, age: int) -> None:
+        self._current[place] = (self._sign * priority, age)
+        heapq.heappush(self._entries, (self._sign * priority, age, place))
+        if len(self._entries) > 2 * len(self._current) + 64:  # mostly out of date
+            self._entries = [(*key, place) for place, key in self._current.items()]
+            heapq.heapify(self._entries)

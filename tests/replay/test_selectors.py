@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pappus.errors import UserError
+from pappus.replay.selectors import Heap, InOrder, Prioritized, Selector, Uniform
+
+CAPACITY = 12
+MAKE: dict[str, Callable[[], Selector]] = {
+    "uniform": lambda: Uniform(CAPACITY), "prioritized": lambda: Prioritized(CAPACITY, 1.0), "fifo": InOrder,
+    "lifo": lambda: InOrder(newest=True), "min-heap": Heap, "max-heap": lambda: Heap(highest=True),
+}
+Model = dict[int, tuple[float, int]]
+"""Place → (priority, age), the plain truth."""
+
+
+def allowed(kind: str, model: Model) -> set[int]:
+    """Which places may be drawn."""
+    if kind in ("fifo", "lifo"):
+        return {(min if kind == "fifo" else max)(model, key=lambda place: model[place][1])}
+    if kind in ("min-heap", "max-heap"):
+        best = (min if kind == "min-heap" else max)(priority for priority, _ in model.values())
+        return {min((place for place in model if model[place][0] == best), key=lambda place: model[place][1])}
+    return {place for place, (priority, _) in model.items() if priority > 0 or kind == "uniform"}
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@settings(max_examples=150, deadline=None)
+@given(
+    turns=st.lists(
+        st.tuples(st.sampled_from("iud"), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 5)), max_size=6)),
+        max_size=25,
+    )
+)
+def test_a_selector_draws_what_its_rule_says_after_any_history(
+    kind: str, turns: list[tuple[str, list[tuple[int, int]]]]
+) -> None:
+    selector, model, age, rng = MAKE[kind](), Model(), 0, np.random.default_rng(0)
+    for turn, entries in turns:
+        chosen = {place: float(priority) for place, priority in entries if (place in model) == (turn != "i")}
+        places, priorities = np.array(list(chosen), np.int64), np.array(list(chosen.values()))
+        if turn == "i":
+            selector.insert(places, priorities)
+        elif turn == "u":
+            selector.update(places, priorities)
+        else:
+            selector.delete(places)
+        for place, priority in chosen.items():
+            age += turn == "i"
+            if turn == "d":
+                del model[place]
+            else:
+                model[place] = (priority, age if turn == "i" else model[place][1])
+        assert len(selector) == len(model)
+        if model and (choices := allowed(kind, model)):
+            drawn, probabilities = selector.sample(8, rng)
+            assert set(drawn.tolist()) <= choices and ((probabilities > 0) & (probabilities <= 1)).all()
+
+
+@pytest.mark.parametrize(("kind", "weights"), [("uniform", [1, 1, 1, 1]), ("prioritized", [1, 2, 3, 6])])
+def test_draws_are_as_likely_as_they_are_said_to_be(kind: str, weights: list[int]) -> None:
+    selector, count = MAKE[kind](), 100_000
+    selector.insert(np.array([3, 5, 7, 11]), np.array(weights, np.float64))
+    selector.insert(np.array([2]), np.array([9.0]))
+    selector.delete(np.array([2]))
+    drawn, probabilities = selector.sample(count, np.random.default_rng(1))
+    chi_square = 0.0
+    for place, weight in zip((3, 5, 7, 11), weights, strict=True):
+        share = weight / sum(weights)
+        assert np.allclose(probabilities[drawn == place], share)
+        chi_square += ((drawn == place).sum() - count * share) ** 2 / (count * share)
+    assert chi_square < 16.27, "0.999 of a chi-square with 3 degrees of freedom lies below"
+
+
+def test_alpha_bends_priorities() -> None:
+    selector = Prioritized(4, 0.5)
+    selector.insert(np.array([0, 1]), np.array([1.0, 9.0]))
+    drawn, probabilities = selector.sample(100, np.random.default_rng(0))
+    assert np.allclose(probabilities, np.where(drawn == 1, 0.75, 0.25))
+    flat = Prioritized(4, 0.0)
+    flat.insert(np.array([0, 1]), np.array([1.0, 9.0]))
+    flat.insert(np.array([2]), np.array([0.0]))
+    drawn, probabilities = flat.sample(100, np.random.default_rng(0))
+    assert np.allclose(probabilities, 0.5) and 2 not in drawn, "all alike, but for a priority of 0"
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_what_is_no_priority_or_no_alpha_is_refused(wrong: float) -> None:
+    selector = Prioritized(4, 0.6)
+    with pytest.raises(UserError, match="negative or not finite"):
+        selector.insert(np.array([0]), np.array([wrong]))
+    with pytest.raises(UserError, match="alpha="):
+        Prioritized(4, wrong)
+
+
+def test_a_heap_that_is_updated_for_ever_stays_small() -> None:
+    heap = Heap()
+    heap.insert(np.arange(10), np.arange(10.0))
+    for turn in range(10_000):
+        heap.update(np.array([turn % 10]), np.array([float(turn)]))
+    assert len(heap._entries) <= 2 * 10 + 64 + 1 and heap.sample(1, np.random.default_rng(0))[0][0] == 0
