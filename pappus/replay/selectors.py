@@ -68,7 +68,7 @@ class Uniform:
 
 
 class Prioritized:
-    """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015); one of priority 0 never, whatever α is."""
+    """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015), and one of priority 0 never."""
 
     def __init__(self, capacity: int, alpha: float) -> None:
         if not 0 <= alpha < np.inf:
