@@ -82,7 +82,8 @@ class Wiring:
         assert isinstance(edge, CallsEdge)
         if not edge.wire.listen:
             return calls.desk()
-        from pappus.transports.grpc_desk import GrpcDesk, JointDesk
+        from pappus.transports.grpc_desk import GrpcDesk
+        from pappus.transports.joint_desk import JointDesk
 
         wire = GrpcDesk(name, edge.wire, edge.request, edge.reply, edge.choices, edge.run, calls.asked)
         return JointDesk(calls.desk(), wire)

@@ -15,7 +15,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -25,17 +25,15 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
-from pappus.core import Call
-from pappus.errors import UserError, WireError
+from pappus.errors import UserError
 from pappus.transports.addresses import Address, ips_of, make_way, read_token, server_credentials, socket_beside
-from pappus.transports.calls import SharedDesk
+from pappus.transports.checks import Refusal, complaint_about, decode_steps, understood
 from pappus.transports.codec import (
     PROTOCOL,
     Buffer,
     Hello,
     LaneReader,
     Welcome,
-    decode_lane,
     describe_difference,
     encode_lane,
     lane_specs,
@@ -43,7 +41,7 @@ from pappus.transports.codec import (
     printable,
 )
 from pappus.transports.memory import Bell
-from pappus.types import Array, ArraySpec, Request, leaves_of
+from pappus.types import Array, ArraySpec, Request
 
 HANDSHAKE_SECONDS = 10.0
 """A stream without a Hello for so long is ended."""
@@ -53,12 +51,8 @@ LONGEST_SOLITUDE = 5e-3
 """The same while nobody is connected: how long a client may have to wait for its Welcome."""
 MAX_LANE_BYTES = 256 << 20
 """Bytes of a lane's tensors, at most."""
-LARGEST = 1e15
-"""Beyond this no reward and no observation is meant, and a loss would overflow."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
-MAX_REFUSAL = 1000
-"""Characters of a status: gRPC sends it in a header, whose size is limited."""
 SERVER_OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
@@ -395,80 +389,6 @@ class GrpcDesk:
             self._tell(f"{stream.name} left")
 
 
-class Refusal(Exception):
-    """Ends one stream with a status."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
-
-
-def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
-    """What a decoder makes of some bytes; a refusal where it cannot."""
-    try:
-        return decode(data)
-    except WireError as error:
-        raise Refusal("INVALID_ARGUMENT", str(error)) from None
-
-
-def decode_steps(message: Buffer) -> tuple[int, Buffer]:
-    """Which lane, and the bytes of its values."""
-    return decode_lane(message, "Steps")
-
-
-def complaint_about(request: Request) -> str:
-    """What no env can mean, in words; empty where there is nothing."""
-    for name, flags in (("first", request.first), ("valid", request.valid)):
-        if flags.view(np.uint8).max() > 1:
-            return f"{name!r} holds bytes other than 0 and 1"
-    for name, numbers in (("reward", request.reward), ("episode_return", request.episode_return)):
-        if not sane(numbers):
-            return f"{name!r} is not finite, or beyond ±{LARGEST:g}"
-    discount = request.discount
-    if not (discount.min() >= 0 and discount.max() <= 1):
-        return "'discount' lies outside 0 to 1, or is not finite"
-    if request.episode_length.min() < 0:
-        return "'episode_length' is negative"
-    for leaf in leaves_of(request.observation):
-        if leaf.dtype.kind == "f" and not sane(leaf):
-            return f"an observation is not finite, or beyond ±{LARGEST:g}"
-        if leaf.dtype.kind == "b" and leaf.view(np.uint8).max(initial=0) > 1:
-            return "a bool observation holds bytes other than 0 and 1"
-    return ""
-
-
-def sane(numbers: Array) -> bool:
-    """Whether all of them are finite, and small enough that their squares are."""
-    return bool(numbers.max(initial=0) <= LARGEST and numbers.min(initial=0) >= -LARGEST)
-
-
 def drain(queue: deque[Any]) -> list[Any]:
     """Everything in a queue that another thread fills."""
     return [queue.popleft() for _ in range(len(queue))]
-
-
-class JointDesk:
-    """The desk of this machine's lanes and the wire's, as one; they share a bell."""
-
-    def __init__(self, here: SharedDesk, elsewhere: GrpcDesk) -> None:
-        self.name = here.name
-        self._here, self._elsewhere = here, elsewhere
-        self.fileno, self.clear, self.sleep = here.fileno, here.clear, elsewhere.sleep
-
-    def calls(self) -> Sequence[Call]:
-        return [*self._here.calls(), *self._elsewhere.calls()]
-
-    def left(self) -> Sequence[Hashable]:
-        return self._elsewhere.left()
-
-    def news(self) -> list[str]:
-        return self._elsewhere.news()
-
-    def memory(self) -> Sequence[Array]:
-        return self._here.memory()
-
-    def explain(self) -> str:
-        return f"{self._here.explain()}; {self._elsewhere.explain()}"
-
-    def close(self) -> None:
-        self._elsewhere.close()

@@ -11,8 +11,9 @@ import optree
 import pytest
 
 from pappus.transports import grpc_desk
+from pappus.transports.checks import Refusal, complaint_about, understood
 from pappus.transports.codec import Hello, LaneReader, Tensor, encode_lane, lane_specs
-from pappus.transports.grpc_desk import GrpcDesk, Refusal, Stream, understood
+from pappus.transports.grpc_desk import GrpcDesk, Stream
 from pappus.types import Request
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
 from tests.wire_tools import (
@@ -195,7 +196,7 @@ def test_a_bool_observation_holds_zeros_and_ones(desk: GrpcDesk) -> None:
     flags = np.array([0, 2], np.uint8).view(bool)
     zeros = np.zeros(2, np.float32)
     request = Request(flags, zeros > 0, zeros, zeros, zeros > 0, zeros, zeros.astype(np.int32))
-    assert "bool observation" in grpc_desk.complaint_about(request)
+    assert "bool observation" in complaint_about(request)
 
 
 def mutate(rng: random.Random, message: bytes) -> bytes:
