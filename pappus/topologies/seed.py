@@ -7,8 +7,8 @@
     elsewhere ⇄ gRPC          └───────────┘                   └──▶ evaluator
 
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
-assembles what they experience; an actor needs a core for its envs and nothing else. Each actor has several lanes of
-envs, so that it steps one while the others wait for their actions.
+assembles what they experience; an actor needs a core for its envs and nothing else. An actor may have several
+lanes of envs, so that it steps one while the others wait for their actions.
 """
 
 from __future__ import annotations
