@@ -14,7 +14,9 @@ itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pappus.errors import UserError
 
@@ -81,6 +83,20 @@ class RateLimiter:
             return wanted
         return max(0, min(wanted, math.floor(self.balance - self.least)))
 
+    def inserts_now(self, wanted: int) -> int:
+        """How many of the `wanted` inserts are allowed now."""
+        if math.isinf(self.most):
+            return wanted
+        allowed = math.floor((self.most - self.balance) / self.samples_per_insert)
+        return max(0, min(wanted, max(allowed, self.min_size - self.size)))
+
+    @property
+    def largest_batch(self) -> float:
+        """Samples that can become allowed at once, with inserts one by one: for more one would wait for ever."""
+        if math.isinf(self.least) or math.isinf(self.most):
+            return math.inf
+        return max(1.0, math.floor(self.most - self.samples_per_insert - self.least))
+
     def move(self, least: float | None = None, most: float | None = None, min_size: int | None = None) -> None:
         """Change bounds while running; a change that would close the table for good is refused."""
         before = (self.least, self.most, self.min_size)
@@ -120,6 +136,21 @@ class RateLimiter:
             f"{self.samples_per_insert:g} per insert allow (balance {self.balance:g}, at most "
             f"{self.most - self.samples_per_insert:g} is allowed)"
         )
+
+
+    def to_list(self) -> list[float | None]:
+        """Its rule in numbers; None is a bound that there is not. `limiter_from` reads it."""
+        least, most = (None if math.isinf(bound) else bound for bound in (self.least, self.most))
+        return [self.samples_per_insert, self.min_size, least, most]
+
+
+def limiter_from(numbers: Sequence[Any], inserts: int = 0, samples: int = 0, deletes: int = 0) -> RateLimiter:
+    """What `to_list` wrote."""
+    ratio, size, least, most = numbers
+    return RateLimiter(
+        float(ratio), int(size), -math.inf if least is None else float(least),
+        math.inf if most is None else float(most), inserts, samples, deletes,
+    )
 
 
 def min_size(size: int) -> RateLimiter:

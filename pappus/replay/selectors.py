@@ -7,7 +7,6 @@ work on batches. `sample` draws with replacement where the rule leaves a choice,
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +30,13 @@ class Selector(Protocol):
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Places and the probabilities with which they were drawn; there must be some in use."""
+
+    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """The same, as if each place were deleted before the next is drawn: no place comes twice."""
+
+    @property
+    def mass(self) -> float:
+        """What all places together weigh, where one's share of it is its probability."""
 
     def __len__(self) -> int: ...
 
@@ -66,6 +72,14 @@ class Uniform:
         places: Array = self._used[rng.integers(0, self._count, count)]
         return places, np.full(count, 1.0 / self._count)
 
+    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        places: Array = self._used[rng.choice(self._count, count, replace=False)]
+        return places, 1.0 / np.arange(self._count, self._count - count, -1)
+
+    @property
+    def mass(self) -> float:
+        return float(self._count)
+
 
 class Prioritized:
     """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015), and one of priority 0 never."""
@@ -95,29 +109,82 @@ class Prioritized:
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         return self._tree.sample(rng.random(count))
 
+    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        if count == 1:
+            return self.sample(1, rng)
+        places, probabilities = np.empty(count, np.int64), np.empty(count)
+        weights = np.empty(count)
+        drawn = 0
+        try:
+            for drawn in range(count):
+                places[drawn : drawn + 1], probabilities[drawn : drawn + 1] = self.sample(1, rng)
+                weights[drawn] = self._tree.priorities(places[drawn : drawn + 1])[0]
+                self._tree.update(places[drawn : drawn + 1], np.zeros(1))
+            drawn = count
+        finally:
+            self._tree.update(places[:drawn], weights[:drawn])
+        return places, probabilities
+
+    @property
+    def mass(self) -> float:
+        return self._tree.total
+
 
 class InOrder:
     """The oldest place (first in, first out), or with `newest` the youngest one; always the same until it is gone."""
 
-    def __init__(self, newest: bool = False) -> None:
+    def __init__(self, capacity: int, newest: bool = False) -> None:
         self._newest = newest
-        self._places: OrderedDict[int, None] = OrderedDict()
+        self._log = np.full(2 * capacity, -1, np.int64)
+        """Places as they came in; those that went left a −1."""
+        self._position = np.full(capacity, -1, np.int64)
+        """Where in the log a place stands."""
+        self._begin = self._end = self._count = 0
 
     def __len__(self) -> int:
-        return len(self._places)
+        return self._count
 
     def insert(self, places: Array, priorities: Array) -> None:
-        self._places.update(dict.fromkeys(places.tolist()))
+        if self._end + len(places) > len(self._log):
+            self._close_gaps()
+        there = np.arange(self._end, self._end + len(places))
+        self._log[there], self._position[places] = places, there
+        self._end += len(places)
+        self._count += len(places)
 
     def update(self, places: Array, priorities: Array) -> None: ...
 
     def delete(self, places: Array) -> None:
-        for place in places.tolist():
-            del self._places[place]
+        self._log[self._position[places]] = -1
+        self._position[places] = -1
+        self._count -= len(places)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        chosen = next(reversed(self._places) if self._newest else iter(self._places))
-        return np.full(count, chosen), np.ones(count)
+        return np.repeat(self.next(1, rng)[0], count), np.ones(count)
+
+    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        found, reach = self._log[:0], count
+        while len(found) < count:  # gaps: look further
+            near = self._log[max(self._begin, self._end - reach) : self._end][::-1] if self._newest else (
+                self._log[self._begin : min(self._end, self._begin + reach)]
+            )
+            found, reach = near[near >= 0], 2 * reach
+        if self._newest:  # beyond what was found there are only gaps
+            self._end = int(self._position[found[0]]) + 1
+        else:
+            self._begin = int(self._position[found[0]])
+        return found[:count].copy(), np.ones(count)
+
+    @property
+    def mass(self) -> float:
+        return float(self._count)
+
+    def _close_gaps(self) -> None:
+        used = self._log[self._begin : self._end]
+        used = used[used >= 0]
+        self._begin, self._end = 0, len(used)
+        self._log[: len(used)], self._position[used] = used, np.arange(len(used))
+        self._log[len(used) :] = -1
 
 
 class Heap:
@@ -147,9 +214,26 @@ class Heap:
             del self._current[place]
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        return np.full(count, self._top()[2]), np.ones(count)
+
+    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        if count == 1:
+            return self.sample(1, rng)
+        taken: dict[int, tuple[float, int, int]] = {}  # a priority that changed and changed back left two entries
+        while len(taken) < count:
+            taken[self._top()[2]] = heapq.heappop(self._entries)
+        for entry in taken.values():
+            heapq.heappush(self._entries, entry)
+        return np.array(list(taken)), np.ones(count)
+
+    @property
+    def mass(self) -> float:
+        return float(len(self._current))
+
+    def _top(self) -> tuple[float, int, int]:
         while self._current.get(self._entries[0][2]) != self._entries[0][:2]:
             heapq.heappop(self._entries)
-        return np.full(count, self._entries[0][2]), np.ones(count)
+        return self._entries[0]
 
     def _put(self, place: int, priority: float, age: int) -> None:
         self._current[place] = (self._sign * priority, age)

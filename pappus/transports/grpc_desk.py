@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import os
 import select
 import threading
 import time
@@ -25,8 +24,7 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
-from pappus.errors import UserError
-from pappus.transports.addresses import Address, ips_of, make_way, read_token, server_credentials, socket_beside
+from pappus.transports.addresses import read_token
 from pappus.transports.checks import Refusal, complaint_about, decode_steps, understood
 from pappus.transports.codec import (
     PROTOCOL,
@@ -40,6 +38,7 @@ from pappus.transports.codec import (
     layout,
     printable,
 )
+from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
 from pappus.transports.memory import Bell
 from pappus.types import Array, ArraySpec, Request
 
@@ -53,12 +52,6 @@ MAX_LANE_BYTES = 256 << 20
 """Bytes of a lane's tensors, at most."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
-SERVER_OPTIONS = [
-    ("grpc.max_send_message_length", -1),
-    ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.so_reuseport", 0),
-]
 
 
 class LaneKey(NamedTuple):
@@ -251,51 +244,17 @@ class GrpcDesk:
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
         self._server.add_generic_rpc_handlers((generic,))
-        self._beside = self._bind(self._server)
+        self._doors = open_doors(self._server, self._wire)
+        self.address = self._doors.address
         await self._server.start()
         self._tell(f"listening on {self.address}")
 
     async def _shut(self) -> None:
         await self._server.stop(0.1)
-        if self._beside:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._beside)
+        shut_doors(self._doors)
 
     def _max_lane_bytes(self) -> int:
         return min(MAX_LANE_BYTES, sum(spec.nbytes for spec in lane_specs(self._request, self._wire.max_envs)))
-
-    def _bind(self, server: grpc.aio.Server) -> str:
-        """Open the doors; the path of the unix socket, where there is one."""
-        address, credentials = Address.parse(self._wire.listen), server_credentials(self._wire)
-
-        def add(target: str) -> int:
-            try:
-                if credentials is None:
-                    return int(server.add_insecure_port(target))
-                return int(server.add_secure_port(target, credentials))
-            except RuntimeError:
-                return 0
-
-        path = address.path
-        if path:
-            make_way(path)
-        port = add(str(address))
-        if not port:
-            reason = "is its folder missing, or the path too long" if path else "is the port in use"
-            raise UserError(f"listen={self._wire.listen!r} cannot be opened; {reason}? give another")
-        if path:
-            self.address = str(address)
-            os.chmod(path, 0o600)
-            return path
-        self.address = str(Address(address.host, port))
-        if credentials is not None:
-            return ""
-        beside = socket_beside(next(iter(ips_of(address.host)), address.host), port)
-        if beside:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside)
-            return beside if add(f"unix:{beside}") else ""
-        return ""
 
     async def _act(self, _: Any, context: Any) -> None:
         """One client from Hello to its end."""

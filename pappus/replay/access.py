@@ -1,0 +1,160 @@
+"""How a client reaches a service: directly, through memory that processes share, or over a wire.
+
+All that differs between the three is behind `Access`. One access is one session: what it holds is freed when it is
+closed, or when its process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from pappus.replay.chunks import Columns, Layout
+from pappus.replay.fields import Source
+from pappus.replay.items import Drawn, Windows
+from pappus.replay.service import Service, Session
+from pappus.replay.tables import Table
+from pappus.types import Array
+
+
+class Held(NamedTuple):
+    """Sampled items, and where their steps are until `Access.done`."""
+
+    number: int
+    drawn: Drawn
+    source: Source
+
+
+class Access(Protocol):
+    """A session with a service."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """Where a writer puts its rows: `columns[name][chunk · chunk_length + i]`."""
+
+    def take_chunks(self, count: int, seconds: float | None) -> Array:
+        """So many chunks to write into; none if time was not enough."""
+
+    def give_back(self, chunks: Array) -> None:
+        """The writer will refer to these no more."""
+
+    def link(self, before: Array, after: Array) -> None:
+        """Streams go on from one chunk in another."""
+
+    def publish(self, chunks: Array, begin: int, end: int) -> None:
+        """Rows `begin` … `end` of these chunks are written."""
+
+    def insert(self, table: str, priorities: Array, windows: Windows) -> None:
+        """Items over rows that were published. May return before they are in; `flush` does not."""
+
+    def flush(self, seconds: float | None) -> bool:
+        """Whether all items are in, after so many seconds at most."""
+
+    def sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> Held | None:
+        """Items, and of their steps these columns at least, with so many before; as in `Service.sample`."""
+
+    def done(self, held: Held) -> None:
+        """The batch was read."""
+
+    def update(self, table: str, keys: Array, priorities: Array) -> int: ...
+
+    def delete(self, table: str, keys: Array) -> int: ...
+
+    def reset(self, table: str) -> None: ...
+
+    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None: ...
+
+    def mass(self, table: str) -> float: ...
+
+    def info(self, table: str) -> dict[str, Any]: ...
+
+    def explain(self, table: str) -> str: ...
+
+    def checkpoint(self, path: str) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class ChunkSource:
+    """Rows where they lie."""
+
+    def __init__(self, chunks: Columns) -> None:
+        self._chunks = chunks
+        self.columns = chunks.columns
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        return self._chunks.locate(windows.base, positions)
+
+
+class DirectAccess:
+    """The service is in this process."""
+
+    def __init__(self, service: Service, name: str = "this process") -> None:
+        self._open = True
+        self._service, self._session = service, Session(name, lambda: self._open)
+        self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
+        self._source = ChunkSource(service.chunks)
+
+    def take_chunks(self, count: int, seconds: float | None) -> Array:
+        return self._service.take_chunks(self._session, count, seconds)
+
+    def give_back(self, chunks: Array) -> None:
+        self._service.give_back(self._session, chunks)
+
+    def link(self, before: Array, after: Array) -> None:
+        self._service.link(self._session, before, after)
+
+    def publish(self, chunks: Array, begin: int, end: int) -> None: ...
+
+    def insert(self, table: str, priorities: Array, windows: Windows) -> None:
+        self._service.insert(self._session, table, priorities, windows)
+
+    def flush(self, seconds: float | None) -> bool:
+        return True
+
+    def sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> Held | None:
+        number, drawn = self._service.sample(self._session, table, count, seconds, partial)
+        return None if drawn is None else Held(number, drawn, self._source)
+
+    def done(self, held: Held) -> None:
+        self._service.done(self._session, held.number)
+
+    def update(self, table: str, keys: Array, priorities: Array) -> int:
+        return self._service.update(table, keys, priorities)
+
+    def delete(self, table: str, keys: Array) -> int:
+        return self._service.delete(table, keys)
+
+    def reset(self, table: str) -> None:
+        self._service.reset(table)
+
+    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
+        self._service.move_bounds(table, least, most, min_size)
+
+    def mass(self, table: str) -> float:
+        return self._service.mass(table)
+
+    def info(self, table: str) -> dict[str, Any]:
+        return self._service.info(table)
+
+    def explain(self, table: str) -> str:
+        return self._service.explain(table)
+
+    def checkpoint(self, path: str) -> str:
+        from pappus.replay.checkpoint import save
+
+        return str(save(self._service, path))
+
+    def close(self) -> None:
+        self._open = False
+        self._service.leave(self._session)

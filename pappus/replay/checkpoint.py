@@ -1,0 +1,221 @@
+"""A whole service on disk, and back, without stopping it.
+
+A checkpoint is a folder, which appears under its name only when it is complete:
+
+    manifest.json         tables, counts, random states, and the size and CRC-32 of the files below
+    tables.safetensors    the records of all items, from the oldest to the newest
+    chunks.bin            the chunks that items touch, one behind the other: every column's rows, and again
+
+Under the lock only records are copied and chunks are held. What is in a chunk that is held does not change, so it is
+written while inserts and samples go on; each chunk is let go of as soon as it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from pappus.errors import RunError, UserError
+from pappus.replay.chunks import Chunks, Layout
+from pappus.replay.items import Windows
+from pappus.replay.live_table import LiveTable, TableState
+from pappus.replay.rate_limiters import limiter_from
+from pappus.replay.service import Service
+from pappus.replay.tables import table_from
+from pappus.telemetry.files import sync
+from pappus.types import Array
+
+FORMAT = "pappus replay 1"
+BLOCK_BYTES = 8 << 20
+"""Chunks are written, and let go of, in pieces of about this size."""
+
+
+def save(service: Service, path: str | Path) -> Path:
+    """Write a checkpoint; the folder must not exist yet."""
+    folder = Path(path).resolve()
+    if folder.exists():
+        raise UserError(f"checkpoint {str(folder)!r} exists already; give a new name")
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir(parents=True)
+        manifest, arrays, blocks = _snapshot(service)
+        try:
+            manifest["files"] = {"chunks.bin": _write_chunks(service, draft / "chunks.bin", blocks)}
+        finally:
+            _let_go(service, *blocks)
+        save_file(arrays, draft / "tables.safetensors")
+        manifest["files"]["tables.safetensors"] = _checksum(draft / "tables.safetensors")
+        (draft / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        for file in (*draft.iterdir(), draft):
+            sync(file)
+        os.rename(draft, folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise RunError(f"checkpoint {str(folder)!r} cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def load(service: Service, path: str | Path) -> None:
+    """Fill a fresh service with what a checkpoint holds. A file that is not whole, or not ours, changes nothing."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    with service.standing_still() as live:
+        if any(table.limiter.inserts for table in live.values()) or service.chunks.num_held:
+            raise UserError("a checkpoint can only be loaded into a service that nobody has used yet")
+        _compare(service, manifest, folder)
+        for name, (size, crc) in manifest["files"].items():
+            if _checksum(folder / name) != [size, crc]:
+                raise RunError(f"{str(folder / name)!r} is damaged: its size or checksum is not what was written")
+        try:
+            arrays = load_file(folder / "tables.safetensors")
+        except (SafetensorError, OSError) as error:
+            raise RunError(f"{str(folder / 'tables.safetensors')!r} cannot be read: {error}") from None
+        _restore(service.chunks, live, manifest, arrays, folder)
+
+
+def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
+    """Everything but rows, at one moment; and the chunks with the rows, held, in blocks."""
+    with service.standing_still() as live:
+        states = [table.state() for table in live.values()]
+        tables = [_describe(table) for table in live.values()]
+        held = np.flatnonzero(service.chunks.holders)
+        service.chunks.hold(held)
+        following = service.chunks.following.copy()
+    arrays: dict[str, Array] = {}
+    touched = np.zeros(service.layout.num_chunks, bool)
+    for index, state in enumerate(state.in_order() for state in states):
+        touched[service.chunks.spanned(state.windows.base, state.windows.span)] = True
+        arrays.update({f"{index}/{name}": array for name, array in _named(state).items()})
+    _let_go(service, held[~touched[held]])
+    chunks = np.flatnonzero(touched)
+    arrays["chunks"], arrays["following"] = chunks, following[chunks]
+    layout = service.layout
+    manifest = {
+        "format": FORMAT, "tables": tables, "chunk_length": layout.chunk_length, "num_chunks": len(chunks),
+        "signature": {name: [list(spec.shape), spec.dtype] for name, spec in layout.signature.items()},
+    }
+    return manifest, arrays, list(_blocks(layout, chunks))
+
+
+def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int]:
+    """Write and let go, block by block; size and checksum."""
+    size = crc = 0
+    length = service.layout.chunk_length
+    with path.open("wb") as file:
+        while blocks:
+            rows = (blocks[0][:, None] * length + np.arange(length)).reshape(-1)
+            for column in service.chunks.columns.values():
+                data = column.take(rows, axis=0).reshape(-1).view(np.uint8).data
+                file.write(data)
+                size, crc = size + len(data), zlib.crc32(data, crc)
+            _let_go(service, blocks.pop(0))
+    return [size, crc]
+
+
+def _let_go(service: Service, *blocks: Array) -> None:
+    with service.standing_still():
+        for block in blocks:
+            service.chunks.release(block)
+
+
+def _describe(table: LiveTable) -> dict[str, Any]:
+    return {
+        "table": table.table.to_dict(), "limiter": table.limiter.to_list(), "random": table.rng.bit_generator.state,
+        "counts": [table.limiter.inserts, table.limiter.samples, table.limiter.deletes],
+    }
+
+
+def _named(state: TableState) -> dict[str, Array]:
+    flat = {name: value for name, value in state._asdict().items() if name != "windows"}
+    return {**flat, **{f"windows/{name}": value for name, value in state.windows._asdict().items()}}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        if manifest["format"] != FORMAT:
+            raise UserError(f"{str(folder)!r} is in the format {manifest['format']!r}, and this reads {FORMAT!r}")
+        return {**manifest, "files": dict(manifest["files"]), "tables": list(manifest["tables"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{str(folder)!r} is no checkpoint of a replay service: {error}") from None
+
+
+def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
+    """Raise `UserError` unless the checkpoint's tables are those of the service, and fit."""
+    layout = service.layout
+    theirs = {words["table"]["name"]: table_from(words["table"]) for words in manifest["tables"]}
+    for name in sorted(theirs.keys() | service.tables.keys()):
+        if name not in theirs or name not in service.tables:
+            raise UserError(f"checkpoint {str(folder)!r} and the service do not both have a table {name!r}")
+        one, two = theirs[name], service.tables[name]
+        if (one.max_size, dict(one.signature)) != (two.max_size, dict(two.signature)):
+            raise UserError(f"table {name!r} has another max_size or signature in checkpoint {str(folder)!r}")
+    if list(manifest["signature"]) != list(layout.signature) or manifest["chunk_length"] != layout.chunk_length:
+        raise UserError(f"checkpoint {str(folder)!r} has other columns or another chunk_length; use the same tables")
+    if manifest["num_chunks"] > layout.num_chunks:
+        steps = manifest["num_chunks"] * layout.chunk_length
+        raise UserError(f"checkpoint {str(folder)!r} holds {steps} steps, which do not fit; raise max_steps to that")
+
+
+def _restore(
+    chunks: Chunks, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
+) -> None:
+    """Chunks get new numbers; every record is told."""
+    old = arrays["chunks"]
+    taken = chunks.take(len(old))
+    assert taken is not None  # `_compare` saw that they fit
+    renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
+    renamed[old] = taken
+    follows = arrays["following"]
+    known = (follows >= 0) & (follows < len(renamed))
+    chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
+    with (folder / "chunks.bin").open("rb") as file:
+        _read_rows(chunks, file, taken)
+    length = chunks.layout.chunk_length
+    for index, words in enumerate(manifest["tables"]):
+        table = live[words["table"]["name"]]
+        mine = {name.split("/", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{index}/")}
+        windows = Windows(*(mine.pop(f"windows/{name}") for name in Windows._fields))
+        base = renamed[windows.base // length] * length + windows.base % length
+        table.limiter = limiter_from(words["limiter"], *words["counts"])
+        table.restore(TableState(windows=windows._replace(base=base), **mine))
+        table.rng.bit_generator.state = words["random"]
+    chunks.release(taken)  # from now on they are held by their items alone
+
+
+def _read_rows(chunks: Chunks, file: BinaryIO, taken: Array) -> None:
+    layout = chunks.layout
+    for block in _blocks(layout, taken):
+        rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
+        for name, spec in layout.signature.items():
+            data = file.read(len(rows) * spec.nbytes)
+            chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+
+
+def _blocks(layout: Layout, chunks: Array) -> Iterator[Array]:
+    count = max(1, BLOCK_BYTES // max(1, layout.chunk_length * layout.step_bytes))
+    for i in range(0, len(chunks), count):
+        yield chunks[i : i + count]
+
+
+def _checksum(path: Path) -> list[int]:
+    size = crc = 0
+    try:
+        with path.open("rb") as file:
+            while data := file.read(BLOCK_BYTES):
+                size, crc = size + len(data), zlib.crc32(data, crc)
+    except OSError as error:
+        raise RunError(f"{str(path)!r} cannot be read: {error}") from None
+    return [size, crc]

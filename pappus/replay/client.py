@@ -1,0 +1,228 @@
+"""The client: the same for a service in this process, in another one on this machine, or on another machine."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pappus.errors import UserError, closest
+from pappus.replay.access import Access, DirectAccess, Held
+from pappus.replay.chunks import Layout
+from pappus.replay.fields import Trajectory, whole
+from pappus.replay.items import Drawn
+from pappus.replay.service import Service
+from pappus.replay.tables import Table
+from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.types import Array
+
+PATIENCE_SECONDS = 10.0
+"""After so long a wait one is told why."""
+
+log = logging.getLogger("pappus.replay")
+
+
+class Batch(NamedTuple):
+    """Sampled items. `data` has the fields of the trajectory; `info` says what was drawn, and how likely it was."""
+
+    data: dict[str, Array]
+    info: Drawn
+
+    @property
+    def keys(self) -> Array:
+        return self.info.keys
+
+    def weights(self, beta: float) -> Array:
+        """Importance weights (size · probability)^−β, the largest of which is 1 (Schaul et al. 2015)."""
+        weights = (self.info.table_size * self.info.probabilities) ** -beta
+        scaled: Array = (weights / weights.max()).astype(np.float32)
+        return scaled
+
+
+class Client:
+    """Reads and writes tables. Made by `of`, or by `connect` for a service that is elsewhere.
+
+    `open_access` makes one more session; a writer and a sampler have sessions of their own.
+    """
+
+    def __init__(self, open_access: Callable[[], Access]) -> None:
+        self._open_access = open_access
+        self._access = open_access()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, service: Service) -> Client:
+        """For a service in this process."""
+        return cls(lambda: DirectAccess(service))
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables by their names."""
+        return self._access.tables
+
+    @property
+    def layout(self) -> Layout:
+        """The columns, and how many steps they hold."""
+        return self._access.layout
+
+    def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
+        """A writer for one env, or for `envs` side by side, that can refer to the last `history` steps."""
+        return TrajectoryWriter(self._open_access(), envs, history, max_pending)
+
+    def sample(
+        self, table: str, count: int, trajectory: Trajectory | None = None, timeout: float | None = None
+    ) -> Batch:
+        """Draw `count` items and shape them; every column as it is without a trajectory.
+
+        Waits for the limiter. After `timeout` seconds it returns the items that it got, or raises `TimeoutError`, which
+        says what it waited for; without a timeout it says so in the log, every now and then.
+        """
+        with self._lock:
+            return sample_through(self._access, table, count, trajectory, timeout)
+
+    def sampler(
+        self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
+    ) -> Sampler:
+        """Batches without end, `prefetch` of them fetched ahead, each by a session and a thread of its own."""
+        return Sampler(self._open_access, table, count, trajectory, prefetch)
+
+    def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
+        """Change priorities; how many items were still there. Of a key that comes twice the last one counts."""
+        with self._lock:
+            return self._access.update(table, np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
+
+    def delete(self, table: str, keys: Array) -> int:
+        """Take items out; how many were still there."""
+        with self._lock:
+            return self._access.delete(table, np.asarray(keys, np.int64))
+
+    def reset(self, table: str) -> None:
+        """Empty a table, and begin to count afresh."""
+        with self._lock:
+            self._access.reset(table)
+
+    def move_bounds(
+        self, table: str, least: float | None = None, most: float | None = None, min_size: int | None = None
+    ) -> None:
+        """Change a limiter's bounds while it runs."""
+        with self._lock:
+            self._access.move_bounds(table, least, most, min_size)
+
+    def mass(self, table: str) -> float:
+        """What a table's items weigh together; 0 while nothing can be sampled."""
+        with self._lock:
+            return self._access.mass(table)
+
+    def info(self, table: str) -> dict[str, Any]:
+        """Sizes and counts of a table."""
+        with self._lock:
+            return self._access.info(table)
+
+    def explain(self, table: str) -> str:
+        """Who waits, for what, since when, and what would help."""
+        with self._lock:
+            return self._access.explain(table)
+
+    def checkpoint(self, path: str) -> str:
+        """Have the service write all tables into a folder, while it goes on; where they are."""
+        with self._lock:
+            return self._access.checkpoint(path)
+
+    def close(self) -> None:
+        """End the session."""
+        self._access.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def sample_through(
+    access: Access, table: str, count: int, trajectory: Trajectory | None, timeout: float | None
+) -> Batch:
+    """One batch by way of an access."""
+    if table not in access.tables:
+        names = list(access.tables)
+        raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
+    shape = trajectory or whole(access.tables[table].signature)
+    held = _wait_for_items(access, table, count, shape, timeout)
+    try:
+        data = shape.evaluate(held.drawn.windows, held.source, access.tables[table].lead)
+    finally:
+        access.done(held)
+    return Batch(data, held.drawn)
+
+
+def _wait_for_items(access: Access, table: str, count: int, shape: Trajectory, timeout: float | None) -> Held:
+    began = time.monotonic()
+    while True:
+        left = float("inf") if timeout is None else began + timeout - time.monotonic()
+        last = left <= PATIENCE_SECONDS
+        seconds = max(left, 0.0) if last else PATIENCE_SECONDS
+        held = access.sample(table, count, shape.columns, shape.lead, seconds, last)
+        if held is not None:
+            return held
+        if last:
+            raise TimeoutError(f"nothing could be sampled in {timeout:g} s; {access.explain(table)}")
+        log.warning("sampling waits since %.0f s; %s", time.monotonic() - began, access.explain(table))
+
+
+class Sampler:
+    """Batches without end, fetched ahead. Iterate over it; `close` it, or use it in a `with`."""
+
+    def __init__(
+        self, open_access: Callable[[], Access], table: str, count: int, trajectory: Trajectory | None, prefetch: int
+    ) -> None:
+        if prefetch < 1:
+            raise UserError(f"prefetch={prefetch} fetches nothing; use 1 or more")
+        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=1)
+        self._accesses = [open_access() for _ in range(prefetch)]
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._fetch, args=(access, table, count, trajectory), daemon=True)
+            for access in self._accesses
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        found = self._ready.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Stop fetching; batches that were fetched and not taken are lost."""
+        self._closed.set()
+        for access in self._accesses:
+            access.close()
+        with contextlib.suppress(queue.Empty):
+            while any(thread.is_alive() for thread in self._threads):
+                self._ready.get(timeout=0.05)
+
+    def __enter__(self) -> Sampler:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _fetch(self, access: Access, table: str, count: int, trajectory: Trajectory | None) -> None:
+        """In a thread: an error ends it, and is raised where the next batch is asked for."""
+        try:
+            while not self._closed.is_set():
+                self._ready.put(sample_through(access, table, count, trajectory, None))
+        except BaseException as error:
+            if not self._closed.is_set():
+                self._ready.put(error)

@@ -1,0 +1,413 @@
+"""What a sampled batch looks like: fields, each a column and operations on it.
+
+    Trajectory(
+        obs=col("obs").stack(4)[0],                        # [batch, stack, d0, d1]
+        action=col("action")[0],                           # [batch]
+        ret=col("reward").discounted_sum(0.99, n=3)[0],    # r_0 + γ d_0 r_1 + γ² d_0 d_1 r_2
+        next_obs=col("obs").stack(4)[-1],                  # each item's own last observation
+        bootstrap=(col("discount") * 0.99).product(),      # γ^n, or 0 where the episode ended
+    )
+
+A column of n items has the dimensions `batch`, `time` and those of one step, `d0`, `d1` …; `time` is as long as the
+longest item's slice. Items may be shorter: what is beyond an item's end is 0 (`pad` chooses another value), `mask` says
+which steps are real, reductions over `time` leave the rest out, and a negative index counts from the item's own end.
+
+Choosing steps and stacking them costs no copy: first the rows are worked out, then each field is gathered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pappus.errors import UserError, closest
+from pappus.replay.items import Windows
+from pappus.types import Array
+
+
+class Source(Protocol):
+    """Where rows are: the chunks themselves, or what came of them over a wire."""
+
+    columns: dict[str, Array]
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Steps that are chosen but not yet fetched: their positions `[batch, (time,) …]` and the item's bounds."""
+
+    column: str
+    positions: Array
+    lengths: Array
+    """Real steps of each item, where there is a time dimension."""
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Fetched numbers, with the names of their dimensions."""
+
+    array: Array
+    lengths: Array
+    dims: tuple[str, ...]
+
+    def axis(self, dim: str) -> int:
+        """Where a dimension is."""
+        if dim not in self.dims:
+            near = closest(dim, list(self.dims))
+            raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
+        return self.dims.index(dim)
+
+    def real(self) -> Array | None:
+        """Which steps are real, shaped to the array; None if all are."""
+        if "time" not in self.dims or not len(self.lengths):
+            return None
+        steps = self.array.shape[self.axis("time")]
+        if self.lengths.min() >= steps:
+            return None
+        batch, time = self.axis("batch"), self.axis("time")
+        shape = [1] * self.array.ndim
+        shape[batch], shape[time] = len(self.lengths), steps
+        real = np.arange(steps) < self.lengths[:, None]
+        return (real if batch < time else real.T).reshape(shape)
+
+    def without(self, dim: str, array: Array) -> Values:
+        """The same dimensions but one."""
+        return Values(array, self.lengths, tuple(d for d in self.dims if d != dim))
+
+
+class Context:
+    """One batch: its items and where their steps are."""
+
+    def __init__(self, windows: Windows, source: Source, leads: int) -> None:
+        self.windows, self.source, self.leads = windows, source, leads
+        self._order = {name: i for i, name in enumerate(source.columns)}
+
+    def begin(self, column: str) -> Rows:
+        """All steps of a column."""
+        if column not in self._order:
+            names = list(self._order)
+            raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
+        windows, index = self.windows, self._order[column]
+        first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
+        if not lengths.all():
+            raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
+        positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
+        return Rows(column, positions, lengths, ("batch", "time"))
+
+    def fetch(self, rows: Rows, pad: float = 0) -> Values:
+        """The numbers. Beyond an item's end there is `pad`."""
+        values, windows = self.source.columns[rows.column], self.windows
+        last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
+        where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
+        array = _take(values, where)
+        dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
+        fetched = Values(array, rows.lengths, dims)
+        real = fetched.real()
+        if real is not None:
+            np.copyto(array, np.asarray(pad).astype(array.dtype), where=~real)
+        return fetched
+
+
+def _take(values: Array, rows: Array) -> Array:
+    """`values[rows]` as copies of whole rows, which is a good deal faster for long ones."""
+    out = np.empty((*rows.shape, *values.shape[1:]), values.dtype)
+    width = values[0].nbytes if len(values) else 0
+    if values.ndim == 1 or not width:
+        return values[rows]
+    np.take(values.reshape(len(values), -1), rows.reshape(-1), axis=0, out=out.reshape(rows.size, -1), mode="clip")
+    return out
+
+
+class Field:
+    """A column and what is done to it, in order. Fields are made by `col` and by their own methods."""
+
+    def __init__(self, evaluate: Callable[[Context], Rows | Values], columns: frozenset[str], lead: int = 0) -> None:
+        self._evaluate = evaluate
+        self.columns = columns
+        """All columns that it needs."""
+        self.lead = lead
+        """How many steps before an item's first it looks back."""
+
+    def rows(self, context: Context) -> Rows | Values:
+        """Evaluated as far as nothing need be fetched."""
+        return self._evaluate(context)
+
+    def values(self, context: Context, pad: float = 0) -> Values:
+        """Evaluated."""
+        found = self._evaluate(context)
+        return context.fetch(found, pad) if isinstance(found, Rows) else found
+
+    def __getitem__(self, key: int | slice) -> Field:
+        """One step of each item, or some, along time; negative numbers count from the item's own end."""
+        if isinstance(key, slice) and key.step not in (None, 1):
+            raise UserError(f"a step of {key.step} along time is not offered; leave it out")
+
+        def chosen(context: Context) -> Rows | Values:
+            found = self._evaluate(context)
+            if "time" not in found.dims:
+                raise UserError(f"there is no time left to choose steps from, only {', '.join(found.dims)}")
+            if isinstance(key, slice):
+                return _slice(found, key)
+            return _index(found, int(key))
+
+        return self._then(chosen)
+
+    def stack(self, count: int) -> Field:
+        """Each step with the `count` − 1 before it, in a new dimension `stack`, oldest first.
+
+        Before the beginning of the episode its first step is repeated. Items of a table with `lead=count − 1` know the
+        steps before their own.
+        """
+        if count < 1:
+            raise UserError(f"stack({count}) shows nothing; use 1 or more")
+
+        def stacked(context: Context) -> Rows:
+            found = self._evaluate(context)
+            if not isinstance(found, Rows):
+                raise UserError("stack belongs before any arithmetic: it chooses steps")
+            if context.leads < count - 1:
+                raise UserError(
+                    f"stack({count}) looks {count - 1} steps back, and the table keeps lead={context.leads} with its "
+                    f"items; make the table with lead={count - 1}"
+                )
+            # Beyond an item's end nothing is shown, whatever would be there.
+            back = found.positions[..., None] + np.arange(1 - count, 1)
+            return Rows(found.column, np.maximum(back, 0), found.lengths, (*found.dims, "stack"))
+
+        return Field(stacked, self.columns, max(self.lead, count - 1))
+
+    def mask(self) -> Field:
+        """`[batch, time]`: which steps are real."""
+
+        def masked(context: Context) -> Values:
+            found = self._evaluate(context)
+            steps = (found.positions if isinstance(found, Rows) else found.array).shape[found.dims.index("time")]
+            real = np.arange(steps) < found.lengths[:, None]
+            return Values(real, np.full(len(real), steps, np.int32), ("batch", "time"))
+
+        return self._then(masked)
+
+    def pad(self, value: float = 0, length: int | None = None) -> Field:
+        """Another value than 0 beyond an item's end, and `length` steps, however long the longest item is."""
+
+        def padded(context: Context) -> Values:
+            found = self.values(context, pad=value)
+            array, axis = found.array, found.axis("time")
+            if length is not None and array.shape[axis] > length:
+                raise UserError(f"pad(length={length}) is shorter than an item of {array.shape[axis]} steps")
+            if length is not None:
+                widths = [(0, 0)] * array.ndim
+                widths[axis] = (0, length - array.shape[axis])
+                array = np.pad(array, widths, constant_values=np.asarray(value).astype(array.dtype))
+            return Values(array, found.lengths, found.dims)
+
+        return self._then(padded)
+
+    def discounted_sum(self, gamma: float, n: int | None = None, discount: str = "discount") -> Field:
+        """From every step on, Σ γ^i · (product of the `discount`s before it) · value, over n steps or to the end."""
+
+        def summed(context: Context) -> Values:
+            rewards, discounts = self.values(context), col(discount).values(context)
+            steps = rewards.array.shape[rewards.axis("time")]
+            r = np.moveaxis(rewards.array, rewards.axis("time"), 0).astype(np.float64)
+            d = np.moveaxis(discounts.array, discounts.axis("time"), 0)[:steps].astype(np.float64)
+            total, weight = np.zeros_like(r), np.ones_like(r)
+            for i in range(min(n or steps, steps)):
+                total[: steps - i] += weight[: steps - i] * r[i:]
+                weight[: steps - i] *= gamma * d[i:]
+            back = np.moveaxis(total, 0, rewards.axis("time")).astype(rewards.array.dtype)
+            return Values(back, rewards.lengths, rewards.dims)
+
+        if n is not None and n < 1:
+            raise UserError(f"discounted_sum(n={n}) sums nothing; use 1 or more")
+        return Field(summed, self.columns | {discount}, self.lead)
+
+    def product(self, over: str = "time") -> Field:
+        """The product along a dimension."""
+        return self._reduced(np.prod, 1, over)
+
+    def sum(self, over: str = "time") -> Field:
+        """The sum along a dimension."""
+        return self._reduced(np.sum, 0, over)
+
+    def min(self, over: str = "time") -> Field:
+        """The smallest along a dimension."""
+        return self._reduced(np.min, None, over)
+
+    def max(self, over: str = "time") -> Field:
+        """The largest along a dimension."""
+        return self._reduced(np.max, None, over)
+
+    def mean(self, over: str = "time") -> Field:
+        """The mean along a dimension, of the real steps alone."""
+
+        def averaged(context: Context) -> Values:
+            found = self.values(context)
+            axis, real = found.axis(over), found.real()
+            where = np.broadcast_to(real, found.array.shape) if real is not None and over == "time" else True
+            return found.without(over, np.mean(found.array, axis=axis, where=where))
+
+        return self._then(averaged)
+
+    def cumulative_product(self, over: str = "time") -> Field:
+        """The product of all up to each."""
+        return self._mapped(lambda found: np.cumprod(found.array, axis=found.axis(over), dtype=found.array.dtype))
+
+    def astype(self, dtype: str) -> Field:
+        """As another dtype."""
+        return self._mapped(lambda found: found.array.astype(dtype))
+
+    def transpose(self, *dims: str) -> Field:
+        """Dimensions in another order, all of them named: `transpose("time", "batch")`."""
+
+        def turned(context: Context) -> Values:
+            found = self.values(context)
+            if sorted(dims) != sorted(found.dims):
+                raise UserError(f"transpose{dims} must name each of {', '.join(found.dims)} once")
+            return Values(found.array.transpose([found.axis(dim) for dim in dims]), found.lengths, dims)
+
+        return self._then(turned)
+
+    def __mul__(self, other: float | Field) -> Field:
+        return self._with(other, np.multiply)
+
+    def __add__(self, other: float | Field) -> Field:
+        return self._with(other, np.add)
+
+    def _with(self, other: float | Field, operation: Callable[..., Array]) -> Field:
+        if not isinstance(other, Field):
+            return self._mapped(lambda found: operation(found.array, np.asarray(other, _number_type(found.array))))
+        second = other
+
+        def combined(context: Context) -> Values:
+            one, two = self.values(context), second.values(context)
+            if one.dims != two.dims:
+                raise UserError(f"fields over {', '.join(one.dims)} and over {', '.join(two.dims)} do not combine")
+            return Values(operation(one.array, two.array), np.minimum(one.lengths, two.lengths), one.dims)
+
+        return Field(combined, self.columns | second.columns, max(self.lead, second.lead))
+
+    def _reduced(self, reduce: Callable[..., Array], neutral: float | None, over: str) -> Field:
+        def reduced(context: Context) -> Values:
+            found = self.values(context)
+            axis, real = found.axis(over), found.real()
+            if real is None or over != "time":
+                return found.without(over, reduce(found.array, axis=axis))
+            if neutral is not None:
+                filled = np.where(real, found.array, np.asarray(neutral, found.array.dtype))
+                return found.without(over, reduce(filled, axis=axis).astype(found.array.dtype))
+            first = found.array.take([0], axis=axis)  # every item has a first step; it changes no minimum or maximum
+            return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
+
+        return self._then(reduced)
+
+    def _mapped(self, change: Callable[[Values], Array]) -> Field:
+        def mapped(context: Context) -> Values:
+            found = self.values(context)
+            return Values(change(found), found.lengths, found.dims)
+
+        return self._then(mapped)
+
+    def _then(self, evaluate: Callable[[Context], Rows | Values]) -> Field:
+        return Field(evaluate, self.columns, self.lead)
+
+
+def col(name: str) -> Field:
+    """All steps of a column."""
+    return Field(lambda context: context.begin(name), frozenset([name]))
+
+
+def concatenate(*fields: Field, over: str) -> Field:
+    """Fields behind one another along a dimension that they all have."""
+
+    def concatenated(context: Context) -> Values:
+        found = [field.values(context) for field in fields]
+        if any(one.dims != found[0].dims for one in found):
+            raise UserError("fields to concatenate must have the same dimensions in the same order")
+        if over == "time" and any(one.real() is not None for one in found):
+            raise UserError("fields to concatenate along time must have no padding; choose as many steps of every item")
+        array = np.concatenate([one.array for one in found], axis=found[0].axis(over))
+        lengths = sum(one.lengths for one in found) if over == "time" else found[0].lengths
+        return Values(array, np.asarray(lengths), found[0].dims)
+
+    if not fields:
+        raise UserError("nothing to concatenate; give one field or more")
+    return Field(
+        concatenated, frozenset().union(*(field.columns for field in fields)), max(field.lead for field in fields)
+    )
+
+
+class Trajectory:
+    """Named fields: what `sample` returns as arrays under the same names."""
+
+    def __init__(self, **fields: Field) -> None:
+        if not fields:
+            raise UserError("a trajectory without fields shows nothing; give such as obs=col('obs')")
+        self.fields: Mapping[str, Field] = fields
+        self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
+        self.lead = max(field.lead for field in fields.values())
+
+    def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Array]:
+        """All fields of a batch of items, of a table that keeps so many leading steps with each."""
+        context = Context(windows, source, leads)
+        return {name: field.values(context).array for name, field in self.fields.items()}
+
+
+def whole(columns: Mapping[str, Any]) -> Trajectory:
+    """Every column as it is."""
+    return Trajectory(**{name: col(name) for name in columns})
+
+
+def _number_type(array: Array) -> Any:
+    """What a plain number becomes beside an array: float32 stays float32."""
+    return array.dtype if array.dtype.kind == "f" else None
+
+
+def _bounds(lengths: Array, key: slice) -> tuple[Array, Array]:
+    """Where a slice begins and ends in each item."""
+    begin = np.zeros_like(lengths) if key.start is None else _counted(key.start, lengths)
+    end = lengths if key.stop is None else _counted(key.stop, lengths)
+    return begin, np.maximum(end, begin)
+
+
+def _counted(index: int, lengths: Array) -> Array:
+    return np.clip(np.where(index < 0, lengths + index, index), 0, lengths)
+
+
+def _index(found: Rows | Values, index: int) -> Rows | Values:
+    """One step of each item; of an item that is shorter, its nearest."""
+    at = np.clip(np.where(index < 0, found.lengths + index, index), 0, np.maximum(found.lengths - 1, 0))
+    axis = found.dims.index("time")
+    dims = tuple(dim for dim in found.dims if dim != "time")
+    array = found.positions if isinstance(found, Rows) else found.array
+    chosen = np.moveaxis(array, (found.dims.index("batch"), axis), (0, 1))[np.arange(len(at)), at]
+    if isinstance(found, Rows):
+        return Rows(found.column, chosen, found.lengths, dims)
+    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")))
+
+
+def _slice(found: Rows | Values, key: slice) -> Rows | Values:
+    """Some steps of each item, moved to the front."""
+    begin, end = _bounds(found.lengths, key)
+    lengths = end - begin
+    steps = int(lengths.max(initial=0))
+    array = found.positions if isinstance(found, Rows) else found.array
+    batch, time = found.dims.index("batch"), found.dims.index("time")
+    if isinstance(found, Values) and not begin.any():
+        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims)
+    front = np.moveaxis(array, (batch, time), (0, 1))
+    at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
+    chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
+    if isinstance(found, Rows):
+        return Rows(found.column, chosen, lengths, found.dims)
+    cut = Values(chosen, lengths, found.dims)
+    real = cut.real()
+    if real is not None:
+        np.copyto(chosen, np.zeros((), chosen.dtype), where=~real)
+    return cut

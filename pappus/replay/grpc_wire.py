@@ -1,0 +1,133 @@
+"""A service for other machines: the same requests and answers over gRPC, one stream for every session.
+
+    service pappus.Replay {
+      rpc Session(stream bytes) returns (stream bytes);   // see pappus/replay/messages.py and sessions.py
+    }
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from typing import Any
+
+import grpc
+
+from pappus.config import WireConfig
+from pappus.errors import RunError, UserError
+from pappus.replay.messages import Buffer
+from pappus.replay.remote_access import FarAccess
+from pappus.replay.service import Service
+from pappus.replay.sessions import ServedSession
+from pappus.transports.addresses import Address, nearest, read_token
+from pappus.transports.grpc_caller import Identity
+from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
+
+METHOD = "/pappus.Replay/Session"
+MAX_MESSAGE = 256 << 20
+MAX_SESSIONS = 1024
+"""Sessions at once; each has a thread, which mostly sleeps."""
+CONNECT_SECONDS = 10.0
+
+
+class GrpcServer:
+    """Serves a service as `wire` says."""
+
+    def __init__(self, service: Service, wire: WireConfig) -> None:
+        self._service = service
+        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._numbers = iter(range(1, 1 << 62))
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_SESSIONS, "replay"), maximum_concurrent_rpcs=MAX_SESSIONS,
+            options=[*SERVER_OPTIONS, ("grpc.max_receive_message_length", MAX_MESSAGE)],
+        )
+        handler = grpc.stream_stream_rpc_method_handler(self._session)
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("pappus.Replay", {"Session": handler}),)
+        )
+        self._doors = open_doors(self._server, wire)
+        self.address = self._doors.address
+        self._server.start()
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._server.stop(0.5).wait()
+        shut_doors(self._doors)
+
+    def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        session = ServedSession(
+            self._service, f"client {next(self._numbers)} at {context.peer()}", False, self._token, context.is_active
+        )
+        context.add_callback(session.interrupt)
+        try:
+            for request in requests:
+                yield b"".join(session.answer(request))
+        finally:
+            session.end()
+
+
+class GrpcConnection:
+    """Messages over one stream."""
+
+    def __init__(self, address: Address, identity: Identity) -> None:
+        self._where = str(address)
+        self._channel = identity.channel(nearest(address, identity.tls))
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        call = self._channel.stream_stream(METHOD)
+        self._stream: Any = call(iter(self._outgoing.get, None))
+        self._reader = ThreadPoolExecutor(1, "replay answers")
+        self._pending: Future[bytes] | None = None
+
+    def send(self, pieces: list[Buffer]) -> None:
+        if not self._stream.is_active():
+            self._explain()
+        self._outgoing.put(b"".join(pieces))
+
+    def receive(self, seconds: float | None) -> Buffer | None:
+        try:
+            if seconds is None and self._pending is None:
+                answer: bytes = next(self._stream)
+                return answer
+            if self._pending is None:
+                self._pending = self._reader.submit(next, self._stream)
+            answer = self._pending.result(seconds)
+            self._pending = None
+            return answer
+        except NotYet:
+            return None
+        except (grpc.RpcError, StopIteration):
+            self._explain()
+            raise
+
+    def close(self) -> None:
+        self._outgoing.put(None)
+        self._stream.cancel()
+        self._reader.shutdown(wait=False)
+        self._channel.close()
+
+    def _explain(self) -> None:
+        detail = ""
+        with contextlib.suppress(Exception):
+            detail = f": {self._stream.details()}"
+        raise RunError(f"the replay service at {self._where} is gone or refused the connection{detail}") from None
+
+
+def connect(address: str, identity: Identity | None = None) -> FarAccess:
+    """A session with the service that listens at HOST:PORT or unix:PATH."""
+    who = identity or Identity()
+    connection = GrpcConnection(Address.parse(address), who)
+    token = read_token(who.token_file) if who.token_file else ""
+    timer = threading.Timer(CONNECT_SECONDS, connection.close)
+    timer.start()
+    try:
+        return FarAccess(connection, who.name or f"process {os.getpid()}", token)
+    except (RunError, grpc.FutureCancelledError, ValueError) as error:
+        connection.close()
+        raise UserError(f"no replay service answers at {address}: {error}") from None
+    finally:
+        timer.cancel()

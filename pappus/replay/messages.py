@@ -1,0 +1,73 @@
+"""How a request or an answer becomes bytes: a few words as JSON, then arrays as they are in memory.
+
+    uint32 size of the words │ words (UTF-8) │ padding to 8 │ array │ padding to 8 │ array │ …
+
+The words are an object; its key `arrays` lists `[name, dtype, shape]` of what follows. All numbers are little-endian.
+Nothing that arrives is executed or trusted: sizes must add up, and dtypes are numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pappus.errors import WireError
+from pappus.types import Array
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+MAX_WORDS = 1 << 20
+DTYPES = frozenset(
+    np.dtype(name).str for name in (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64",
+    )
+)
+
+
+class Message(NamedTuple):
+    """Words and arrays."""
+
+    words: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def encode(words: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[Buffer]:
+    """Pieces which, one behind the other, are the message."""
+    listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
+    text = json.dumps({**words, "arrays": listed}, separators=(",", ":")).encode()
+    text += b" " * (-(4 + len(text)) % 8)
+    pieces: list[Buffer] = [len(text).to_bytes(4, "little"), text]
+    for array in arrays.values():
+        data = np.ascontiguousarray(array)
+        pieces.append(data.reshape(-1).view(np.uint8).data)
+        if data.nbytes % 8:
+            pieces.append(bytes(-data.nbytes % 8))
+    return pieces
+
+
+def decode(data: Buffer) -> Message:
+    """What `encode` wrote; the arrays are views of the bytes. Raises `WireError` for anything else."""
+    view = memoryview(data)
+    size = int.from_bytes(view[:4], "little") if len(view) >= 4 else -1
+    if not 0 <= size <= min(MAX_WORDS, len(view) - 4):
+        raise WireError(f"a message of {len(view)} bytes cannot hold {size} bytes of words")
+    try:
+        words = json.loads(bytes(view[4 : 4 + size]))
+        listed = [(str(name), str(dtype), [int(n) for n in shape]) for name, dtype, shape in words.pop("arrays")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WireError(f"the words of a message cannot be read: {error}") from None
+    arrays, offset = {}, 4 + size
+    for name, dtype, shape in listed:
+        if dtype not in DTYPES or any(n < 0 for n in shape):
+            raise WireError(f"array {name!r} of dtype {dtype!r} and shape {shape} is not allowed")
+        count = math.prod(shape)
+        end = offset + count * np.dtype(dtype).itemsize
+        if end > len(view):
+            raise WireError(f"array {name!r} of shape {shape} is longer than its message")
+        arrays[name] = np.frombuffer(view[offset:end], dtype).reshape(shape)
+        offset = end + (-end % 8)
+    return Message(words, arrays)

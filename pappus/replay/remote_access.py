@@ -1,0 +1,256 @@
+"""The client's end of a connection to a service, for both kinds: with the chunks in shared memory, and without."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from pappus.errors import RunError, UserError
+from pappus.replay.access import ChunkSource, Held
+from pappus.replay.chunks import Columns, Layout
+from pappus.replay.items import Drawn, Windows
+from pappus.replay.messages import Buffer, Message, decode, encode
+from pappus.replay.sessions import PROTOCOL, drawn_from, sent_rows
+from pappus.replay.tables import Table, table_from
+from pappus.types import Array, ArraySpec
+
+WINDOW_BYTES = 32 << 20
+"""What may be under way without an answer: a writer that is further ahead waits."""
+SPARE_CHUNKS = 4
+"""Chunks that a writer fetches at a time, for every env, so that it seldom waits for one."""
+
+
+class Connection(Protocol):
+    """Messages there and back, in order."""
+
+    def send(self, pieces: list[Buffer]) -> None: ...
+
+    def receive(self, seconds: float | None) -> Buffer | None:
+        """The next answer; None if time was not enough."""
+
+    def close(self) -> None: ...
+
+
+class RemoteAccess:
+    """All that both kinds do alike. Requests without a result are not waited for: their errors come later."""
+
+    def __init__(self, connection: Connection, name: str, token: str) -> None:
+        self._connection = connection
+        self._unanswered: deque[int] = deque()
+        """Bytes of each request whose answer nobody waits for."""
+        self._bytes = 0
+        welcome = self._ask({"do": "hello", "protocol": PROTOCOL, "token": token, "name": name}).words
+        self.tables: Mapping[str, Table] = {
+            table.name: table for table in (table_from(words) for words in welcome["tables"])
+        }
+        signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in welcome["signature"].items()}
+        self.layout = Layout(signature, welcome["chunk_length"], welcome["num_chunks"])
+
+    def update(self, table: str, keys: Array, priorities: Array) -> int:
+        return int(self._ask({"do": "update", "table": table}, keys=keys, priorities=priorities).words["count"])
+
+    def delete(self, table: str, keys: Array) -> int:
+        return int(self._ask({"do": "delete", "table": table}, keys=keys).words["count"])
+
+    def reset(self, table: str) -> None:
+        self._ask({"do": "reset", "table": table})
+
+    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
+        self._ask({"do": "bounds", "table": table, "least": least, "most": most, "min_size": min_size})
+
+    def mass(self, table: str) -> float:
+        return float(self._ask({"do": "mass", "table": table}).words["mass"])
+
+    def info(self, table: str) -> dict[str, Any]:
+        return self._ask({"do": "info", "table": table}).words
+
+    def explain(self, table: str) -> str:
+        return str(self._ask({"do": "explain", "table": table}).words["text"])
+
+    def checkpoint(self, path: str) -> str:
+        return str(self._ask({"do": "checkpoint", "path": path}).words["path"])
+
+    def insert(self, table: str, priorities: Array, windows: Windows) -> None:
+        self._tell({"do": "insert", "table": table}, priorities=priorities, **windows._asdict())
+
+    def link(self, before: Array, after: Array) -> None:
+        self._tell({"do": "link"}, before=before, after=after)
+
+    def flush(self, seconds: float | None) -> bool:
+        while self._unanswered:
+            if not self._settle(seconds):
+                return False
+        return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _request_sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> tuple[Message, Drawn] | None:
+        answer = self._ask(
+            {
+                "do": "sample", "table": table, "count": count, "columns": sorted(columns), "lead": lead,
+                "seconds": seconds, "partial": partial,
+            }
+        )
+        return (answer, drawn_from(answer)) if answer.words["number"] else None
+
+    def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
+        """A request and its answer; those before it are settled first."""
+        self._connection.send(encode(words, arrays))
+        while self._unanswered:
+            self._settle(None)
+        return self._receive(None)
+
+    def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
+        """A request whose answer says nothing but whether it worked."""
+        pieces = encode(words, arrays)
+        size = sum(len(piece) for piece in pieces)
+        while self._unanswered and self._bytes + size > WINDOW_BYTES:
+            self._settle(None)
+        self._connection.send(pieces)
+        self._unanswered.append(size)
+        self._bytes += size
+
+    def _settle(self, seconds: float | None) -> bool:
+        """Take the answer to the oldest request that nobody waited for."""
+        answer = self._connection.receive(seconds)
+        if answer is None:
+            return False
+        self._bytes -= self._unanswered.popleft()
+        _checked(answer)
+        return True
+
+    def _receive(self, seconds: float | None) -> Message:
+        answer = self._connection.receive(seconds)
+        if answer is None:
+            raise TimeoutError("the service does not answer")
+        return _checked(answer)
+
+
+class NearAccess(RemoteAccess):
+    """The chunks are in memory that both processes map: only a few numbers cross."""
+
+    def __init__(self, connection: Connection, memory: Array, name: str, token: str) -> None:
+        super().__init__(connection, name, token)
+        if len(memory) < self.layout.nbytes:
+            raise RunError(f"the shared memory has {len(memory)} bytes, and {self.layout.nbytes} were announced")
+        chunks = Columns(self.layout, memory)
+        self.columns, self._source = chunks.columns, ChunkSource(chunks)
+        self._spare: list[int] = []
+
+    def take_chunks(self, count: int, seconds: float | None) -> Array:
+        while len(self._spare) < count:
+            wanted = count if count * SPARE_CHUNKS > self.layout.num_chunks // 16 else count * SPARE_CHUNKS
+            answer = self._ask({"do": "take", "count": wanted, "seconds": seconds})
+            if not len(answer.arrays["chunks"]):
+                return np.zeros(0, np.int64)
+            self._spare += answer.arrays["chunks"].tolist()
+        taken, self._spare = self._spare[:count], self._spare[count:]
+        return np.array(taken, np.int64)
+
+    def give_back(self, chunks: Array) -> None:
+        self._tell({"do": "give"}, chunks=chunks)
+
+    def publish(self, chunks: Array, begin: int, end: int) -> None: ...
+
+    def sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> Held | None:
+        found = self._request_sample(table, count, columns, lead, seconds, partial)
+        return None if found is None else Held(int(found[0].words["number"]), found[1], self._source)
+
+    def done(self, held: Held) -> None:
+        self._tell({"do": "done", "number": held.number})
+
+
+class FarAccess(RemoteAccess):
+    """Rows cross the wire: once when they are written, and with every item that is sampled."""
+
+    def __init__(self, connection: Connection, name: str, token: str) -> None:
+        super().__init__(connection, name, token)
+        self._chunks = LocalChunks(self.layout)
+        self.columns = self._chunks.columns
+
+    def take_chunks(self, count: int, seconds: float | None) -> Array:
+        return self._chunks.take(count)
+
+    def give_back(self, chunks: Array) -> None:
+        self._tell({"do": "give"}, chunks=chunks)
+        self._chunks.release(chunks)
+
+    def publish(self, chunks: Array, begin: int, end: int) -> None:
+        columns = {f"column/{name}": rows for name, rows in self._chunks.rows(chunks, begin, end).items()}
+        self._tell({"do": "rows", "begin": begin, "end": end}, chunks=chunks, **columns)
+
+    def sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> Held | None:
+        found = self._request_sample(table, count, columns, lead, seconds, partial)
+        if found is None:
+            return None
+        answer, drawn = found
+        return Held(0, drawn, PackedSource(answer, drawn.windows, self.layout, lead))
+
+    def done(self, held: Held) -> None: ...
+
+
+class LocalChunks:
+    """Chunks that a writer fills here, to be sent. There are as many as it holds at once."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.columns = {name: np.zeros((0, *spec.shape), spec.dtype) for name, spec in layout.signature.items()}
+        self._free: list[int] = []
+        self._count = 0
+
+    def take(self, count: int) -> Array:
+        """So many; new ones where too few are free."""
+        if missing := max(0, count - len(self._free)):
+            self._free += range(self._count, self._count + missing)
+            self._count += missing
+            for name, spec in self._layout.signature.items():
+                more = np.zeros((missing * self._layout.chunk_length, *spec.shape), spec.dtype)
+                self.columns[name] = np.concatenate([self.columns[name], more])
+        taken, self._free = self._free[:count], self._free[count:]
+        return np.array(taken, np.int64)
+
+    def release(self, chunks: Array) -> None:
+        """They may be filled again."""
+        self._free += chunks.tolist()
+
+    def rows(self, chunks: Array, begin: int, end: int) -> dict[str, Array]:
+        """Rows `begin` … `end` of chunks, `[chunks, end − begin, …]` of every column."""
+        at = chunks[:, None] * self._layout.chunk_length + np.arange(begin, end)
+        return {name: values[at] for name, values in self.columns.items()}
+
+
+class PackedSource:
+    """Rows that came with sampled items, one item behind the other."""
+
+    def __init__(self, answer: Message, windows: Windows, layout: Layout, lead: int) -> None:
+        self.columns: dict[str, Array] = {}
+        self._first: dict[str, Array] = {}
+        self._begin: dict[str, Array] = {}
+        for index, (name, spec) in enumerate(layout.signature.items()):
+            came = answer.arrays.get(f"column/{name}")
+            self.columns[name] = np.zeros((0, *spec.shape), spec.dtype) if came is None else came
+            first, count = sent_rows(windows, index, lead)
+            self._first[name], self._begin[name] = first, np.cumsum(count) - count
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        shape = (-1, *[1] * (positions.ndim - 1))
+        offset = (self._begin[column] - self._first[column]).reshape(shape)
+        rows: Array = np.maximum(positions, self._first[column].reshape(shape)) + offset
+        return rows
+
+
+def _checked(answer: Buffer) -> Message:
+    message = decode(answer)
+    if "error" in message.words:
+        raise (UserError if message.words.get("kind") == "user" else RunError)(message.words["error"])
+    return message

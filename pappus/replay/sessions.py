@@ -1,0 +1,225 @@
+"""The service's end of a connection: requests in, answers out, in order.
+
+A request has the words `do` (what) and whatever that takes; an answer the words of its result, or `error` (a sentence)
+and `kind`. On the same machine rows are not in the messages: both ends map the chunks. From elsewhere rows come with
+the items over them, and leave with the items that were sampled:
+
+    request     words                                              arrays
+    ───────     ─────                                              ──────
+    take        count, seconds                                     →  chunks
+    give        –                                                  chunks
+    link        –                                                  before, after
+    rows        begin, end                                         chunks, and every column `[chunks, end − begin, …]`
+    insert      table                                              priorities, base, lead, span, start, length
+    sample      table, count, seconds, partial, columns, lead      →  the items, and from elsewhere their rows
+    done        number
+    update      table                                              keys, priorities
+    delete      table                                              keys
+    reset, mass, info, explain   table
+    bounds      table, least, most, min_size
+    checkpoint  path
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pappus.errors import PappusError, UserError, WireError
+from pappus.replay.items import Drawn, Windows
+from pappus.replay.messages import Buffer, Message, decode, encode
+from pappus.replay.service import Service, Session
+from pappus.types import Array
+
+PROTOCOL = 1
+
+
+class ServedSession:
+    """One client of a service. `near` means that it maps the chunks itself."""
+
+    def __init__(self, service: Service, name: str, near: bool, token: str, alive: Callable[[], bool]) -> None:
+        self._service, self._near, self._token = service, near, token
+        self._session = Session(name, alive)
+        self._welcomed = False
+        self._chunk_of: dict[int, int] = {}
+        """From elsewhere: the client's numbers of its chunks, and ours."""
+
+    def answer(self, request: Buffer) -> list[Buffer]:
+        """Do what is asked. What cannot be done is said in the answer, and the session goes on."""
+        try:
+            message = decode(request)
+            if not self._welcomed:
+                return self._welcome(message)
+            return self._do(message)
+        except (PappusError, KeyError, TypeError, ValueError, IndexError) as error:
+            kind = "user" if isinstance(error, UserError) else "wire"
+            text = str(error) if isinstance(error, PappusError) else f"a request cannot be read: {error!r}"
+            return encode({"error": text, "kind": kind}, {})
+
+    def interrupt(self) -> None:
+        """The client is gone: whoever waits on its behalf looks up."""
+        self._service.look_up()
+
+    def end(self) -> None:
+        """What the client held is free."""
+        self._service.leave(self._session)
+
+    def _welcome(self, message: Message) -> list[Buffer]:
+        words = message.words
+        if words.get("do") != "hello" or words.get("protocol") != PROTOCOL:
+            raise WireError(f"this service speaks protocol {PROTOCOL}, and begins with a hello")
+        if not hmac.compare_digest(str(words.get("token", "")).encode(), self._token.encode()):
+            raise UserError("the token is wrong; give the file that the server was given")
+        self._welcomed = True
+        name = str(words.get("name", ""))[:100]
+        self._session.name = name if name.isprintable() and name else self._session.name
+        layout = self._service.layout
+        return encode(
+            {
+                "tables": [table.to_dict() for table in self._service.tables.values()],
+                "signature": {name: [list(spec.shape), spec.dtype] for name, spec in layout.signature.items()},
+                "chunk_length": layout.chunk_length, "num_chunks": layout.num_chunks, "near": self._near,
+            },
+            {},
+        )
+
+    def _do(self, message: Message) -> list[Buffer]:
+        words, arrays, service, session = message.words, message.arrays, self._service, self._session
+        match words["do"]:
+            case "take":
+                return encode({}, {"chunks": service.take_chunks(session, int(words["count"]), words["seconds"])})
+            case "give":
+                service.give_back(session, self._ours(arrays["chunks"]))
+                self._forget(arrays["chunks"])
+            case "link":
+                service.link(session, self._ours(arrays["before"]), self._ours(arrays["after"], new=True))
+            case "rows":
+                self._write_rows(message)
+            case "insert":
+                windows = self._read_windows(arrays)
+                service.insert(session, words["table"], arrays["priorities"], windows)
+            case "sample":
+                return self._sample(words)
+            case "done":
+                service.done(session, int(words["number"]))
+            case "update":
+                return encode({"count": service.update(words["table"], arrays["keys"], arrays["priorities"])}, {})
+            case "delete":
+                return encode({"count": service.delete(words["table"], arrays["keys"])}, {})
+            case "reset":
+                service.reset(words["table"])
+            case "bounds":
+                service.move_bounds(words["table"], words["least"], words["most"], words["min_size"])
+            case "mass":
+                return encode({"mass": service.mass(words["table"])}, {})
+            case "info":
+                return encode(service.info(words["table"]), {})
+            case "explain":
+                return encode({"text": service.explain(words["table"])}, {})
+            case "checkpoint":
+                from pappus.replay.checkpoint import save
+
+                return encode({"path": str(save(service, words["path"]))}, {})
+            case unknown:
+                raise WireError(f"{unknown!r} is not a request of protocol {PROTOCOL}")
+        return encode({}, {})
+
+    def _ours(self, chunks: Array, new: bool = False) -> Array:
+        """Our numbers of a client's chunks; with `new`, those that are heard of first find a place here."""
+        if self._near:
+            return chunks.astype(np.int64)
+        theirs = chunks.tolist()
+        unknown = list(dict.fromkeys(chunk for chunk in theirs if chunk not in self._chunk_of))
+        if unknown and not new:
+            raise WireError(f"chunk {unknown[0]} was never written")
+        if unknown:
+            taken = self._service.take_chunks(self._session, len(unknown))
+            self._chunk_of.update(zip(unknown, taken.tolist(), strict=True))
+        return np.array([self._chunk_of[chunk] for chunk in theirs], np.int64)
+
+    def _forget(self, chunks: Array) -> None:
+        for chunk in chunks.tolist():
+            self._chunk_of.pop(chunk, None)
+
+    def _write_rows(self, message: Message) -> None:
+        """Rows from elsewhere."""
+        begin, end = int(message.words["begin"]), int(message.words["end"])
+        layout = self._service.layout
+        if not 0 <= begin <= end <= layout.chunk_length:
+            raise WireError(f"rows {begin} … {end} lie outside a chunk of {layout.chunk_length}")
+        rows = self._ours(message.arrays["chunks"], new=True)[:, None] * layout.chunk_length + np.arange(begin, end)
+        for name, spec in layout.signature.items():
+            values = message.arrays[f"column/{name}"]
+            if values.dtype != spec.dtype or values.shape != (*rows.shape, *spec.shape):
+                raise WireError(f"column {name!r} came as {values.dtype}{list(values.shape)}")
+            self._service.chunks.columns[name][rows] = values
+
+    def _read_windows(self, arrays: dict[str, Array]) -> Windows:
+        """Items as the service counts their rows. The service checks that they lie where they may."""
+        base = arrays["base"].astype(np.int64)
+        count, columns = len(base), len(self._service.layout.signature)
+        fields = [arrays[name].astype(np.int32) for name in ("lead", "span", "start", "length")]
+        shapes = [field.shape for field in fields]
+        if base.ndim != 1 or shapes != [(count,), (count,), (count, columns), (count, columns)]:
+            raise WireError(f"the records of {count} items have the shapes {shapes}")
+        if arrays["priorities"].shape != (count,):
+            raise WireError(f"{count} items came with priorities of shape {arrays['priorities'].shape}")
+        if not self._near:
+            length = self._service.layout.chunk_length
+            base = self._ours(base // length) * length + base % length
+        return Windows(base, *fields)
+
+    def _sample(self, words: dict[str, Any]) -> list[Buffer]:
+        number, drawn = self._service.sample(
+            self._session, words["table"], int(words["count"]), words["seconds"], bool(words["partial"])
+        )
+        if drawn is None:
+            return encode({"number": 0}, {})
+        arrays = drawn_arrays(drawn)
+        if not self._near:
+            try:
+                arrays.update(self._rows_of(drawn.windows, words["columns"], int(words["lead"])))
+            finally:
+                self._service.done(self._session, number)
+        return encode({"number": number, "table_size": drawn.table_size, "mass": drawn.mass}, arrays)
+
+    def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Array]:
+        """Every row that somebody who looks `lead` steps back may need, once for each item, packed."""
+        found = {}
+        chunks, names = self._service.chunks, list(self._service.layout.signature)
+        for name in columns:
+            index = names.index(name)
+            first, count = sent_rows(windows, index, lead)
+            positions = first[:, None] + np.arange(int(count.max(initial=0)))
+            rows = chunks.locate(windows.base, np.minimum(positions, (windows.span - 1)[:, None]))
+            rows = rows[np.arange(rows.shape[1]) < count[:, None]]
+            found[f"column/{name}"] = chunks.columns[name].take(rows, axis=0, mode="clip")
+        return found
+
+
+def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:
+    """Of each item, the first position of a column that is sent, and how many."""
+    begin = windows.lead + windows.start[:, column]
+    back = np.minimum(begin, lead)
+    return begin - back, np.where(windows.length[:, column] > 0, windows.length[:, column] + back, 0)
+
+
+def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
+    """The records of sampled items, by name."""
+    return {
+        "keys": drawn.keys, "probabilities": drawn.probabilities, "priorities": drawn.priorities,
+        "times_sampled": drawn.times_sampled, "ages": drawn.ages, **drawn.windows._asdict(),
+    }
+
+
+def drawn_from(message: Message) -> Drawn:
+    """The same, read from an answer."""
+    arrays = message.arrays
+    windows = Windows(*(arrays[name] for name in Windows._fields))
+    return Drawn(
+        arrays["keys"], arrays["probabilities"], arrays["priorities"], arrays["times_sampled"], arrays["ages"],
+        int(message.words["table_size"]), float(message.words["mass"]), windows,
+    )
