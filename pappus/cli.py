@@ -1,4 +1,4 @@
-"""The command line: train, serve, actor, eval, systems, check-env. Wrong input gets one sentence and exit code 2."""
+"""The command line: train, serve, actor, eval, replay, systems, check-env. Wrong input: one sentence, exit code 2."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ pappus train --resume RUN [options]       go on from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
+pappus replay serve --config FILE         tables of experience for whoever connects (docs/replay.md)
 pappus systems                            every named system, its figure, what it is for
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -68,7 +69,8 @@ def _dispatch(words: list[str], began: float) -> int:
         print(f"pappus {__version__}")
         return 0
     commands = {
-        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "systems": _systems, "check-env": _check_env,
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "replay": _replay, "systems": _systems,
+        "check-env": _check_env,
     }
     if words[0] not in commands:
         from pappus.errors import closest
@@ -171,6 +173,14 @@ def _eval(words: list[str], began: float) -> int:
     evaluation = evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video)
     print(evaluation)
     return 0
+
+
+def _replay(words: list[str], began: float) -> int:
+    if not words or words[0] != "serve":
+        raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
+    from pappus.replay.serve import main as serve_replay
+
+    return serve_replay(words[1:], _Parser("pappus replay serve", description="Serve tables of experience."))
 
 
 def _systems(words: list[str], began: float) -> int:

@@ -72,7 +72,7 @@ class Access(Protocol):
 
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None: ...
 
-    def mass(self, table: str) -> float: ...
+    def weigh(self, table: str) -> tuple[float, int]: ...
 
     def info(self, table: str) -> dict[str, Any]: ...
 
@@ -141,8 +141,8 @@ class DirectAccess:
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
         self._service.move_bounds(table, least, most, min_size)
 
-    def mass(self, table: str) -> float:
-        return self._service.mass(table)
+    def weigh(self, table: str) -> tuple[float, int]:
+        return self._service.weigh(table)
 
     def info(self, table: str) -> dict[str, Any]:
         return self._service.info(table)

@@ -7,7 +7,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -30,10 +31,11 @@ log = logging.getLogger("pappus.replay")
 
 
 class Batch(NamedTuple):
-    """Sampled items. `data` has the fields of the trajectory; `info` says what was drawn, and how likely it was."""
+    """Sampled items: the fields of the trajectory, what was drawn and how likely it was, and the fields' dimensions."""
 
     data: dict[str, Array]
     info: Drawn
+    dims: dict[str, tuple[str, ...]]
 
     @property
     def keys(self) -> Array:
@@ -91,7 +93,11 @@ class Client:
         self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
     ) -> Sampler:
         """Batches without end, `prefetch` of them fetched ahead, each by a session and a thread of its own."""
-        return Sampler(self._open_access, table, count, trajectory, prefetch)
+        accesses = [self._open_access() for _ in range(prefetch)]
+        return Sampler(
+            [partial(sample_through, access, table, count, trajectory, None) for access in accesses],
+            [access.close for access in accesses],
+        )
 
     def update_priorities(self, table: str, keys: Array, priorities: Array) -> int:
         """Change priorities; how many items were still there. Of a key that comes twice the last one counts."""
@@ -115,10 +121,10 @@ class Client:
         with self._lock:
             self._access.move_bounds(table, least, most, min_size)
 
-    def mass(self, table: str) -> float:
-        """What a table's items weigh together; 0 while nothing can be sampled."""
+    def weigh(self, table: str) -> tuple[float, int]:
+        """What a table's items weigh together, and how many there are; (0, 0) while none can be sampled."""
         with self._lock:
-            return self._access.mass(table)
+            return self._access.weigh(table)
 
     def info(self, table: str) -> dict[str, Any]:
         """Sizes and counts of a table."""
@@ -159,7 +165,10 @@ def sample_through(
         data = shape.evaluate(held.drawn.windows, held.source, access.tables[table].lead)
     finally:
         access.done(held)
-    return Batch(data, held.drawn)
+    return Batch(
+        {name: value.array for name, value in data.items()}, held.drawn,
+        {name: value.dims for name, value in data.items()},
+    )
 
 
 def _wait_for_items(access: Access, table: str, count: int, shape: Trajectory, timeout: float | None) -> Held:
@@ -179,18 +188,13 @@ def _wait_for_items(access: Access, table: str, count: int, shape: Trajectory, t
 class Sampler:
     """Batches without end, fetched ahead. Iterate over it; `close` it, or use it in a `with`."""
 
-    def __init__(
-        self, open_access: Callable[[], Access], table: str, count: int, trajectory: Trajectory | None, prefetch: int
-    ) -> None:
-        if prefetch < 1:
-            raise UserError(f"prefetch={prefetch} fetches nothing; use 1 or more")
+    def __init__(self, fetch: Sequence[Callable[[], Batch]], close: Sequence[Callable[[], None]]) -> None:
+        if not fetch:
+            raise UserError("prefetch=0 fetches nothing; use 1 or more")
         self._ready: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=1)
-        self._accesses = [open_access() for _ in range(prefetch)]
+        self._close = close
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._fetch, args=(access, table, count, trajectory), daemon=True)
-            for access in self._accesses
-        ]
+        self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in fetch]
         for thread in self._threads:
             thread.start()
 
@@ -206,8 +210,8 @@ class Sampler:
     def close(self) -> None:
         """Stop fetching; batches that were fetched and not taken are lost."""
         self._closed.set()
-        for access in self._accesses:
-            access.close()
+        for close in self._close:
+            close()
         with contextlib.suppress(queue.Empty):
             while any(thread.is_alive() for thread in self._threads):
                 self._ready.get(timeout=0.05)
@@ -218,11 +222,11 @@ class Sampler:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _fetch(self, access: Access, table: str, count: int, trajectory: Trajectory | None) -> None:
+    def _run(self, fetch: Callable[[], Batch]) -> None:
         """In a thread: an error ends it, and is raised where the next batch is asked for."""
         try:
             while not self._closed.is_set():
-                self._ready.put(sample_through(access, table, count, trajectory, None))
+                self._ready.put(fetch())
         except BaseException as error:
             if not self._closed.is_set():
                 self._ready.put(error)

@@ -353,10 +353,10 @@ class Trajectory:
         self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
         self.lead = max(field.lead for field in fields.values())
 
-    def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Array]:
+    def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Values]:
         """All fields of a batch of items, of a table that keeps so many leading steps with each."""
         context = Context(windows, source, leads)
-        return {name: field.values(context).array for name, field in self.fields.items()}
+        return {name: field.values(context) for name, field in self.fields.items()}
 
 
 def whole(columns: Mapping[str, Any]) -> Trajectory:

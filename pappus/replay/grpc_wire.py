@@ -1,8 +1,11 @@
 """A service for other machines: the same requests and answers over gRPC, one stream for every session.
 
     service pappus.Replay {
-      rpc Session(stream bytes) returns (stream bytes);   // see pappus/replay/messages.py and sessions.py
+      rpc Session(stream bytes) returns (stream bytes);
     }
+
+What is in the bytes is in `messages.py` and `sessions.py`. A message begins with its size (uint64) and is cut into
+parts of a megabyte or so: one end gathers and sends the next part while the other takes in the last one.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,10 +21,11 @@ from concurrent.futures import TimeoutError as NotYet
 from typing import Any
 
 import grpc
+import numpy as np
 
 from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
-from pappus.replay.messages import Buffer
+from pappus.replay.messages import Buffer, Encoded
 from pappus.replay.remote_access import FarAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
@@ -29,7 +34,9 @@ from pappus.transports.grpc_caller import Identity
 from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
 
 METHOD = "/pappus.Replay/Session"
-MAX_MESSAGE = 256 << 20
+MAX_MESSAGE = 1 << 30
+PART_BYTES = 1 << 20
+SIZE = struct.Struct("<Q")
 MAX_SESSIONS = 1024
 """Sessions at once; each has a thread, which mostly sleeps."""
 CONNECT_SECONDS = 10.0
@@ -44,7 +51,7 @@ class GrpcServer:
         self._numbers = iter(range(1, 1 << 62))
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_SESSIONS, "replay"), maximum_concurrent_rpcs=MAX_SESSIONS,
-            options=[*SERVER_OPTIONS, ("grpc.max_receive_message_length", MAX_MESSAGE)],
+            options=[*SERVER_OPTIONS, ("grpc.max_receive_message_length", 64 << 20)],
         )
         handler = grpc.stream_stream_rpc_method_handler(self._session)
         self._server.add_generic_rpc_handlers(
@@ -65,10 +72,50 @@ class GrpcServer:
         )
         context.add_callback(session.interrupt)
         try:
-            for request in requests:
-                yield b"".join(session.answer(request))
+            parts = Parts(requests)
+            while (request := parts.join()) is not None:
+                yield from cut(session.answer(request))
         finally:
             session.end()
+
+
+def cut(message: Encoded) -> Iterator[bytes]:
+    """A message in parts of about `PART_BYTES`."""
+    waiting: list[Buffer] = [SIZE.pack(message.size)]
+    size = SIZE.size
+    for piece in message.pieces:
+        if size + len(piece) > PART_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += len(piece)
+    yield b"".join(waiting)
+
+
+class Parts:
+    """Puts messages together again."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+
+    def join(self) -> Buffer | None:
+        """The next message; None where there are no more."""
+        part = next(self._parts, None)
+        if part is None:
+            return None
+        size = SIZE.unpack_from(part)[0] if len(part) >= SIZE.size else MAX_MESSAGE + 1
+        if size > MAX_MESSAGE:
+            raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
+        if len(part) == SIZE.size + size:
+            return memoryview(part)[SIZE.size :]
+        whole = np.empty(size, np.uint8)
+        done = len(part) - SIZE.size
+        whole[:done] = np.frombuffer(part, np.uint8, offset=SIZE.size)
+        while done < size:
+            part = next(self._parts)
+            whole[done : done + len(part)] = np.frombuffer(part, np.uint8)
+            done += len(part)
+        return whole.data
 
 
 class GrpcConnection:
@@ -80,29 +127,32 @@ class GrpcConnection:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         call = self._channel.stream_stream(METHOD)
         self._stream: Any = call(iter(self._outgoing.get, None))
+        self._parts = Parts(self._stream)
         self._reader = ThreadPoolExecutor(1, "replay answers")
-        self._pending: Future[bytes] | None = None
+        self._pending: Future[Buffer | None] | None = None
 
-    def send(self, pieces: list[Buffer]) -> None:
+    def send(self, message: Encoded) -> None:
         if not self._stream.is_active():
             self._explain()
-        self._outgoing.put(b"".join(pieces))
+        for part in cut(message):
+            self._outgoing.put(part)
 
     def receive(self, seconds: float | None) -> Buffer | None:
         try:
             if seconds is None and self._pending is None:
-                answer: bytes = next(self._stream)
-                return answer
-            if self._pending is None:
-                self._pending = self._reader.submit(next, self._stream)
-            answer = self._pending.result(seconds)
-            self._pending = None
-            return answer
+                answer = self._parts.join()
+            else:
+                self._pending = self._pending or self._reader.submit(self._parts.join)
+                answer = self._pending.result(seconds)
+                self._pending = None
         except NotYet:
             return None
         except (grpc.RpcError, StopIteration):
             self._explain()
             raise
+        if answer is None:
+            self._explain()
+        return answer
 
     def close(self) -> None:
         self._outgoing.put(None)

@@ -3,14 +3,15 @@
     uint32 size of the words │ words (UTF-8) │ padding to 8 │ array │ padding to 8 │ array │ …
 
 The words are an object; its key `arrays` lists `[name, dtype, shape]` of what follows. All numbers are little-endian.
-Nothing that arrives is executed or trusted: sizes must add up, and dtypes are numbers.
+Nothing that arrives is executed or trusted: sizes must add up, and dtypes are numbers. A large array may be gathered
+while it is sent, block by block, which stay in the cache on their way.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,18 +36,41 @@ class Message(NamedTuple):
     arrays: dict[str, Array]
 
 
-def encode(words: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[Buffer]:
-    """Pieces which, one behind the other, are the message."""
+class Blocks(NamedTuple):
+    """An array that is made while it is sent."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Iterator[Array]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Encoded(NamedTuple):
+    """A message under way: pieces which, one behind the other, have `size` bytes. They can be taken once."""
+
+    size: int
+    pieces: Iterator[Buffer]
+
+
+def encode(words: Mapping[str, Any], arrays: Mapping[str, Array | Blocks]) -> Encoded:
+    """A message as bytes."""
     listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**words, "arrays": listed}, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % 8)
-    pieces: list[Buffer] = [len(text).to_bytes(4, "little"), text]
-    for array in arrays.values():
-        data = np.ascontiguousarray(array)
-        pieces.append(data.reshape(-1).view(np.uint8).data)
-        if data.nbytes % 8:
-            pieces.append(bytes(-data.nbytes % 8))
-    return pieces
+    size = 4 + len(text) + sum(array.nbytes + -array.nbytes % 8 for array in arrays.values())
+    return Encoded(size, _pieces(text, list(arrays.values())))
+
+
+def _pieces(text: bytes, arrays: list[Array | Blocks]) -> Iterator[Buffer]:
+    yield len(text).to_bytes(4, "little") + text
+    for array in arrays:
+        for part in array.parts if isinstance(array, Blocks) else [array]:
+            yield np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
+        if array.nbytes % 8:
+            yield bytes(-array.nbytes % 8)
 
 
 def decode(data: Buffer) -> Message:

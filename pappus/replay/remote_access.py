@@ -12,7 +12,7 @@ from pappus.errors import RunError, UserError
 from pappus.replay.access import ChunkSource, Held
 from pappus.replay.chunks import Columns, Layout
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.messages import Buffer, Message, decode, encode
+from pappus.replay.messages import Buffer, Encoded, Message, decode, encode
 from pappus.replay.sessions import PROTOCOL, drawn_from, sent_rows
 from pappus.replay.tables import Table, table_from
 from pappus.types import Array, ArraySpec
@@ -26,7 +26,7 @@ SPARE_CHUNKS = 4
 class Connection(Protocol):
     """Messages there and back, in order."""
 
-    def send(self, pieces: list[Buffer]) -> None: ...
+    def send(self, message: Encoded) -> None: ...
 
     def receive(self, seconds: float | None) -> Buffer | None:
         """The next answer; None if time was not enough."""
@@ -61,8 +61,9 @@ class RemoteAccess:
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
         self._ask({"do": "bounds", "table": table, "least": least, "most": most, "min_size": min_size})
 
-    def mass(self, table: str) -> float:
-        return float(self._ask({"do": "mass", "table": table}).words["mass"])
+    def weigh(self, table: str) -> tuple[float, int]:
+        words = self._ask({"do": "weigh", "table": table}).words
+        return float(words["mass"]), int(words["size"])
 
     def info(self, table: str) -> dict[str, Any]:
         return self._ask({"do": "info", "table": table}).words
@@ -108,13 +109,12 @@ class RemoteAccess:
 
     def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
         """A request whose answer says nothing but whether it worked."""
-        pieces = encode(words, arrays)
-        size = sum(len(piece) for piece in pieces)
-        while self._unanswered and self._bytes + size > WINDOW_BYTES:
+        message = encode(words, arrays)
+        while self._unanswered and self._bytes + message.size > WINDOW_BYTES:
             self._settle(None)
-        self._connection.send(pieces)
-        self._unanswered.append(size)
-        self._bytes += size
+        self._connection.send(message)
+        self._unanswered.append(message.size)
+        self._bytes += message.size
 
     def _settle(self, seconds: float | None) -> bool:
         """Take the answer to the oldest request that nobody waited for."""

@@ -212,11 +212,11 @@ class Service:
             live.limiter.move(least, most, min_size)
             self._tell()
 
-    def mass(self, table: str) -> float:
-        """What all items of a table weigh together: how often they should be drawn, beside those of other servers."""
+    def weigh(self, table: str) -> tuple[float, int]:
+        """What all items of a table weigh together, and how many there are; (0, 0) while none can be sampled."""
         with self._lock:
             live = self._table(table)
-            return live.mass if live.available(1) else 0.0
+            return (live.mass, live.size) if live.available(1) else (0.0, 0)
 
     def info(self, table: str) -> dict[str, Any]:
         """Sizes and counts."""

@@ -15,7 +15,7 @@ the items over them, and leave with the items that were sampled:
     done        number
     update      table                                              keys, priorities
     delete      table                                              keys
-    reset, mass, info, explain   table
+    reset, weigh, info, explain  table
     bounds      table, least, most, min_size
     checkpoint  path
 """
@@ -23,18 +23,19 @@ the items over them, and leave with the items that were sampled:
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.messages import Buffer, Message, decode, encode
+from pappus.replay.messages import Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.replay.service import Service, Session
 from pappus.types import Array
 
 PROTOCOL = 1
+BLOCK_BYTES = 512 << 10
 
 
 class ServedSession:
@@ -47,7 +48,7 @@ class ServedSession:
         self._chunk_of: dict[int, int] = {}
         """From elsewhere: the client's numbers of its chunks, and ours."""
 
-    def answer(self, request: Buffer) -> list[Buffer]:
+    def answer(self, request: Buffer) -> Encoded:
         """Do what is asked. What cannot be done is said in the answer, and the session goes on."""
         try:
             message = decode(request)
@@ -67,7 +68,7 @@ class ServedSession:
         """What the client held is free."""
         self._service.leave(self._session)
 
-    def _welcome(self, message: Message) -> list[Buffer]:
+    def _welcome(self, message: Message) -> Encoded:
         words = message.words
         if words.get("do") != "hello" or words.get("protocol") != PROTOCOL:
             raise WireError(f"this service speaks protocol {PROTOCOL}, and begins with a hello")
@@ -86,7 +87,7 @@ class ServedSession:
             {},
         )
 
-    def _do(self, message: Message) -> list[Buffer]:
+    def _do(self, message: Message) -> Encoded:
         words, arrays, service, session = message.words, message.arrays, self._service, self._session
         match words["do"]:
             case "take":
@@ -113,8 +114,9 @@ class ServedSession:
                 service.reset(words["table"])
             case "bounds":
                 service.move_bounds(words["table"], words["least"], words["most"], words["min_size"])
-            case "mass":
-                return encode({"mass": service.mass(words["table"])}, {})
+            case "weigh":
+                mass, size = service.weigh(words["table"])
+                return encode({"mass": mass, "size": size}, {})
             case "info":
                 return encode(service.info(words["table"]), {})
             case "explain":
@@ -172,32 +174,45 @@ class ServedSession:
             base = self._ours(base // length) * length + base % length
         return Windows(base, *fields)
 
-    def _sample(self, words: dict[str, Any]) -> list[Buffer]:
+    def _sample(self, asked: dict[str, Any]) -> Encoded:
         number, drawn = self._service.sample(
-            self._session, words["table"], int(words["count"]), words["seconds"], bool(words["partial"])
+            self._session, asked["table"], int(asked["count"]), asked["seconds"], bool(asked["partial"])
         )
         if drawn is None:
             return encode({"number": 0}, {})
-        arrays = drawn_arrays(drawn)
-        if not self._near:
-            try:
-                arrays.update(self._rows_of(drawn.windows, words["columns"], int(words["lead"])))
-            finally:
-                self._service.done(self._session, number)
-        return encode({"number": number, "table_size": drawn.table_size, "mass": drawn.mass}, arrays)
+        words = {"number": number, "table_size": drawn.table_size, "mass": drawn.mass}
+        if self._near:
+            return encode(words, drawn_arrays(drawn))
+        rows = self._rows_of(drawn.windows, asked["columns"], int(asked["lead"]))
+        size, pieces = encode(words, {**drawn_arrays(drawn), **rows})
+        return Encoded(size, self._until_sent(pieces, number))
 
-    def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Array]:
+    def _until_sent(self, pieces: Iterator[Buffer], number: int) -> Iterator[Buffer]:
+        """The chunks of a sampled batch are held until the last piece was taken."""
+        try:
+            yield from pieces
+        finally:
+            self._service.done(self._session, number)
+
+    def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Blocks]:
         """Every row that somebody who looks `lead` steps back may need, once for each item, packed."""
         found = {}
         chunks, names = self._service.chunks, list(self._service.layout.signature)
         for name in columns:
-            index = names.index(name)
-            first, count = sent_rows(windows, index, lead)
+            first, count = sent_rows(windows, names.index(name), lead)
             positions = first[:, None] + np.arange(int(count.max(initial=0)))
             rows = chunks.locate(windows.base, np.minimum(positions, (windows.span - 1)[:, None]))
             rows = rows[np.arange(rows.shape[1]) < count[:, None]]
-            found[f"column/{name}"] = chunks.columns[name].take(rows, axis=0, mode="clip")
+            column = chunks.columns[name]
+            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
         return found
+
+
+def gather(column: Array, rows: Array) -> Iterator[Array]:
+    """`column[rows]`, in blocks that fit into a cache."""
+    count = max(1, BLOCK_BYTES // max(1, column[:1].nbytes))
+    for i in range(0, len(rows), count):
+        yield column.take(rows[i : i + count], axis=0, mode="clip")
 
 
 def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ import threading
 import numpy as np
 
 from pappus.errors import RunError, UserError
-from pappus.replay.messages import Buffer
+from pappus.replay.messages import Buffer, Encoded
 from pappus.replay.remote_access import NearAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
@@ -112,12 +112,8 @@ class SocketConnection:
     def __init__(self, stream: socket.socket) -> None:
         self._socket = stream
 
-    def send(self, pieces: list[Buffer]) -> None:
-        size = sum(len(piece) for piece in pieces)
-        rest: list[Buffer] = [SIZE.pack(size), *pieces]
-        sent = self._socket.sendmsg(rest)
-        if sent < size + SIZE.size:
-            self._socket.sendall(b"".join(rest)[sent:])
+    def send(self, message: Encoded) -> None:
+        self._socket.sendall(b"".join([SIZE.pack(message.size), *message.pieces]))
 
     def receive(self, seconds: float | None) -> Buffer | None:
         self._socket.settimeout(seconds)

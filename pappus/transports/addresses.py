@@ -55,17 +55,17 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def check_wire(wire: WireConfig) -> None:
-    """Raise `UserError` for what cannot work or would leave a door open."""
+def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
+    """Raise `UserError` for what cannot work or would leave a door open; options are named with their prefix."""
     if not wire.listen:
         return
     if importlib.util.find_spec("grpc") is None:
         raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run pip install 'pappus[grpc]'")
     address = Address.parse(wire.listen)
     if bool(wire.certificate) != bool(wire.key):
-        raise UserError("topology.wire.certificate and topology.wire.key belong together; give both")
+        raise UserError(f"{prefix}certificate and {prefix}key belong together; give both")
     if wire.client_authority and not wire.certificate:
-        raise UserError("topology.wire.client_authority needs a certificate of the server's own; give certificate, key")
+        raise UserError(f"{prefix}client-authority needs a certificate of the server's own; give certificate, key")
     for path in (wire.token_file, wire.certificate, wire.key, wire.client_authority):
         check_readable(path)
     check_certificates(wire.certificate, wire.key, wire.client_authority)
@@ -75,7 +75,7 @@ def check_wire(wire: WireConfig) -> None:
     if not address.private and not guarded and not wire.insecure:
         raise UserError(
             f"listen={wire.listen!r} is open to other machines, and anybody could join; give "
-            "--topology.wire.token-file or --topology.wire.client-authority, or say --topology.wire.insecure"
+            f"{prefix}token-file or {prefix}client-authority, or say {prefix}insecure"
         )
 
 
