@@ -221,7 +221,9 @@ class Heap:
             return self.sample(1, rng)
         taken: dict[int, tuple[float, int, int]] = {}  # a priority that changed and changed back left two entries
         while len(taken) < count:
-            taken[self._top()[2]] = heapq.heappop(self._entries)
+            top = self._top()
+            taken[top[2]] = top
+            heapq.heappop(self._entries)
         for entry in taken.values():
             heapq.heappush(self._entries, entry)
         return np.array(list(taken)), np.ones(count)

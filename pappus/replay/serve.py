@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import threading
@@ -47,6 +48,7 @@ class StandAlone:
         path = near_socket(self.address)
         self._near = SocketServer(self._service, memory, path) if path else None
         self._stopped = threading.Event()
+        self._reported: dict[str, str] = {}
 
     def run(self) -> int:
         """Serve until told to stop; the exit code."""
@@ -103,18 +105,20 @@ class StandAlone:
             _say(f"{error}; going on without it")
             return
         _say(f"wrote {written} in {time.monotonic() - began:.1f} s")
-        import shutil
-
         for old in self._saved()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
     def _report(self) -> None:
+        """What happened since the last time; nothing if nothing did."""
         for name in self._service.tables:
             info = self._service.info(name)
-            _say(
-                f"{name}: {info['size']:,} of {info['max_size']:,} items, {info['inserts']:,} inserted, "
+            text = (
+                f"{info['size']:,} of {info['max_size']:,} items, {info['inserts']:,} inserted, "
                 f"{info['samples']:,} sampled; {self._service.explain(name)}"
             )
+            if self._reported.get(name) != text:
+                self._reported[name] = text
+                _say(f"{name}: {text}")
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopped.set()

@@ -66,8 +66,8 @@ class Service:
         self.tables: dict[str, Table] = {table.name: table for table in tables}
         if not tables or len(self.tables) < len(tables):
             raise UserError("a service needs at least one table, and tables need different names")
-        steps = max_steps or max(table.max_size for table in tables)
-        self.layout: Layout = plan(_union(tables), steps, min(chunk_length, steps))
+        steps = max(table.max_size for table in tables) if max_steps is None else max_steps
+        self.layout: Layout = plan(_union(tables), steps, max(1, min(chunk_length, steps)))
         refuse_too_large(self.layout)
         self._chunks = Chunks(self.layout, allocate(self.layout.nbytes) if allocate else None)
         seeds = np.random.SeedSequence(seed).generate_state(len(tables))

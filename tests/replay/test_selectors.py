@@ -12,8 +12,9 @@ from pappus.replay.selectors import Heap, InOrder, Prioritized, Selector, Unifor
 
 CAPACITY = 12
 MAKE: dict[str, Callable[[], Selector]] = {
-    "uniform": lambda: Uniform(CAPACITY), "prioritized": lambda: Prioritized(CAPACITY, 1.0), "fifo": InOrder,
-    "lifo": lambda: InOrder(newest=True), "min-heap": Heap, "max-heap": lambda: Heap(highest=True),
+    "uniform": lambda: Uniform(CAPACITY), "prioritized": lambda: Prioritized(CAPACITY, 1.0),
+    "fifo": lambda: InOrder(CAPACITY), "lifo": lambda: InOrder(CAPACITY, newest=True),
+    "min-heap": Heap, "max-heap": lambda: Heap(highest=True),
 }
 Model = dict[int, tuple[float, int]]
 """Place → (priority, age), the plain truth."""
@@ -104,3 +105,57 @@ def test_a_heap_that_is_updated_for_ever_stays_small() -> None:
     for turn in range(10_000):
         heap.update(np.array([turn % 10]), np.array([float(turn)]))
     assert len(heap._entries) <= 2 * 10 + 64 + 1 and heap.sample(1, np.random.default_rng(0))[0][0] == 0
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_next_names_places_once_and_leaves_everything_as_it_was(kind: str) -> None:
+    selector, rng = MAKE[kind](), np.random.default_rng(3)
+    places, priorities = np.arange(8), np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0])
+    selector.insert(places, priorities)
+    selector.update(np.array([2]), np.array([7.0]))
+    selector.update(np.array([2]), np.array([4.0]))
+    selector.delete(np.array([6]))
+    mass = selector.mass
+    for count in (1, 3, 7):
+        chosen, probabilities = selector.next(count, rng)
+        assert len(set(chosen.tolist())) == count and 6 not in chosen
+        assert ((probabilities > 0) & (probabilities <= 1)).all()
+    assert len(selector) == 7 and selector.mass == pytest.approx(mass)
+
+
+def test_next_follows_the_order_of_the_selector() -> None:
+    rng, priorities = np.random.default_rng(0), np.array([3.0, 1.0, 2.0])
+    expected = {"fifo": [5, 0, 7], "lifo": [7, 0, 5], "min-heap": [0, 7, 5], "max-heap": [5, 7, 0]}
+    for kind, order in expected.items():
+        selector = MAKE[kind]()
+        selector.insert(np.array([5, 0, 7]), priorities)
+        assert selector.next(3, rng)[0].tolist() == order
+
+
+def test_drawing_several_from_priorities_is_drawing_one_and_deleting_it_again_and_again() -> None:
+    """The first two of three with weights 1, 2, 5: P(a, b) = w_a / 8 · w_b / (8 − w_a)."""
+    selector, rng = Prioritized(CAPACITY, 1.0), np.random.default_rng(1)
+    weights = np.array([1.0, 2.0, 5.0])
+    selector.insert(np.arange(3), weights)
+    seen = np.zeros((3, 3))
+    for _ in range(8000):
+        (a, b), _likely = selector.next(2, rng)
+        seen[a, b] += 1
+    expected = 8000 * weights[:, None] / 8 * weights / (8 - weights[:, None]) * (1 - np.eye(3))
+    off = ~np.eye(3, dtype=bool)
+    assert seen[~off].sum() == 0
+    assert ((seen[off] - expected[off]) ** 2 / expected[off]).sum() < 20.5  # five degrees of freedom, once in 1,000
+
+
+def test_gaps_do_not_stop_the_order_of_age() -> None:
+    selector, rng = InOrder(CAPACITY), np.random.default_rng(0)
+    age: list[int] = []
+    for step in range(200):
+        place = next(p for p in range(CAPACITY) if p not in age)
+        selector.insert(np.array([place]), np.ones(1))
+        age.append(place)
+        if len(age) > 6:
+            gone = age.pop((step * 7) % len(age))
+            selector.delete(np.array([gone]))
+        count = min(4, len(age))
+        assert selector.next(count, rng)[0].tolist() == age[:count]
