@@ -68,7 +68,11 @@ PRESETS: tuple[Preset, ...] = (
     # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
     # drown the policy gradient. The entropy cost shrinks with the rewards: at 0.01 a solved policy, whose advantages
     # are nearly 0, is drawn back to chance until poles fall. Step sizes above 1e-3 solve it no sooner, and do not last.
-    Preset(VTRACE, "CartPole-*", {"algorithm.reward_scale": 0.05, "algorithm.entropy_cost": 0.001}),
+    # An LSTM may take a million steps.
+    Preset(
+        VTRACE, "CartPole-*",
+        {"algorithm.reward_scale": 0.05, "algorithm.entropy_cost": 0.001, "steps": 2_000_000},
+    ),
     Preset(VTRACE, "Acrobot-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
     # Costs of up to 16 a step over 200 steps; a horizon of 20 steps (γ = 0.95) spans a swing.
     Preset(

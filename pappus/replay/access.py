@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from pappus.replay.chunks import Columns, Layout
+from pappus.replay.chunks import Layout
 from pappus.replay.fields import Source
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.service import Service, Session
+from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table
 from pappus.types import Array
 
@@ -83,17 +84,6 @@ class Access(Protocol):
     def close(self) -> None: ...
 
 
-class ChunkSource:
-    """Rows where they lie."""
-
-    def __init__(self, chunks: Columns) -> None:
-        self._chunks = chunks
-        self.columns = chunks.columns
-
-    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
-        return self._chunks.locate(windows.base, positions)
-
-
 class DirectAccess:
     """The service is in this process."""
 
@@ -124,7 +114,12 @@ class DirectAccess:
         self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
     ) -> Held | None:
         number, drawn = self._service.sample(self._session, table, count, seconds, partial)
-        return None if drawn is None else Held(number, drawn, self._source)
+        if drawn is None:
+            return None
+        packed = self._service.unpacked(drawn.windows, columns, lead)
+        if not packed:
+            return Held(number, drawn, self._source)
+        return Held(number, drawn, PackedSource(packed, drawn.windows, list(self.columns), lead, self._source))
 
     def done(self, held: Held) -> None:
         self._service.done(self._session, held.number)

@@ -116,8 +116,8 @@ def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int
     with path.open("wb") as file:
         while blocks:
             rows = (blocks[0][:, None] * length + np.arange(length)).reshape(-1)
-            for column in service.chunks.columns.values():
-                data = column.take(rows, axis=0).reshape(-1).view(np.uint8).data
+            for name in service.layout.signature:
+                data = service.read(name, rows).reshape(-1).view(np.uint8).data
                 file.write(data)
                 size, crc = size + len(data), zlib.crc32(data, crc)
             _let_go(service, blocks.pop(0))

@@ -13,7 +13,7 @@ read, a checkpoint that is being written. A chunk that nobody holds is free, fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -97,6 +97,8 @@ class Chunks(Columns):
         self.holders = np.zeros(layout.num_chunks, np.int32)
         self._free = np.arange(layout.num_chunks)[::-1].copy()
         self.num_free = layout.num_chunks
+        self.on_free: Callable[[Array], None] = lambda freed: None
+        """Told of chunks that nobody holds any more."""
 
     def take(self, count: int) -> Array | None:
         """So many free chunks, held once, that lead nowhere yet; None if there are fewer."""
@@ -118,6 +120,8 @@ class Chunks(Columns):
         freed = np.unique(chunks[self.holders[chunks] == 0])
         self._free[self.num_free : self.num_free + len(freed)] = freed
         self.num_free += len(freed)
+        if len(freed):
+            self.on_free(freed)
 
     @property
     def num_held(self) -> int:

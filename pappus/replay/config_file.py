@@ -1,6 +1,7 @@
 """Tables from a YAML file, for a service that stands alone.
 
     max_steps: 1000000                  # steps that are stored, at most (default: the largest max_size)
+    compress: auto                      # or columns, such as [obs]; none by default
     tables:
       - name: replay
         sampler: {prioritized: 0.6}     # or uniform, fifo, lifo, min_heap, max_heap
@@ -26,6 +27,7 @@ import yaml
 
 from pappus.errors import UserError, closest
 from pappus.replay import rate_limiters
+from pappus.replay.compression import Compress
 from pappus.replay.rate_limiters import RateLimiter
 from pappus.replay.service import CHUNK_LENGTH
 from pappus.replay.tables import Selection, Table
@@ -38,6 +40,7 @@ class ServiceConfig(NamedTuple):
     tables: list[Table]
     max_steps: int | None
     chunk_length: int
+    compress: Compress
 
 
 def load_tables(path: str | Path) -> ServiceConfig:
@@ -46,7 +49,7 @@ def load_tables(path: str | Path) -> ServiceConfig:
         content = yaml.safe_load(Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
-    top = _fields(content, str(path), {"tables"}, {"max_steps", "chunk_length"})
+    top = _fields(content, str(path), {"tables"}, {"max_steps", "chunk_length", "compress"})
     if not isinstance(top["tables"], list) or not top["tables"]:
         raise UserError(f"{path}: tables must be a list of at least one table")
     tables = [_table(words, f"{path}: table {index + 1}") for index, words in enumerate(top["tables"])]
@@ -54,7 +57,16 @@ def load_tables(path: str | Path) -> ServiceConfig:
     return ServiceConfig(
         tables, None if steps is None else _whole(steps, f"{path}: max_steps"),
         _whole(top.get("chunk_length", CHUNK_LENGTH), f"{path}: chunk_length"),
+        _compress(top.get("compress", []), f"{path}: compress"),
     )
+
+
+def _compress(words: Any, where: str) -> Compress:
+    if words == "auto":
+        return "auto"
+    if not isinstance(words, list) or not all(isinstance(name, str) for name in words):
+        raise UserError(f"{where}: {words!r} must be auto or a list of columns, such as [obs]")
+    return words
 
 
 def _table(words: Any, where: str) -> Table:

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from pappus.errors import RunError, UserError
-from pappus.replay.access import ChunkSource, Held
+from pappus.replay.access import Held
 from pappus.replay.chunks import Columns, Layout
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import Buffer, Encoded, Message, decode, encode
-from pappus.replay.sessions import PROTOCOL, drawn_from, sent_rows
+from pappus.replay.sessions import PROTOCOL, columns_of, drawn_from
+from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table, table_from
 from pappus.types import Array, ArraySpec
 
@@ -162,7 +163,13 @@ class NearAccess(RemoteAccess):
         self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
     ) -> Held | None:
         found = self._request_sample(table, count, columns, lead, seconds, partial)
-        return None if found is None else Held(int(found[0].words["number"]), found[1], self._source)
+        if found is None:
+            return None
+        answer, drawn = found
+        packed = columns_of(answer)
+        names = list(self.layout.signature)
+        source = PackedSource(packed, drawn.windows, names, lead, self._source) if packed else self._source
+        return Held(int(answer.words["number"]), drawn, source)
 
     def done(self, held: Held) -> None:
         self._tell({"do": "done", "number": held.number})
@@ -194,7 +201,7 @@ class FarAccess(RemoteAccess):
         if found is None:
             return None
         answer, drawn = found
-        return Held(0, drawn, PackedSource(answer, drawn.windows, self.layout, lead))
+        return Held(0, drawn, PackedSource(columns_of(answer), drawn.windows, list(self.layout.signature), lead))
 
     def done(self, held: Held) -> None: ...
 
@@ -227,26 +234,6 @@ class LocalChunks:
         """Rows `begin` … `end` of chunks, `[chunks, end − begin, …]` of every column."""
         at = chunks[:, None] * self._layout.chunk_length + np.arange(begin, end)
         return {name: values[at] for name, values in self.columns.items()}
-
-
-class PackedSource:
-    """Rows that came with sampled items, one item behind the other."""
-
-    def __init__(self, answer: Message, windows: Windows, layout: Layout, lead: int) -> None:
-        self.columns: dict[str, Array] = {}
-        self._first: dict[str, Array] = {}
-        self._begin: dict[str, Array] = {}
-        for index, (name, spec) in enumerate(layout.signature.items()):
-            came = answer.arrays.get(f"column/{name}")
-            self.columns[name] = np.zeros((0, *spec.shape), spec.dtype) if came is None else came
-            first, count = sent_rows(windows, index, lead)
-            self._first[name], self._begin[name] = first, np.cumsum(count) - count
-
-    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
-        shape = (-1, *[1] * (positions.ndim - 1))
-        offset = (self._begin[column] - self._first[column]).reshape(shape)
-        rows: Array = np.maximum(positions, self._first[column].reshape(shape)) + offset
-        return rows
 
 
 def _checked(answer: Buffer) -> Message:

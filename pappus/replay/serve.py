@@ -37,7 +37,7 @@ class StandAlone:
             raise UserError(f"every={every:g} must be a number of seconds, or 0 for never")
         found = load_tables(config)
         memory = SharedMemory()
-        self._service = Service(found.tables, found.max_steps, found.chunk_length, allocate=memory.allocate)
+        self._service = Service(found.tables, found.max_steps, found.chunk_length, 0, found.compress, memory.allocate)
         _say(f"{projected(self._service.layout)} at most")
         self._folder, self._every = Path(checkpoints) if checkpoints else None, every
         self._restore()

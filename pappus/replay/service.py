@@ -22,9 +22,11 @@ import numpy as np
 
 from pappus.errors import RunError, UserError, closest
 from pappus.replay.chunks import Chunks, Layout, plan
+from pappus.replay.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
 from pappus.replay.rate_limiters import RateLimiter
+from pappus.replay.sources import rows_to_send
 from pappus.replay.tables import Table
 from pappus.types import Array, ArraySpec
 
@@ -61,15 +63,22 @@ class Service:
 
     def __init__(
         self, tables: Sequence[Table], max_steps: int | None = None, chunk_length: int = CHUNK_LENGTH, seed: int = 0,
-        allocate: Callable[[int], Array] | None = None,
+        compress: Compress = (), allocate: Callable[[int], DiscardableMemory] | None = None,
     ) -> None:
         self.tables: dict[str, Table] = {table.name: table for table in tables}
         if not tables or len(self.tables) < len(tables):
             raise UserError("a service needs at least one table, and tables need different names")
         steps = max(table.max_size for table in tables) if max_steps is None else max_steps
         self.layout: Layout = plan(_union(tables), steps, max(1, min(chunk_length, steps)))
-        refuse_too_large(self.layout)
-        self._chunks = Chunks(self.layout, allocate(self.layout.nbytes) if allocate else None)
+        if not compress:
+            refuse_too_large(self.layout)
+        allocate = allocate or (DiscardableMemory.allocate if compress else None)
+        memory = allocate(self.layout.nbytes) if allocate else None
+        self._chunks = Chunks(self.layout, None if memory is None else memory.array)
+        self._compression: Compression | None = None
+        if compress and memory is not None:
+            self._compression = Compression(self._chunks, memory, compress, self._release_compressed)
+            self._chunks.on_free = self._compression.forget
         seeds = np.random.SeedSequence(seed).generate_state(len(tables))
         self._live = {
             table.name: LiveTable(table, self._chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
@@ -110,7 +119,36 @@ class Service:
             mine = np.array([chunk for chunk in chunks.tolist() if chunk in session.chunks], np.int64)
             for chunk in mine.tolist():
                 del session.chunks[chunk]
-            self._chunks.release(mine)
+            if self._compression is not None:  # the writer's hold becomes that of the compression
+                self._compression.enqueue(mine)
+            else:
+                self._chunks.release(mine)
+                self._tell()
+
+    def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
+        """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
+        if self._compression is None:
+            return {}
+        names = list(self.layout.signature)
+        return {
+            name: self._compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
+            for name in self._compression.columns if name in columns
+        }
+
+    def read(self, column: str, rows: Array) -> Array:
+        """Rows of a column, of chunks that somebody holds."""
+        if self._compression is not None and column in self._compression.columns:
+            return self._compression.rows(column, rows)
+        return self._chunks.columns[column].take(rows, axis=0)
+
+    def settle(self) -> None:
+        """Wait until what writers are done with is compressed."""
+        if self._compression is not None:
+            self._compression.settle()
+
+    def _release_compressed(self, chunks: Array) -> None:
+        with self._lock:
+            self._chunks.release(chunks)
             self._tell()
 
     def link(self, session: Session, before: Array, after: Array) -> None:
@@ -227,7 +265,7 @@ class Service:
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
                 "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
                 "steps": self._chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
-                "chunks": self._chunks.num_held,
+                "chunks": self._chunks.num_held, "packed_bytes": self._compression.nbytes if self._compression else 0,
             }
 
     def explain(self, table: str) -> str:

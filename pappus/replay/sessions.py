@@ -32,6 +32,7 @@ from pappus.errors import PappusError, UserError, WireError
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.replay.service import Service, Session
+from pappus.replay.sources import rows_to_send
 from pappus.types import Array
 
 PROTOCOL = 1
@@ -181,9 +182,9 @@ class ServedSession:
         if drawn is None:
             return encode({"number": 0}, {})
         words = {"number": number, "table_size": drawn.table_size, "mass": drawn.mass}
-        if self._near:
-            return encode(words, drawn_arrays(drawn))
         rows = self._rows_of(drawn.windows, asked["columns"], int(asked["lead"]))
+        if self._near:  # it reads the rest where it lies, and says when it is done
+            return encode(words, {**drawn_arrays(drawn), **rows})
         size, pieces = encode(words, {**drawn_arrays(drawn), **rows})
         return Encoded(size, self._until_sent(pieces, number))
 
@@ -194,17 +195,16 @@ class ServedSession:
         finally:
             self._service.done(self._session, number)
 
-    def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Blocks]:
-        """Every row that somebody who looks `lead` steps back may need, once for each item, packed."""
-        found = {}
+    def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Array | Blocks]:
+        """What must be sent of some columns: all, or to somebody who maps the chunks what is compressed there."""
         chunks, names = self._service.chunks, list(self._service.layout.signature)
+        found: dict[str, Array | Blocks] = {}
+        for name, values in self._service.unpacked(windows, frozenset(columns), lead).items():
+            found[f"column/{name}"] = values
         for name in columns:
-            first, count = sent_rows(windows, names.index(name), lead)
-            positions = first[:, None] + np.arange(int(count.max(initial=0)))
-            rows = chunks.locate(windows.base, np.minimum(positions, (windows.span - 1)[:, None]))
-            rows = rows[np.arange(rows.shape[1]) < count[:, None]]
-            column = chunks.columns[name]
-            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
+            if not self._near and f"column/{name}" not in found:
+                rows, column = rows_to_send(chunks, windows, names.index(name), lead), chunks.columns[name]
+                found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
         return found
 
 
@@ -213,13 +213,6 @@ def gather(column: Array, rows: Array) -> Iterator[Array]:
     count = max(1, BLOCK_BYTES // max(1, column[:1].nbytes))
     for i in range(0, len(rows), count):
         yield column.take(rows[i : i + count], axis=0, mode="clip")
-
-
-def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:
-    """Of each item, the first position of a column that is sent, and how many."""
-    begin = windows.lead + windows.start[:, column]
-    back = np.minimum(begin, lead)
-    return begin - back, np.where(windows.length[:, column] > 0, windows.length[:, column] + back, 0)
 
 
 def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
@@ -238,3 +231,10 @@ def drawn_from(message: Message) -> Drawn:
         arrays["keys"], arrays["probabilities"], arrays["priorities"], arrays["times_sampled"], arrays["ages"],
         int(message.words["table_size"]), float(message.words["mass"]), windows,
     )
+
+
+def columns_of(answer: Message) -> dict[str, Array]:
+    """The columns whose rows came with sampled items."""
+    return {
+        name.removeprefix("column/"): array for name, array in answer.arrays.items() if name.startswith("column/")
+    }

@@ -16,13 +16,13 @@ import threading
 import numpy as np
 
 from pappus.errors import RunError, UserError
+from pappus.replay.compression import DiscardableMemory
 from pappus.replay.messages import Buffer, Encoded
 from pappus.replay.remote_access import NearAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
 from pappus.transports.addresses import make_way
 from pappus.transports.memory import SharedBlock
-from pappus.types import Array
 
 MAX_MESSAGE = 1 << 30
 SIZE = struct.Struct("<Q")
@@ -33,13 +33,12 @@ class SharedMemory:
 
     def __init__(self) -> None:
         self.descriptor = -1
-        self._block: SharedBlock | None = None
 
-    def allocate(self, nbytes: int) -> Array:
+    def allocate(self, nbytes: int) -> DiscardableMemory:
         """Fresh bytes."""
-        self._block = SharedBlock.create(nbytes, num_bells=0)
-        self.descriptor = self._block.descriptors[0]
-        return self._block.memory
+        self.descriptor = SharedBlock.create(nbytes, num_bells=0).descriptors[0]
+        mapping = mmap.mmap(self.descriptor, nbytes)
+        return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping)
 
 
 class SocketServer:

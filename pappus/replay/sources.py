@@ -1,0 +1,66 @@
+"""Where the rows of sampled items are: in the chunks, or packed one item behind the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pappus.replay.chunks import Columns
+from pappus.replay.items import Windows
+from pappus.types import Array
+
+
+class ChunkSource:
+    """Rows where they lie."""
+
+    def __init__(self, chunks: Columns) -> None:
+        self._chunks = chunks
+        self.columns = chunks.columns
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        return self._chunks.locate(windows.base, positions)
+
+
+class PackedSource:
+    """Columns that came with the items, as `sent_rows` says, and the others in the chunks, if there are any."""
+
+    def __init__(
+        self, packed: Mapping[str, Array], windows: Windows, names: Sequence[str], lead: int,
+        chunks: ChunkSource | None = None,
+    ) -> None:
+        self._chunks = chunks
+        self.columns: dict[str, Array] = {} if chunks is None else dict(chunks.columns)
+        self._offset: dict[str, Array] = {}
+        self._first: dict[str, Array] = {}
+        for index, name in enumerate(names):
+            if name in packed:
+                first, count = sent_rows(windows, index, lead)
+                self.columns[name], self._first[name] = packed[name], first
+                self._offset[name] = np.cumsum(count) - count - first
+            elif chunks is None:
+                self.columns[name] = np.zeros(0)
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        if column not in self._first:
+            assert self._chunks is not None
+            return self._chunks.rows_of(column, windows, positions)
+        shape = (-1, *[1] * (positions.ndim - 1))
+        rows: Array = np.maximum(positions, self._first[column].reshape(shape)) + self._offset[column].reshape(shape)
+        return rows
+
+
+def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:
+    """Of each item, the first position of a column that somebody who looks `lead` steps back needs, and how many."""
+    begin = windows.lead + windows.start[:, column]
+    back = np.minimum(begin, lead)
+    return begin - back, np.where(windows.length[:, column] > 0, windows.length[:, column] + back, 0)
+
+
+def rows_to_send(chunks: Columns, windows: Windows, column: int, lead: int) -> Array:
+    """The rows of all items that are sent, one item behind the other."""
+    first, count = sent_rows(windows, column, lead)
+    positions = first[:, None] + np.arange(int(count.max(initial=0)))
+    rows = chunks.locate(windows.base, np.minimum(positions, (windows.span - 1)[:, None]))
+    sent: Array = rows[np.arange(rows.shape[1]) < count[:, None]]
+    return sent
