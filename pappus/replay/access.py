@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from pappus.errors import UserError
 from pappus.replay.chunks import Layout
 from pappus.replay.fields import Source
 from pappus.replay.items import Drawn, Windows
@@ -92,11 +93,14 @@ class DirectAccess:
         self._service, self._session = service, Session(name, lambda: self._open)
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
         self._source = ChunkSource(service.chunks)
+        self._waiting: tuple[str, Array, Windows] | None = None
+        """Items that the limiter did not let in yet."""
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
         return self._service.take_chunks(self._session, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
+        self.flush(None)  # what waits to be inserted lies there
         self._service.give_back(self._session, chunks)
 
     def link(self, before: Array, after: Array) -> None:
@@ -105,10 +109,22 @@ class DirectAccess:
     def publish(self, chunks: Array, begin: int, end: int) -> None: ...
 
     def insert(self, table: str, priorities: Array, windows: Windows) -> None:
-        self._service.insert(self._session, table, priorities, windows)
+        self.flush(None)
+        self._waiting = (table, priorities, windows)
+        self.flush(0.0)
 
     def flush(self, seconds: float | None) -> bool:
-        return True
+        if self._waiting is not None:
+            table, priorities, windows = self._waiting
+            try:
+                done = len(self._service.insert(self._session, table, priorities, windows, seconds))
+            except UserError:
+                self._waiting = None
+                raise
+            rest = slice(done, None)
+            left = windows.num_items - done
+            self._waiting = (table, priorities[rest], windows.pick(rest)) if left else None
+        return self._waiting is None
 
     def sample(
         self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool

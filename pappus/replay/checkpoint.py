@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,12 +42,12 @@ BLOCK_BYTES = 8 << 20
 
 def save(service: Service, path: str | Path) -> Path:
     """Write a checkpoint; the folder must not exist yet."""
-    folder = Path(path).resolve()
-    if folder.exists():
-        raise UserError(f"checkpoint {str(folder)!r} exists already; give a new name")
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
+    folder = Path(path).absolute()
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}-{threading.get_ident()}")
     try:
+        if os.path.lexists(folder):
+            raise UserError(f"checkpoint {str(folder)!r} exists already; give a new name")
+        shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         manifest, arrays, blocks = _snapshot(service)
         try:
@@ -55,7 +56,7 @@ def save(service: Service, path: str | Path) -> Path:
             _let_go(service, *blocks)
         save_file(arrays, draft / "tables.safetensors")
         manifest["files"]["tables.safetensors"] = _checksum(draft / "tables.safetensors")
-        (draft / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        (draft / "manifest.json").write_text(json.dumps({**manifest, "checksum": _seal(manifest)}, indent=1))
         for file in (*draft.iterdir(), draft):
             sync(file)
         os.rename(draft, folder)
@@ -71,17 +72,17 @@ def load(service: Service, path: str | Path) -> None:
     """Fill a fresh service with what a checkpoint holds. A file that is not whole, or not ours, changes nothing."""
     folder = Path(path)
     manifest = _read_manifest(folder)
+    for name in ("tables.safetensors", "chunks.bin"):
+        if _checksum(folder / name) != manifest["files"][name]:
+            raise RunError(f"{str(folder / name)!r} is damaged: its size or checksum is not what was written")
+    try:
+        arrays = load_file(folder / "tables.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{str(folder / 'tables.safetensors')!r} cannot be read: {error}") from None
     with service.standing_still() as live:
         if any(table.limiter.inserts for table in live.values()) or service.chunks.num_held:
             raise UserError("a checkpoint can only be loaded into a service that nobody has used yet")
         _compare(service, manifest, folder)
-        for name, (size, crc) in manifest["files"].items():
-            if _checksum(folder / name) != [size, crc]:
-                raise RunError(f"{str(folder / name)!r} is damaged: its size or checksum is not what was written")
-        try:
-            arrays = load_file(folder / "tables.safetensors")
-        except (SafetensorError, OSError) as error:
-            raise RunError(f"{str(folder / 'tables.safetensors')!r} cannot be read: {error}") from None
         _restore(service.chunks, live, manifest, arrays, folder)
 
 
@@ -145,11 +146,20 @@ def _named(state: TableState) -> dict[str, Array]:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-        if manifest["format"] != FORMAT:
-            raise UserError(f"{str(folder)!r} is in the format {manifest['format']!r}, and this reads {FORMAT!r}")
-        return {**manifest, "files": dict(manifest["files"]), "tables": list(manifest["tables"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(folder)!r} is no checkpoint of a replay service: {error}") from None
+        found, seal = manifest["format"], manifest.pop("checksum")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{str(folder)!r} is no checkpoint of a replay service: {error!r:.200}") from None
+    if found != FORMAT:
+        raise UserError(f"{str(folder)!r} is in the format {found!r:.60}, and this reads {FORMAT!r}")
+    if seal != _seal(manifest):
+        raise RunError(f"{str(folder / 'manifest.json')!r} is damaged: it is not what was written")
+    sealed: dict[str, Any] = manifest
+    return sealed
+
+
+def _seal(manifest: dict[str, Any]) -> int:
+    """A checksum of what the manifest says. From here on it can be trusted as far as its writer can."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:

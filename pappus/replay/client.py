@@ -27,6 +27,9 @@ from pappus.types import Array
 PATIENCE_SECONDS = 10.0
 """After so long a wait one is told why."""
 
+CLOSE_SECONDS = 0.2
+"""How soon somebody who waits for a batch sees that the sampler was closed."""
+
 log = logging.getLogger("pappus.replay")
 
 
@@ -160,6 +163,10 @@ def sample_through(
         names = list(access.tables)
         raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
     shape = trajectory or whole(access.tables[table].signature)
+    for name in shape.columns:
+        if name not in access.layout.signature:
+            names = list(access.layout.signature)
+            raise UserError(f"there is no column {name!r}{closest(name, names)}; there are {', '.join(names)}")
     held = _wait_for_items(access, table, count, shape, timeout)
     try:
         data = shape.evaluate(held.drawn.windows, held.source, access.tables[table].lead)
@@ -202,10 +209,15 @@ class Sampler:
         return self
 
     def __next__(self) -> Batch:
-        found = self._ready.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        while not self._closed.is_set():
+            try:
+                found = self._ready.get(timeout=CLOSE_SECONDS)
+            except queue.Empty:
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            return found
+        raise StopIteration
 
     def close(self) -> None:
         """Stop fetching; batches that were fetched and not taken are lost."""

@@ -17,6 +17,7 @@ Choosing steps and stacking them costs no copy: first the rows are worked out, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -46,6 +47,8 @@ class Rows:
     lengths: Array
     """Real steps of each item, where there is a time dimension."""
     dims: tuple[str, ...]
+    steps: Array
+    """`[batch, time]`: the positions of the steps themselves, whatever is stacked on them."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class Values:
     array: Array
     lengths: Array
     dims: tuple[str, ...]
+    steps: Array
+    """`[batch, time]`: the positions that they belong to."""
 
     def axis(self, dim: str) -> int:
         """Where a dimension is."""
@@ -76,9 +81,20 @@ class Values:
         real = np.arange(steps) < self.lengths[:, None]
         return (real if batch < time else real.T).reshape(shape)
 
+    def cleared(self, pad: float = 0) -> Values:
+        """The same with `pad` beyond each item's end."""
+        real = self.real()
+        if real is None:
+            return self
+        return self.holding(np.where(real, self.array, np.asarray(pad).astype(self.array.dtype)))
+
+    def holding(self, array: Array) -> Values:
+        """Other numbers for the same steps."""
+        return Values(array, self.lengths, self.dims, self.steps)
+
     def without(self, dim: str, array: Array) -> Values:
         """The same dimensions but one."""
-        return Values(array, self.lengths, tuple(d for d in self.dims if d != dim))
+        return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
 
 
 class Context:
@@ -98,7 +114,18 @@ class Context:
         if not lengths.all():
             raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
         positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
-        return Rows(column, positions, lengths, ("batch", "time"))
+        return Rows(column, positions, lengths, ("batch", "time"), positions)
+
+    def beside(self, column: str, steps: Array, lengths: Array) -> Array:
+        """`[batch, time]` of another column at the same steps; it may lack each item's last, which is not used."""
+        rows = self.begin(column)
+        first = rows.positions[:, :1]
+        needed = np.arange(steps.shape[1]) < lengths[:, None] - 1
+        outside = (steps < first) | (steps >= first + rows.lengths[:, None])
+        if (needed & outside).any():
+            raise UserError(f"column {column!r} of an item does not cover the steps that are summed; lengthen it")
+        within = np.clip(steps, first, first + rows.lengths[:, None] - 1)
+        return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
 
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
         """The numbers. Beyond an item's end there is `pad`."""
@@ -107,7 +134,7 @@ class Context:
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
         array = _take(values, where)
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
-        fetched = Values(array, rows.lengths, dims)
+        fetched = Values(array, rows.lengths, dims, rows.steps)
         real = fetched.real()
         if real is not None:
             np.copyto(array, np.asarray(pad).astype(array.dtype), where=~real)
@@ -116,11 +143,12 @@ class Context:
 
 def _take(values: Array, rows: Array) -> Array:
     """`values[rows]` as copies of whole rows, which is a good deal faster for long ones."""
-    out = np.empty((*rows.shape, *values.shape[1:]), values.dtype)
-    width = values[0].nbytes if len(values) else 0
-    if values.ndim == 1 or not width:
+    width = math.prod(values.shape[1:])
+    if values.ndim == 1 or not width or not rows.size:
         return values[rows]
-    np.take(values.reshape(len(values), -1), rows.reshape(-1), axis=0, out=out.reshape(rows.size, -1), mode="clip")
+    out = np.empty((*rows.shape, *values.shape[1:]), values.dtype)
+    flat = values.reshape(len(values), width)
+    np.take(flat, rows.reshape(-1), axis=0, out=out.reshape(rows.size, width), mode="clip")
     return out
 
 
@@ -147,6 +175,8 @@ class Field:
         """One step of each item, or some, along time; negative numbers count from the item's own end."""
         if isinstance(key, slice) and key.step not in (None, 1):
             raise UserError(f"a step of {key.step} along time is not offered; leave it out")
+        if not isinstance(key, int | np.integer | slice):
+            raise UserError(f"{key!r} chooses no steps along time; use a number or a slice")
 
         def chosen(context: Context) -> Rows | Values:
             found = self._evaluate(context)
@@ -178,7 +208,7 @@ class Field:
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
             back = found.positions[..., None] + np.arange(1 - count, 1)
-            return Rows(found.column, np.maximum(back, 0), found.lengths, (*found.dims, "stack"))
+            return Rows(found.column, np.maximum(back, 0), found.lengths, (*found.dims, "stack"), found.steps)
 
         return Field(stacked, self.columns, max(self.lead, count - 1))
 
@@ -187,9 +217,11 @@ class Field:
 
         def masked(context: Context) -> Values:
             found = self._evaluate(context)
+            if "time" not in found.dims:
+                raise UserError(f"there is no time left to mask, only {', '.join(found.dims)}")
             steps = (found.positions if isinstance(found, Rows) else found.array).shape[found.dims.index("time")]
             real = np.arange(steps) < found.lengths[:, None]
-            return Values(real, np.full(len(real), steps, np.int32), ("batch", "time"))
+            return Values(real, np.full(len(real), steps, np.int32), ("batch", "time"), found.steps)
 
         return self._then(masked)
 
@@ -198,14 +230,15 @@ class Field:
 
         def padded(context: Context) -> Values:
             found = self.values(context, pad=value)
-            array, axis = found.array, found.axis("time")
+            axis = found.axis("time")
+            array = found.cleared(value).array
             if length is not None and array.shape[axis] > length:
                 raise UserError(f"pad(length={length}) is shorter than an item of {array.shape[axis]} steps")
             if length is not None:
                 widths = [(0, 0)] * array.ndim
                 widths[axis] = (0, length - array.shape[axis])
                 array = np.pad(array, widths, constant_values=np.asarray(value).astype(array.dtype))
-            return Values(array, found.lengths, found.dims)
+            return found.holding(array)
 
         return self._then(padded)
 
@@ -213,16 +246,21 @@ class Field:
         """From every step on, Σ γ^i · (product of the `discount`s before it) · value, over n steps or to the end."""
 
         def summed(context: Context) -> Values:
-            rewards, discounts = self.values(context), col(discount).values(context)
-            steps = rewards.array.shape[rewards.axis("time")]
-            r = np.moveaxis(rewards.array, rewards.axis("time"), 0).astype(np.float64)
-            d = np.moveaxis(discounts.array, discounts.axis("time"), 0)[:steps].astype(np.float64)
-            total, weight = np.zeros_like(r), np.ones_like(r)
+            values = self.values(context)
+            if values.dims[:2] != ("batch", "time"):
+                raise UserError(f"discounted_sum needs batch and time first, and here are {', '.join(values.dims)}")
+            steps, more = values.array.shape[1], [1] * (values.array.ndim - 2)
+            d = context.beside(discount, values.steps[:, :steps], values.lengths).astype(np.float64)
+            if d.ndim != 2:
+                raise UserError(f"column {discount!r} must have one number for every step")
+            d = d.reshape(*d.shape, *more)
+            r = values.array.astype(np.float64)
+            total, weight = np.zeros_like(r), np.ones_like(d)
             for i in range(min(n or steps, steps)):
-                total[: steps - i] += weight[: steps - i] * r[i:]
-                weight[: steps - i] *= gamma * d[i:]
-            back = np.moveaxis(total, 0, rewards.axis("time")).astype(rewards.array.dtype)
-            return Values(back, rewards.lengths, rewards.dims)
+                total[:, : steps - i] += weight[:, : steps - i] * r[:, i:]
+                weight[:, : steps - i] *= gamma * d[:, i:]
+            kind = np.result_type(values.array.dtype, np.float32)
+            return values.holding(total.astype(kind)).cleared()
 
         if n is not None and n < 1:
             raise UserError(f"discounted_sum(n={n}) sums nothing; use 1 or more")
@@ -257,7 +295,7 @@ class Field:
 
     def cumulative_product(self, over: str = "time") -> Field:
         """The product of all up to each."""
-        return self._mapped(lambda found: np.cumprod(found.array, axis=found.axis(over), dtype=found.array.dtype))
+        return self._mapped(lambda found: np.cumprod(found.array, axis=found.axis(over)))
 
     def astype(self, dtype: str) -> Field:
         """As another dtype."""
@@ -270,7 +308,7 @@ class Field:
             found = self.values(context)
             if sorted(dims) != sorted(found.dims):
                 raise UserError(f"transpose{dims} must name each of {', '.join(found.dims)} once")
-            return Values(found.array.transpose([found.axis(dim) for dim in dims]), found.lengths, dims)
+            return Values(found.array.transpose([found.axis(dim) for dim in dims]), found.lengths, dims, found.steps)
 
         return self._then(turned)
 
@@ -289,7 +327,9 @@ class Field:
             one, two = self.values(context), second.values(context)
             if one.dims != two.dims:
                 raise UserError(f"fields over {', '.join(one.dims)} and over {', '.join(two.dims)} do not combine")
-            return Values(operation(one.array, two.array), np.minimum(one.lengths, two.lengths), one.dims)
+            if "time" in one.dims and not np.array_equal(one.lengths, two.lengths):
+                raise UserError("fields of different lengths do not combine; choose as many steps of both")
+            return one.holding(operation(one.array, two.array)).cleared()
 
         return Field(combined, self.columns | second.columns, max(self.lead, second.lead))
 
@@ -301,7 +341,7 @@ class Field:
                 return found.without(over, reduce(found.array, axis=axis))
             if neutral is not None:
                 filled = np.where(real, found.array, np.asarray(neutral, found.array.dtype))
-                return found.without(over, reduce(filled, axis=axis).astype(found.array.dtype))
+                return found.without(over, reduce(filled, axis=axis))
             first = found.array.take([0], axis=axis)  # every item has a first step; it changes no minimum or maximum
             return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
 
@@ -310,7 +350,7 @@ class Field:
     def _mapped(self, change: Callable[[Values], Array]) -> Field:
         def mapped(context: Context) -> Values:
             found = self.values(context)
-            return Values(change(found), found.lengths, found.dims)
+            return found.holding(change(found)).cleared()
 
         return self._then(mapped)
 
@@ -334,7 +374,8 @@ def concatenate(*fields: Field, over: str) -> Field:
             raise UserError("fields to concatenate along time must have no padding; choose as many steps of every item")
         array = np.concatenate([one.array for one in found], axis=found[0].axis(over))
         lengths = sum(one.lengths for one in found) if over == "time" else found[0].lengths
-        return Values(array, np.asarray(lengths), found[0].dims)
+        steps = np.concatenate([one.steps for one in found], axis=1) if over == "time" else found[0].steps
+        return Values(array, np.asarray(lengths), found[0].dims, steps)
 
     if not fields:
         raise UserError("nothing to concatenate; give one field or more")
@@ -388,8 +429,8 @@ def _index(found: Rows | Values, index: int) -> Rows | Values:
     array = found.positions if isinstance(found, Rows) else found.array
     chosen = np.moveaxis(array, (found.dims.index("batch"), axis), (0, 1))[np.arange(len(at)), at]
     if isinstance(found, Rows):
-        return Rows(found.column, chosen, found.lengths, dims)
-    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")))
+        return Rows(found.column, chosen, found.lengths, dims, found.steps)
+    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)
 
 
 def _slice(found: Rows | Values, key: slice) -> Rows | Values:
@@ -399,15 +440,13 @@ def _slice(found: Rows | Values, key: slice) -> Rows | Values:
     steps = int(lengths.max(initial=0))
     array = found.positions if isinstance(found, Rows) else found.array
     batch, time = found.dims.index("batch"), found.dims.index("time")
+    there = np.minimum(begin[:, None] + np.arange(steps), max(found.steps.shape[1] - 1, 0))
+    kept = np.take_along_axis(found.steps, there, axis=1)
     if isinstance(found, Values) and not begin.any():
-        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims)
+        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept).cleared()
     front = np.moveaxis(array, (batch, time), (0, 1))
     at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
     chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
     if isinstance(found, Rows):
-        return Rows(found.column, chosen, lengths, found.dims)
-    cut = Values(chosen, lengths, found.dims)
-    real = cut.real()
-    if real is not None:
-        np.copyto(chosen, np.zeros((), chosen.dtype), where=~real)
-    return cut
+        return Rows(found.column, chosen, lengths, found.dims, kept)
+    return Values(chosen, lengths, found.dims, kept).cleared()

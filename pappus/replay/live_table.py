@@ -23,6 +23,11 @@ class TableState(NamedTuple):
     windows: Windows
     next_key: Array
     """The key that comes next at every place."""
+    free: Array
+    """Places that are free; the last is taken first."""
+    sampler_order: Array
+    remover_order: Array
+    """Places as the selectors keep them, so that they go on as they were."""
 
     def in_order(self) -> TableState:
         """Those that are here, from the oldest to the newest."""
@@ -30,7 +35,7 @@ class TableState(NamedTuple):
         places = places[np.argsort(self.number[places])]
         return TableState(
             self.keys[places], self.priorities[places], self.times_sampled[places], self.number[places],
-            self.windows.pick(places), self.next_key,
+            self.windows.pick(places), self.next_key, self.free, self.sampler_order, self.remover_order,
         )
 
 
@@ -70,6 +75,10 @@ class LiveTable:
         count = windows.num_items
         self.check(priorities)
         overflow = self.size + count - self.table.max_size
+        if overflow > 0 and count > 1 and self.table.remover.order != "fifo":
+            # Every item that comes may be the next to go: one after the other.
+            pieces = (slice(i, i + 1) for i in range(count))
+            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
         if overflow > 0:
             self.remove(overflow)
         self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
@@ -86,12 +95,18 @@ class LiveTable:
 
     def available(self, wanted: int) -> int:
         """How many of the `wanted` samples can be drawn now."""
-        if self.size == 0:
+        if self._sampler.drawable == 0:
             return 0
         allowed = self.limiter.samples_now(wanted)
         if self.table.max_times_sampled == 1:  # every draw takes an item away
-            return max(0, min(allowed, self.size - self.limiter.min_size + 1))
+            return max(0, min(allowed, self.size - self.limiter.min_size + 1, self._sampler.drawable))
         return allowed
+
+    def explain(self) -> str:
+        """Why nothing can be inserted or sampled; or that it can."""
+        if self.size and not self._sampler.drawable:
+            return f"samples wait for a priority above 0: all {self.size} items have 0; {self.limiter.explain()}"
+        return self.limiter.explain()
 
     def sample(self, wanted: int) -> Drawn:
         """Draw as many of the `wanted` items as are available now. Their chunks are held for whoever asked."""
@@ -110,7 +125,7 @@ class LiveTable:
         self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
         drawn = Drawn(
             self._keys[places], probabilities, self._priorities[places], self._times_sampled[places],
-            self.limiter.inserts - self._number[places], self.size, self.mass, windows,
+            self.limiter.inserts - self._number[places] - 1, self.size, self.mass, windows,
         )
         self.limiter.samples += len(places)
         if self.table.max_times_sampled:
@@ -119,13 +134,15 @@ class LiveTable:
 
     def update(self, keys: Array, priorities: Array) -> int:
         """Change priorities; of a key that comes twice the last one counts, a key that is gone is passed over."""
+        if keys.ndim != 1 or keys.shape != priorities.shape:
+            raise UserError(f"keys of shape {keys.shape} and priorities of shape {priorities.shape} must be as many")
         self.check(priorities)
         here = self._are_here(keys)
         places, changed = keys[here] % self.table.max_size, priorities[here]
         self._priorities[places] = changed
         self._sampler.update(places, changed)
         self._remover.update(places, changed)
-        return len(places)
+        return len(np.unique(places))
 
     def delete(self, keys: Array) -> int:
         """Take items out; keys that are gone are passed over."""
@@ -146,12 +163,14 @@ class LiveTable:
     def check(self, priorities: Array) -> None:
         """Raise `UserError` for what is no priority."""
         good = np.isfinite(priorities)
-        if "prioritized" in (self.table.sampler.order, self.table.remover.order):
-            good &= priorities >= 0
+        for selection in (self.table.sampler, self.table.remover):
+            if selection.order == "prioritized":
+                with np.errstate(over="ignore", invalid="ignore"):
+                    good &= (priorities >= 0) & np.isfinite(priorities**selection.alpha)
         if not good.all():
             raise UserError(
-                f"priority={priorities[~good][0]} for table {self.table.name!r} must be a finite number of at least 0; "
-                "give the absolute value of what it is computed from"
+                f"priority={priorities[~good][0]} for table {self.table.name!r} must be a finite number of at least 0, "
+                "and so must its power; give the absolute value of what it is computed from"
             )
 
     def state(self) -> TableState:
@@ -159,6 +178,7 @@ class LiveTable:
         return TableState(
             self._keys.copy(), self._priorities.copy(), self._times_sampled.copy(), self._number.copy(),
             Windows(*(field.copy() for field in self._windows)), self._next_key.copy(),
+            self._free[: self._num_free].copy(), self._sampler.in_use(), self._remover.in_use(),
         )
 
     def restore(self, state: TableState) -> None:
@@ -169,10 +189,9 @@ class LiveTable:
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number
         self._windows.put(places, state.windows)
         self._chunks.hold(self._chunks.spanned(state.windows.base, state.windows.span))
-        free = np.setdiff1d(np.arange(self.table.max_size), places)[::-1]
-        self._free[: len(free)] = free
-        self._sampler.insert(places, state.priorities)
-        self._remover.insert(places, state.priorities)
+        self._free[: len(state.free)] = state.free
+        self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
+        self._remover.insert(state.remover_order, self._priorities[state.remover_order])
 
     def _drop(self, places: Array) -> None:
         if not len(places):

@@ -21,6 +21,7 @@ from pappus.types import Array
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 MAX_WORDS = 1 << 20
+MAX_DIMS, MAX_DIM = 16, 1 << 40
 DTYPES = frozenset(
     np.dtype(name).str for name in (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -82,16 +83,19 @@ def decode(data: Buffer) -> Message:
     try:
         words = json.loads(bytes(view[4 : 4 + size]))
         listed = [(str(name), str(dtype), [int(n) for n in shape]) for name, dtype, shape in words.pop("arrays")]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise WireError(f"the words of a message cannot be read: {error}") from None
     arrays, offset = {}, 4 + size
     for name, dtype, shape in listed:
-        if dtype not in DTYPES or any(n < 0 for n in shape):
+        if dtype not in DTYPES or len(shape) > MAX_DIMS or any(not 0 <= n <= MAX_DIM for n in shape):
             raise WireError(f"array {name!r} of dtype {dtype!r} and shape {shape} is not allowed")
         count = math.prod(shape)
         end = offset + count * np.dtype(dtype).itemsize
         if end > len(view):
             raise WireError(f"array {name!r} of shape {shape} is longer than its message")
-        arrays[name] = np.frombuffer(view[offset:end], dtype).reshape(shape)
+        try:
+            arrays[name] = np.frombuffer(view[offset:end], dtype).reshape(shape)
+        except ValueError as error:  # such as 0 × 2⁴⁰ × 2⁴⁰
+            raise WireError(f"array {name!r} of shape {shape} cannot be: {error}") from None
         offset = end + (-end % 8)
     return Message(words, arrays)

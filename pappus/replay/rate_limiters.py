@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from pappus.errors import UserError
@@ -45,15 +46,28 @@ class RateLimiter:
             raise UserError(f"min_size={self.min_size} must be at least 1: nothing can be drawn from an empty table")
         if math.isnan(self.least) or math.isnan(self.most) or self.least > self.most:
             raise UserError(f"bounds {self.least} … {self.most} hold nothing; the first must not exceed the second")
-        # From min_size on, a table that is filled and never sampled has this balance. If the band begins above it and
-        # ends before the next insert would be allowed, neither side can ever move.
-        full = self.min_size * self.samples_per_insert
-        if full - 1 < self.least and full + self.samples_per_insert > self.most:
+        stuck = self._stuck_at()
+        if stuck is not None:
             step = max(1.0, self.samples_per_insert)
             raise UserError(
-                f"bounds {self.least:g} … {self.most:g} never open: {self.min_size} inserts make a balance of {full:g}"
-                f", which is too little to sample and too much to insert; widen the band by {step:g}"
+                f"bounds {self.least:g} … {self.most:g} never open again once the balance is {stuck:g}, which is too "
+                f"little to sample and too much to insert; widen the band by {step:g}"
             )
+
+    def _stuck_at(self) -> float | None:
+        """A balance at which neither side can move, if there is one.
+
+        Balances are whole multiples of 1/q, where samples_per_insert = p/q. Too little to sample is below least + 1,
+        too much to insert above most − samples_per_insert.
+        """
+        ratio = Fraction(self.samples_per_insert).limit_denominator(1000)
+        low, high = self.most - self.samples_per_insert, self.least + 1
+        if math.isinf(low) or math.isinf(high):
+            return None
+        # Until min_size items are there inserts are allowed at any balance; and no sample goes below `least`.
+        lowest = min(self.min_size * self.samples_per_insert, self.least)
+        first = max(math.floor(low * ratio.denominator) + 1, math.ceil(lowest * ratio.denominator)) / ratio.denominator
+        return first if first < high else None
 
     @property
     def size(self) -> int:

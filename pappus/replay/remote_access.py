@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pappus.errors import RunError, UserError
+from pappus.errors import PappusError, RunError, UserError
 from pappus.replay.access import Held
 from pappus.replay.chunks import Columns, Layout
 from pappus.replay.items import Drawn, Windows
@@ -18,7 +18,7 @@ from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table, table_from
 from pappus.types import Array, ArraySpec
 
-WINDOW_BYTES = 32 << 20
+WINDOW_BYTES, WINDOW_MESSAGES = 32 << 20, 128
 """What may be under way without an answer: a writer that is further ahead waits."""
 SPARE_CHUNKS = 4
 """Chunks that a writer fetches at a time, for every env, so that it seldom waits for one."""
@@ -102,16 +102,27 @@ class RemoteAccess:
         return (answer, drawn_from(answer)) if answer.words["number"] else None
 
     def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
-        """A request and its answer; those before it are settled first."""
+        """A request and its answer; those before it are settled first, and what was wrong with them is said."""
         self._connection.send(encode(words, arrays))
+        refused: PappusError | None = None
         while self._unanswered:
-            self._settle(None)
-        return self._receive(None)
+            try:
+                self._settle(None)
+            except UserError as error:
+                refused = refused or error
+        answer = self._connection.receive(None)
+        if refused is not None:
+            raise refused
+        if answer is None:
+            raise RunError("the service does not answer")
+        return _checked(answer)
 
     def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
         """A request whose answer says nothing but whether it worked."""
         message = encode(words, arrays)
-        while self._unanswered and self._bytes + message.size > WINDOW_BYTES:
+        while self._unanswered and (
+            self._bytes + message.size > WINDOW_BYTES or len(self._unanswered) >= WINDOW_MESSAGES
+        ):
             self._settle(None)
         self._connection.send(message)
         self._unanswered.append(message.size)
@@ -125,12 +136,6 @@ class RemoteAccess:
         self._bytes -= self._unanswered.popleft()
         _checked(answer)
         return True
-
-    def _receive(self, seconds: float | None) -> Message:
-        answer = self._connection.receive(seconds)
-        if answer is None:
-            raise TimeoutError("the service does not answer")
-        return _checked(answer)
 
 
 class NearAccess(RemoteAccess):

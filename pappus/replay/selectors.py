@@ -38,6 +38,13 @@ class Selector(Protocol):
     def mass(self) -> float:
         """What all places together weigh, where one's share of it is its probability."""
 
+    @property
+    def drawable(self) -> int:
+        """How many places can be drawn: all that are in use, but for those of priority 0 where that counts."""
+
+    def in_use(self) -> Array:
+        """All places, in an order in which inserting them anew makes the same selector."""
+
     def __len__(self) -> int: ...
 
 
@@ -80,6 +87,13 @@ class Uniform:
     def mass(self) -> float:
         return float(self._count)
 
+    @property
+    def drawable(self) -> int:
+        return self._count
+
+    def in_use(self) -> Array:
+        return self._used[: self._count].copy()
+
 
 class Prioritized:
     """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015), and one of priority 0 never."""
@@ -88,46 +102,67 @@ class Prioritized:
         if not 0 <= alpha < np.inf:
             raise UserError(f"alpha={alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
         self._alpha, self._tree, self._count = alpha, SumTree(capacity), 0
+        self._used = np.zeros(capacity, bool)
+        self._positive = 0
 
     def __len__(self) -> int:
         return self._count
 
     def insert(self, places: Array, priorities: Array) -> None:
         self.update(places, priorities)
+        self._used[places] = True
         self._count += len(places)
 
     def update(self, places: Array, priorities: Array) -> None:
         priorities = np.asarray(priorities, np.float64)
-        if not (np.isfinite(priorities) & (priorities >= 0)).all():
-            raise UserError("a priority is negative or not finite; give the absolute value of what it is computed from")
-        self._tree.update(places, np.where(priorities > 0, priorities**self._alpha, 0.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights = np.where(priorities > 0, priorities**self._alpha, 0.0)
+        if not (np.isfinite(weights) & (priorities >= 0)).all():
+            raise UserError("a priority (or its power) is negative or not finite; give absolute values")
+        self._set(places, weights)
 
     def delete(self, places: Array) -> None:
-        self._tree.update(places, np.zeros(len(places)))
+        self._set(places, np.zeros(len(places)))
+        self._used[places] = False
         self._count -= len(places)
+
+    def _set(self, places: Array, weights: Array) -> None:
+        distinct = np.unique(places)
+        self._positive -= int(np.count_nonzero(self._tree.priorities(distinct)))
+        self._tree.update(places, weights)
+        self._positive += int(np.count_nonzero(self._tree.priorities(distinct)))
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         return self._tree.sample(rng.random(count))
 
     def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        if count == 1:
-            return self.sample(1, rng)
-        places, probabilities = np.empty(count, np.int64), np.empty(count)
-        weights = np.empty(count)
-        drawn = 0
-        try:
-            for drawn in range(count):
-                places[drawn : drawn + 1], probabilities[drawn : drawn + 1] = self.sample(1, rng)
-                weights[drawn] = self._tree.priorities(places[drawn : drawn + 1])[0]
-                self._tree.update(places[drawn : drawn + 1], np.zeros(1))
-            drawn = count
-        finally:
+        """As said; when only priorities of 0 are left, those."""
+        places, probabilities, weights = np.empty(count, np.int64), np.ones(count), np.zeros(count)
+        drawn = min(count, self._positive)
+        for i in range(drawn):
+            one = slice(i, i + 1)
+            places[one], probabilities[one] = self.sample(1, rng)
+            weights[one] = self._tree.priorities(places[one])
+            if count > 1:
+                self._tree.update(places[one], np.zeros(1))
+        if drawn < count:
+            others = np.flatnonzero(self._used)
+            others = others[~np.isin(others, places[:drawn])]
+            places[drawn:] = others[: count - drawn]
+        if count > 1:
             self._tree.update(places[:drawn], weights[:drawn])
         return places, probabilities
 
     @property
     def mass(self) -> float:
         return self._tree.total
+
+    @property
+    def drawable(self) -> int:
+        return self._positive
+
+    def in_use(self) -> Array:
+        return np.flatnonzero(self._used)
 
 
 class InOrder:
@@ -178,6 +213,14 @@ class InOrder:
     @property
     def mass(self) -> float:
         return float(self._count)
+
+    @property
+    def drawable(self) -> int:
+        return self._count
+
+    def in_use(self) -> Array:
+        log = self._log[self._begin : self._end]
+        return log[log >= 0]
 
     def _close_gaps(self) -> None:
         used = self._log[self._begin : self._end]
@@ -231,6 +274,13 @@ class Heap:
     @property
     def mass(self) -> float:
         return float(len(self._current))
+
+    @property
+    def drawable(self) -> int:
+        return len(self._current)
+
+    def in_use(self) -> Array:
+        return np.array(sorted(self._current, key=lambda place: self._current[place][1]), np.int64)
 
     def _top(self) -> tuple[float, int, int]:
         while self._current.get(self._entries[0][2]) != self._entries[0][:2]:

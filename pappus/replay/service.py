@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -34,6 +35,10 @@ CHUNK_LENGTH = 32
 """Rows of a chunk: one that is half used wastes little, and windows cross few."""
 ALIVE_SECONDS = 0.5
 """How often somebody who waits looks whether the other side is still there."""
+PATIENCE_SECONDS = 10.0
+"""After so long a wait the log says why; and again after twice, four times as long."""
+
+log = logging.getLogger("pappus.replay")
 
 
 @dataclass
@@ -98,10 +103,12 @@ class Service:
 
         A table whose inserts never wait makes room by removing items, as if it were full; otherwise one waits.
         """
-        if count > self.layout.num_chunks:
+        held = len(session.chunks) if seconds is None else 0  # who does not wait for ever may let go of them
+        if count + held > self.layout.num_chunks:
+            needed = (count + held) * self.layout.chunk_length
             raise UserError(
-                f"a writer asks for {count} chunks of {self.layout.chunk_length} steps, and there are "
-                f"{self.layout.num_chunks}; raise max_steps to more than {count * self.layout.chunk_length}"
+                f"{session.name} needs {needed} steps for its envs and their history alone, and there are "
+                f"{self.layout.rows}; raise max_steps, or lower envs or history"
             )
         with self._lock:
             for _ in self._tries(session, "write steps", "", seconds):
@@ -157,6 +164,8 @@ class Service:
             for chunk in itertools.chain(before.tolist(), after.tolist()):
                 if chunk not in session.chunks:
                     raise UserError(f"chunk {chunk} is not {session.name}'s to link")
+            if before.shape != after.shape or (self._chunks.following[before] >= 0).any():
+                raise UserError("a chunk is followed by one other, once and for all")
             self._chunks.following[before] = after
 
     def insert(
@@ -261,29 +270,32 @@ class Service:
         with self._lock:
             live = self._table(table)
             limiter: RateLimiter = live.limiter
+            packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
                 "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
                 "steps": self._chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
-                "chunks": self._chunks.num_held, "packed_bytes": self._compression.nbytes if self._compression else 0,
+                "chunks": self._chunks.num_held, **packed,
             }
 
     def explain(self, table: str) -> str:
         """Who waits, for what, since when, and what would help; or that nobody does."""
         with self._lock:
-            live = self._table(table)
-            now = time.monotonic()
-            waits = [
-                f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
-                for wait in self._waiting.values() if wait.table in (table, "")
-            ]
-            text = f"table {table!r}: {live.limiter.explain()}"
-            if self._chunks.num_free == 0:
-                text += (
-                    f"; all {self.layout.rows} steps are taken, and writers wait until items go: sample them, delete "
-                    "them, or raise max_steps"
-                )
-            return "; ".join([text, *waits])
+            return self._explain(table)
+
+    def _explain(self, table: str) -> str:
+        now = time.monotonic()
+        waits = [
+            f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
+            for wait in self._waiting.values() if wait.table in (table, "")
+        ]
+        text = f"table {table!r}: {self._table(table).explain()}"
+        if self._chunks.num_free == 0:
+            text += (
+                f"; all {self.layout.rows} steps are taken, and writers wait until items go: sample them, delete them, "
+                "or raise max_steps"
+            )
+        return "; ".join([text, *waits])
 
     def look_up(self) -> None:
         """Have all who wait look whether their client is still there."""
@@ -314,8 +326,7 @@ class Service:
 
         As long as `go_on` says so, time does not end.
         """
-        began = time.monotonic()
-        number = next(self._numbers)
+        began, number, patience = time.monotonic(), next(self._numbers), PATIENCE_SECONDS
         try:
             while True:
                 left = float("inf") if seconds is None else began + seconds - time.monotonic()
@@ -326,6 +337,10 @@ class Service:
                 self._changed.wait(min(left, ALIVE_SECONDS) if left > 0 else ALIVE_SECONDS)
                 if not session.alive():
                     raise RunError(f"{session.name} is gone")
+                if time.monotonic() - began > patience:
+                    patience *= 2
+                    for name in [table] if table else self.tables:
+                        log.warning("%s", self._explain(name))
         finally:
             self._waiting.pop(number, None)
 

@@ -36,6 +36,10 @@ from pappus.replay.sources import rows_to_send
 from pappus.types import Array
 
 PROTOCOL = 1
+MAX_BATCH = 1 << 24
+MAX_SECONDS = 1e6
+MAX_BOUND = 1e15
+MAX_INTEGER = (1 << 63) - 1
 BLOCK_BYTES = 512 << 10
 
 
@@ -56,7 +60,7 @@ class ServedSession:
             if not self._welcomed:
                 return self._welcome(message)
             return self._do(message)
-        except (PappusError, KeyError, TypeError, ValueError, IndexError) as error:
+        except (PappusError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             kind = "user" if isinstance(error, UserError) else "wire"
             text = str(error) if isinstance(error, PappusError) else f"a request cannot be read: {error!r}"
             return encode({"error": text, "kind": kind}, {})
@@ -89,45 +93,51 @@ class ServedSession:
         )
 
     def _do(self, message: Message) -> Encoded:
-        words, arrays, service, session = message.words, message.arrays, self._service, self._session
-        match words["do"]:
+        words, service, session = Words(message.words), self._service, self._session
+        arrays = message.arrays
+        match words.text("do"):
             case "take":
-                return encode({}, {"chunks": service.take_chunks(session, int(words["count"]), words["seconds"])})
+                count = words.whole("count", 1, 1 << 31)
+                return encode({}, {"chunks": service.take_chunks(session, count, words.seconds())})
             case "give":
-                service.give_back(session, self._ours(arrays["chunks"]))
-                self._forget(arrays["chunks"])
+                chunks = np.unique(_chunks(arrays["chunks"]))
+                service.give_back(session, self._ours(chunks))
+                self._forget(chunks)
             case "link":
-                service.link(session, self._ours(arrays["before"]), self._ours(arrays["after"], new=True))
+                before, after = _chunks(arrays["before"]), _chunks(arrays["after"])
+                service.link(session, self._ours(before), self._ours(after, new=True))
             case "rows":
                 self._write_rows(message)
             case "insert":
                 windows = self._read_windows(arrays)
-                service.insert(session, words["table"], arrays["priorities"], windows)
+                service.insert(session, words.text("table"), arrays["priorities"].astype(np.float64), windows)
             case "sample":
                 return self._sample(words)
             case "done":
-                service.done(session, int(words["number"]))
+                service.done(session, words.whole("number", 0, 1 << 62))
             case "update":
-                return encode({"count": service.update(words["table"], arrays["keys"], arrays["priorities"])}, {})
+                count = service.update(words.text("table"), _integers(arrays["keys"]), arrays["priorities"])
+                return encode({"count": count}, {})
             case "delete":
-                return encode({"count": service.delete(words["table"], arrays["keys"])}, {})
+                return encode({"count": service.delete(words.text("table"), _integers(arrays["keys"]))}, {})
             case "reset":
-                service.reset(words["table"])
+                service.reset(words.text("table"))
             case "bounds":
-                service.move_bounds(words["table"], words["least"], words["most"], words["min_size"])
+                size = None if words.given("min_size") is None else words.whole("min_size", -(1 << 62), 1 << 62)
+                service.move_bounds(words.text("table"), words.bound("least"), words.bound("most"), size)
             case "weigh":
-                mass, size = service.weigh(words["table"])
-                return encode({"mass": mass, "size": size}, {})
+                mass, items = service.weigh(words.text("table"))
+                return encode({"mass": mass, "size": items}, {})
             case "info":
-                return encode(service.info(words["table"]), {})
+                return encode(service.info(words.text("table")), {})
             case "explain":
-                return encode({"text": service.explain(words["table"])}, {})
+                return encode({"text": service.explain(words.text("table"))}, {})
             case "checkpoint":
                 from pappus.replay.checkpoint import save
 
-                return encode({"path": str(save(service, words["path"]))}, {})
+                return encode({"path": str(save(service, words.text("path")))}, {})
             case unknown:
-                raise WireError(f"{unknown!r} is not a request of protocol {PROTOCOL}")
+                raise WireError(f"{unknown!r:.60} is not a request of protocol {PROTOCOL}")
         return encode({}, {})
 
     def _ours(self, chunks: Array, new: bool = False) -> Array:
@@ -149,11 +159,14 @@ class ServedSession:
 
     def _write_rows(self, message: Message) -> None:
         """Rows from elsewhere."""
-        begin, end = int(message.words["begin"]), int(message.words["end"])
-        layout = self._service.layout
-        if not 0 <= begin <= end <= layout.chunk_length:
-            raise WireError(f"rows {begin} … {end} lie outside a chunk of {layout.chunk_length}")
-        rows = self._ours(message.arrays["chunks"], new=True)[:, None] * layout.chunk_length + np.arange(begin, end)
+        layout, words = self._service.layout, Words(message.words)
+        end = words.whole("end", 0, layout.chunk_length)
+        begin = words.whole("begin", 0, end)
+        for name in layout.signature:
+            if f"column/{name}" not in message.arrays:
+                raise WireError(f"column {name!r} is missing")
+        chunks = self._ours(_chunks(message.arrays["chunks"]), new=True)
+        rows = chunks[:, None] * layout.chunk_length + np.arange(begin, end)
         for name, spec in layout.signature.items():
             values = message.arrays[f"column/{name}"]
             if values.dtype != spec.dtype or values.shape != (*rows.shape, *spec.shape):
@@ -162,8 +175,12 @@ class ServedSession:
 
     def _read_windows(self, arrays: dict[str, Array]) -> Windows:
         """Items as the service counts their rows. The service checks that they lie where they may."""
-        base = arrays["base"].astype(np.int64)
-        count, columns = len(base), len(self._service.layout.signature)
+        most = self._service.layout.rows
+        base, count, columns = _integers(arrays["base"]), arrays["base"].size, len(self._service.layout.signature)
+        for name in Windows._fields:
+            found = _integers(arrays[name])
+            if found.size and not (found.min() >= 0 and found.max() <= (most if name != "base" else np.inf)):
+                raise WireError(f"{name!r} of an item lies outside what there is")
         fields = [arrays[name].astype(np.int32) for name in ("lead", "span", "start", "length")]
         shapes = [field.shape for field in fields]
         if base.ndim != 1 or shapes != [(count,), (count,), (count, columns), (count, columns)]:
@@ -175,14 +192,20 @@ class ServedSession:
             base = self._ours(base // length) * length + base % length
         return Windows(base, *fields)
 
-    def _sample(self, asked: dict[str, Any]) -> Encoded:
+    def _sample(self, asked: Words) -> Encoded:
+        columns, lead = asked.columns(list(self._service.layout.signature)), asked.whole("lead", 0, 1 << 30)
         number, drawn = self._service.sample(
-            self._session, asked["table"], int(asked["count"]), asked["seconds"], bool(asked["partial"])
+            self._session, asked.text("table"), asked.whole("count", -MAX_BATCH, MAX_BATCH), asked.seconds(),
+            bool(asked.given("partial")),
         )
         if drawn is None:
             return encode({"number": 0}, {})
         words = {"number": number, "table_size": drawn.table_size, "mass": drawn.mass}
-        rows = self._rows_of(drawn.windows, asked["columns"], int(asked["lead"]))
+        try:
+            rows = self._rows_of(drawn.windows, columns, lead)
+        except BaseException:
+            self._service.done(self._session, number)
+            raise
         if self._near:  # it reads the rest where it lies, and says when it is done
             return encode(words, {**drawn_arrays(drawn), **rows})
         size, pieces = encode(words, {**drawn_arrays(drawn), **rows})
@@ -206,6 +229,67 @@ class ServedSession:
                 rows, column = rows_to_send(chunks, windows, names.index(name), lead), chunks.columns[name]
                 found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
         return found
+
+
+class Words:
+    """The words of a request, which may say anything."""
+
+    def __init__(self, words: dict[str, Any]) -> None:
+        self._words = words
+
+    def given(self, name: str) -> Any:
+        if name not in self._words:
+            raise WireError(f"{name} is missing")
+        return self._words[name]
+
+    def text(self, name: str) -> str:
+        found = self.given(name)
+        if not isinstance(found, str):
+            raise WireError(f"{name}={found!r:.60} must be a word")
+        return found
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        found = self.given(name)
+        if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+            raise WireError(f"{name}={found!r:.60} must be a whole number from {least} to {most}")
+        return found
+
+    def seconds(self) -> float | None:
+        found = self.given("seconds")
+        if found is None:
+            return None
+        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MAX_SECONDS:
+            raise WireError(f"seconds={found!r:.60} must be a number from 0 to {MAX_SECONDS:g}")
+        return float(found)
+
+    def bound(self, name: str) -> float | None:
+        """A limiter's bound, or None to leave it."""
+        found = self.given(name)
+        if found is None:
+            return None
+        if not isinstance(found, int | float) or isinstance(found, bool) or not abs(found) <= MAX_BOUND:
+            raise UserError(f"{name}={found!r:.60} must be a number")
+        return float(found)
+
+    def columns(self, known: list[str]) -> list[str]:
+        found = self.given("columns")
+        if not isinstance(found, list) or not all(isinstance(name, str) and name in known for name in found):
+            raise WireError(f"columns={found!r:.60} must be some of {', '.join(known)}")
+        return list(dict.fromkeys(found))
+
+
+def _integers(array: Array) -> Array:
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.size and array.max() > MAX_INTEGER):
+        raise WireError(f"an array of {array.dtype} came where whole numbers belong")
+    return array.astype(np.int64)
+
+
+def _chunks(array: Array) -> Array:
+    """Different chunks, by number."""
+    found = _integers(array)
+    if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
+        raise WireError("chunks must be different numbers of at least 0, in a row")
+    return found
 
 
 def gather(column: Array, rows: Array) -> Iterator[Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import select
 import socket
 import struct
 import threading
@@ -162,7 +163,14 @@ def connect(path: str, name: str = "") -> NearAccess:
 
 
 def _hung_up(client: socket.socket) -> bool:
-    """Whether the other side is gone; what it sent before that is left alone."""
+    """Whether the other side is gone, whatever it sent before that."""
+    if hasattr(select, "POLLRDHUP"):
+        watch = select.poll()
+        try:
+            watch.register(client, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+            return bool(watch.poll(0))
+        except (OSError, ValueError):
+            return True
     try:
         return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
     except BlockingIOError:

@@ -33,10 +33,12 @@ class PackedSource:
         self.columns: dict[str, Array] = {} if chunks is None else dict(chunks.columns)
         self._offset: dict[str, Array] = {}
         self._first: dict[str, Array] = {}
+        self._last: dict[str, Array] = {}
         for index, name in enumerate(names):
             if name in packed:
                 first, count = sent_rows(windows, index, lead)
                 self.columns[name], self._first[name] = packed[name], first
+                self._last[name] = first + np.maximum(count, 1) - 1
                 self._offset[name] = np.cumsum(count) - count - first
             elif chunks is None:
                 self.columns[name] = np.zeros(0)
@@ -46,7 +48,10 @@ class PackedSource:
             assert self._chunks is not None
             return self._chunks.rows_of(column, windows, positions)
         shape = (-1, *[1] * (positions.ndim - 1))
-        rows: Array = np.maximum(positions, self._first[column].reshape(shape)) + self._offset[column].reshape(shape)
+        first, last, offset = (
+            of[column].reshape(shape) for of in (self._first, self._last, self._offset)
+        )
+        rows: Array = np.clip(positions, first, last) + offset
         return rows
 
 

@@ -86,6 +86,7 @@ class TrajectoryWriter:
         self._names = tuple(access.layout.signature)
         self._columns = access.columns
         self._length = access.layout.chunk_length
+        self._history = history
         self._keep = history + max(table.lead for table in access.tables.values())
         self._blocks: deque[Array] = deque()
         """The chunks of all envs `[N]`, for every `chunk_length` steps that are kept."""
@@ -104,7 +105,7 @@ class TrajectoryWriter:
     @property
     def history(self) -> History:
         """The steps that items can be made of."""
-        begin = max(self._oldest, self._steps - self._keep)
+        begin = max(self._oldest, self._steps - self._history)
         if self._single:
             begin = max(begin, int(self._episode[0]))
         return History(self._names, begin, self._steps)
@@ -116,13 +117,13 @@ class TrajectoryWriter:
 
     def append(self, step: Mapping[str, Any], first: Array | bool | None = None) -> None:
         """Write one step of every env; `first` says where it begins an episode. No item can have what is left out."""
-        if not self._open:
-            raise UserError("this writer is closed; make another one")
+        self._refuse_closed()
         values = flat(step)
         for name in values:
             if name not in self._columns:
                 raise UserError(f"there is no column {name!r} in the signature{closest(name, list(self._names))}")
         prepared = {name: self._fitting(name, value) for name, value in values.items()}
+        begins = None if first is None else self._mask(first, "first")
         if self._steps % self._length == 0:
             self._open_block()
         rows = self._blocks[-1] * self._length + self._steps % self._length
@@ -131,8 +132,8 @@ class TrajectoryWriter:
                 self._columns[name][rows] = prepared[name]
             else:
                 self._absent[name].append(self._steps)
-        if first is not None:
-            self._episode[np.broadcast_to(np.asarray(first, bool), self._envs)] = self._steps
+        if begins is not None:
+            self._episode[begins] = self._steps
         self._steps += 1
 
     def create_item(
@@ -141,10 +142,12 @@ class TrajectoryWriter:
         """An item of every env (or of those in the mask `where`) over slices of the history."""
         if not trajectory:
             raise UserError(f"an item for table {table!r} needs at least one slice of the history")
-        envs = self._all if where is None else np.flatnonzero(where)
+        envs = self._all if where is None else np.flatnonzero(self._mask(where, "where"))
         for name, part in trajectory.items():
             if part.column != name:
                 raise UserError(f"column {name!r} is given a slice of {part.column!r}; items keep the names of columns")
+        if np.shape(priority) not in ((), (self._envs,)):
+            raise UserError(f"priority of shape {np.shape(priority)} is neither one nor one for each of {self._envs}")
         priorities = np.broadcast_to(np.asarray(priority, np.float64), self._envs)[envs]
         starts = {name: np.full(len(envs), part.start) for name, part in trajectory.items()}
         lengths = {name: np.full(len(envs), part.stop - part.start) for name, part in trajectory.items()}
@@ -154,13 +157,16 @@ class TrajectoryWriter:
         self, table: str, priorities: Array, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]
     ) -> None:
         """Items over steps `starts` … `starts + lengths` of `envs`, all `[n]`; steps are counted as `steps` does."""
+        self._refuse_closed()
         if table not in self._access.tables:
             names = list(self._access.tables)
             raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
+        priorities, envs = np.asarray(priorities, np.float64), np.asarray(envs)
+        self._refuse_misfits(priorities, envs, starts, lengths)
         if not len(envs):
             return
         windows = self._windows(self._access.tables[table].lead, envs, starts, lengths)
-        self._pending.setdefault(table, []).append((np.asarray(priorities, np.float64), windows))
+        self._pending.setdefault(table, []).append((priorities, windows))
         self._num_pending += len(envs)
         if self._num_pending >= self._max_pending:
             self._send()
@@ -171,16 +177,17 @@ class TrajectoryWriter:
 
     def flush(self, seconds: float | None = None) -> bool:
         """Whether all items are in their tables, after so many seconds at most."""
+        self._refuse_closed()
         self._send()
         return self._access.flush(seconds)
 
     def close(self) -> None:
         """Flush, and let go of the history."""
         if self._open:
-            self._open = False
             try:
                 self.flush()
             finally:
+                self._open = False
                 self._access.close()
 
     def __enter__(self) -> TrajectoryWriter:
@@ -225,6 +232,36 @@ class TrajectoryWriter:
         windows.lead[:], windows.span[:] = first - base, stop - base
         return windows
 
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise UserError("this writer is closed; make another one")
+
+    def _mask(self, given: Array | bool, name: str) -> Array:
+        """One flag for every env."""
+        flags = np.asarray(given)
+        if flags.shape not in ((), (self._envs,)) or flags.dtype.kind not in "bui":
+            raise UserError(f"{name} must be one flag, or one for each of {self._envs} envs, not {given!r:.60}")
+        return np.broadcast_to(flags.astype(bool), self._envs)
+
+    def _refuse_misfits(
+        self, priorities: Array, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]
+    ) -> None:
+        """Raise `UserError` unless the records of items have as many entries, and say where they lie."""
+        shape = (len(envs),) if envs.ndim == 1 else (-1,)
+        if not starts or starts.keys() != lengths.keys():
+            raise UserError(f"starts of {sorted(starts)} and lengths of {sorted(lengths)} must name the same columns")
+        arrays = {"priorities": priorities, "envs": envs}
+        arrays |= {f"starts[{name!r}]": np.asarray(value) for name, value in starts.items()}
+        arrays |= {f"lengths[{name!r}]": np.asarray(value) for name, value in lengths.items()}
+        for name, array in arrays.items():
+            if array.shape != shape or (name != "priorities" and array.dtype.kind not in "iu" and array.size):
+                raise UserError(f"{name} must have one number for each of {len(np.atleast_1d(envs))} items")
+        if len(envs) and not (envs.min() >= 0 and envs.max() < self._envs):
+            raise UserError(f"envs {envs.min()} … {envs.max()} lie outside 0 … {self._envs - 1}")
+        for name in starts:
+            if (np.asarray(lengths[name]) < 1).any() or (np.asarray(starts[name]) < 0).any():
+                raise UserError(f"a slice of column {name!r} is empty, or begins before the first step")
+
     def _refuse_absent(self, name: str, starts: Array, lengths: Array) -> None:
         for step in self._absent[name]:
             if ((starts <= step) & (step < starts + lengths)).any():
@@ -264,15 +301,25 @@ class TrajectoryWriter:
     def _fitting(self, name: str, value: Any) -> Array:
         """A value as the column wants it, or `UserError`."""
         spec = self._access.layout.signature[name]
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise UserError(f"column {name!r} takes an array of {spec.dtype}, not {value!r:.60}") from None
         wanted = spec.shape if self._single else (self._envs, *spec.shape)
+        if array.dtype.kind not in "biuf":
+            raise UserError(f"column {name!r} is {spec.dtype}, and {value!r:.60} does not fit; convert it first")
         if array.shape != wanted:
             raise UserError(f"column {name!r} takes values of shape {wanted}, not {array.shape}")
-        if array.dtype != spec.dtype and isinstance(value, np.ndarray) and not np.can_cast(
-            array.dtype, spec.dtype, "same_kind"
-        ):
-            raise UserError(f"column {name!r} is {spec.dtype}, and {array.dtype} does not fit; convert it first")
-        return array
+        return array if array.dtype == spec.dtype else self._converted(name, array, np.dtype(spec.dtype))
+
+    @staticmethod
+    def _converted(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+        """Another dtype, unless that changes a number; floats may lose digits."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            converted = array.astype(dtype)
+            if dtype.kind != "f" and not np.array_equal(converted, array):
+                raise UserError(f"column {name!r} is {dtype}, and {array!r:.60} does not fit; convert it first")
+        return converted
 
 
 def flat(step: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

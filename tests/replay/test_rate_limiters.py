@@ -84,7 +84,7 @@ def test_samples_now_is_the_most_that_can_be_sampled() -> None:
         ((1.0, 0, 0.0, 1.0), "min_size=0 must be at least 1"),
         ((1.0, 1, 5.0, 1.0), "bounds 5.0 … 1.0 hold nothing"),
         ((1.0, 1, math.nan, 1.0), "hold nothing"),
-        ((1.0, 10, 9.5, 10.5), "never open: 10 inserts make a balance of 10"),
+        ((1.0, 10, 9.5, 10.5), "never open again once the balance is 10"),
     ],
 )
 def test_a_limiter_that_can_never_open_is_refused(arguments: tuple[float, int, float, float], sentence: str) -> None:
