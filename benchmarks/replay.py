@@ -244,9 +244,12 @@ def _as_file(table: Table, max_steps: int) -> dict[str, Any]:
 
 
 def resident_bytes(pid: str) -> int:
-    """Memory that a process has in use."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) * 1024
+    """Memory that a process has in use, and all that is shared on this machine: it may not have looked at it itself."""
+    return _kilobytes(f"/proc/{pid}/status", "RssAnon") * 1024 + _kilobytes("/proc/meminfo", "Shmem:") * 1024
+
+
+def _kilobytes(path: str, name: str) -> int:
+    return int(next(line for line in Path(path).read_text().splitlines() if line.startswith(name)).split()[1])
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from benchmarks.peers.environments import HERE, PEERS, PeerError, ensure_environment, peers_root
+from benchmarks.peers.environments import HERE, PeerError, ensure_environment, peers_root
 from benchmarks.peers.measuring import GRACE_SECONDS, Setting, kill, processes
 
 WARMUP_SECONDS = 10.0
@@ -58,14 +59,14 @@ class PeerResult:
 
 
 def measure_peers(
-    env: str, seconds: float, peers: Sequence[str] = PEERS, warmup: float = WARMUP_SECONDS
+    env: str, seconds: float, peers: Sequence[str] = tuple(CATALOGUE), warmup: float = WARMUP_SECONDS
 ) -> list[PeerResult]:
     """Every setting of every peer, one after the other; a peer that fails is a result with an error."""
     unknown = [peer for peer in peers if peer not in CATALOGUE or env not in CATALOGUE[peer].settings]
     if unknown:
         raise ValueError(f"no setting of {', '.join(unknown)} for env {env!r}; CATALOGUE lists those that there are")
     # All installs come first: none runs beside a measurement.
-    pythons = {peer: _python_or_error(peer) for peer in peers}
+    pythons = {peer: python_or_error(peer) for peer in peers}
     return [
         _measure(peer, pythons[peer], Setting(env, seconds, warmup, envs, workers))
         for peer in peers
@@ -73,7 +74,8 @@ def measure_peers(
     ]
 
 
-def _python_or_error(peer: str) -> Path | PeerError:
+def python_or_error(peer: str) -> Path | PeerError:
+    """The peer's own python, or why there is none."""
     try:
         return ensure_environment(peer)
     except PeerError as error:
@@ -90,12 +92,17 @@ def _measure(peer: str, python: Path | PeerError, setting: Setting) -> PeerResul
 
 
 def _run(peer: str, python: Path, setting: Setting) -> PeerResult:
-    """What the peer's script prints as JSON; its other output goes to a log beside the environments."""
     command = [str(python), str(HERE / CATALOGUE[peer].script), f"--env={setting.env}"]
     command += [f"--seconds={setting.seconds}", f"--warmup={setting.warmup}"]
     command += [f"--envs={setting.envs}", f"--workers={setting.workers}"]
     name = f"{peer}-{setting.env.replace('/', '-')}-{setting.workers}x{setting.envs}.log"
-    log = peers_root() / "logs" / name
+    # The script gives up by itself at its deadline; this limit is for one that cannot.
+    return PeerResult(**run_script(peer, command, name, setting.deadline + GRACE_SECONDS))
+
+
+def run_script(peer: str, command: Sequence[str], log_name: str, deadline: float) -> dict[str, Any]:
+    """What a peer's script prints as JSON; its other output goes to a log beside the environments."""
+    log = peers_root() / "logs" / log_name
     log.parent.mkdir(parents=True, exist_ok=True)
     # Peers leave things in the home and temporary folders, so they get one that goes when they go.
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as stdout, log.open("wb") as stderr:
@@ -109,17 +116,17 @@ def _run(peer: str, python: Path, setting: Setting) -> PeerResult:
             start_new_session=True,
         )
         try:
-            # The script gives up by itself at its deadline; this limit is for one that cannot.
-            process.wait(setting.deadline + GRACE_SECONDS)
+            process.wait(deadline)
         except subprocess.TimeoutExpired:
-            raise PeerError(f"{peer} did not end within {setting.deadline + GRACE_SECONDS:.0f} s; see {log}") from None
+            raise PeerError(f"{peer} did not end within {deadline:.0f} s; see {log}") from None
         finally:
             _end(process)
         stdout.seek(0)
         lines = stdout.read().decode().splitlines()
     if process.returncode != 0 or len(lines) != 1:
         raise PeerError(f"{peer} exited with {process.returncode}: {_last_line(log)}; see {log}")
-    return PeerResult(**json.loads(lines[0]))
+    result: dict[str, Any] = json.loads(lines[0])
+    return result
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -155,7 +162,7 @@ def main() -> int:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each timed window")
     parser.add_argument("--warmup", type=float, default=WARMUP_SECONDS, help="seconds of training before it")
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--peers", nargs="+", choices=tuple(CATALOGUE), default=tuple(CATALOGUE))
     args = parser.parse_args()
     results = measure_peers(args.env, args.seconds, args.peers, args.warmup)
     print_table(results)

@@ -83,6 +83,8 @@ def load(service: Service, path: str | Path) -> None:
         if any(table.limiter.inserts for table in live.values()) or service.chunks.num_held:
             raise UserError("a checkpoint can only be loaded into a service that nobody has used yet")
         _compare(service, manifest, folder)
+        for index, words in enumerate(manifest["tables"]):
+            live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
         _restore(service.chunks, live, manifest, arrays, folder)
 
 
@@ -199,7 +201,10 @@ def _restore(
         mine = {name.split("/", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{index}/")}
         windows = Windows(*(mine.pop(f"windows/{name}") for name in Windows._fields))
         base = renamed[windows.base // length] * length + windows.base % length
-        table.limiter = limiter_from(words["limiter"], *words["counts"])
+        # Bounds that were moved come back, unless the table was given other ones since.
+        given = table.table.rate_limiter.to_list()
+        same = given == words["table"]["rate_limiter"]
+        table.limiter = limiter_from(words["limiter"] if same else given, *words["counts"])
         table.restore(TableState(windows=windows._replace(base=base), **mine))
         table.rng.bit_generator.state = words["random"]
     chunks.release(taken)  # from now on they are held by their items alone

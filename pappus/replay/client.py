@@ -59,8 +59,9 @@ class Client:
 
     def __init__(self, open_access: Callable[[], Access]) -> None:
         self._open_access = open_access
-        self._access = open_access()
-        self._lock = threading.Lock()
+        self._access, self._lock = open_access(), threading.Lock()
+        # Samples may wait: they have a session of their own, so that one can ask why.
+        self._sampling, self._sampling_lock = open_access(), threading.Lock()
 
     @classmethod
     def of(cls, service: Service) -> Client:
@@ -89,8 +90,8 @@ class Client:
         Waits for the limiter. After `timeout` seconds it returns the items that it got, or raises `TimeoutError`, which
         says what it waited for; without a timeout it says so in the log, every now and then.
         """
-        with self._lock:
-            return sample_through(self._access, table, count, trajectory, timeout)
+        with self._sampling_lock:
+            return sample_through(self._sampling, table, count, trajectory, timeout)
 
     def sampler(
         self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
@@ -145,8 +146,9 @@ class Client:
             return self._access.checkpoint(path)
 
     def close(self) -> None:
-        """End the session."""
+        """End the sessions, also those that wait."""
         self._access.close()
+        self._sampling.close()
 
     def __enter__(self) -> Client:
         return self
@@ -167,6 +169,11 @@ def sample_through(
         if name not in access.layout.signature:
             names = list(access.layout.signature)
             raise UserError(f"there is no column {name!r}{closest(name, names)}; there are {', '.join(names)}")
+    if shape.lead > access.tables[table].lead:
+        raise UserError(
+            f"a stack looks {shape.lead} steps back, and table {table!r} keeps lead={access.tables[table].lead} with "
+            f"its items; make the table with lead={shape.lead}"
+        )
     held = _wait_for_items(access, table, count, shape, timeout)
     try:
         data = shape.evaluate(held.drawn.windows, held.source, access.tables[table].lead)

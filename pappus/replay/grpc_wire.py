@@ -45,8 +45,9 @@ CONNECT_SECONDS = 10.0
 class GrpcServer:
     """Serves a service as `wire` says."""
 
-    def __init__(self, service: Service, wire: WireConfig) -> None:
-        self._service = service
+    def __init__(self, service: Service, wire: WireConfig, checkpoints: str = "") -> None:
+        """`checkpoints` is the folder into which clients may have checkpoints written; empty: nowhere."""
+        self._service, self._checkpoints = service, checkpoints
         self._token = read_token(wire.token_file) if wire.token_file else ""
         self._numbers = iter(range(1, 1 << 62))
         self._server = grpc.server(
@@ -68,7 +69,8 @@ class GrpcServer:
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         session = ServedSession(
-            self._service, f"client {next(self._numbers)} at {context.peer()}", False, self._token, context.is_active
+            self._service, f"client {next(self._numbers)} at {context.peer()}", False, self._token, context.is_active,
+            self._checkpoints,
         )
         context.add_callback(session.interrupt)
         try:

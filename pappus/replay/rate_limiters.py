@@ -109,7 +109,9 @@ class RateLimiter:
         """Samples that can become allowed at once, with inserts one by one: for more one would wait for ever."""
         if math.isinf(self.least) or math.isinf(self.most):
             return math.inf
-        return max(1.0, math.floor(self.most - self.samples_per_insert - self.least))
+        ratio = Fraction(self.samples_per_insert).limit_denominator(1000)
+        blocked = (math.floor((self.most - self.samples_per_insert) * ratio.denominator) + 1) / ratio.denominator
+        return max(1.0, math.floor(blocked - self.least))
 
     def move(self, least: float | None = None, most: float | None = None, min_size: int | None = None) -> None:
         """Change bounds while running; a change that would close the table for good is refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -82,8 +83,9 @@ class RemoteAccess:
         self._tell({"do": "link"}, before=before, after=after)
 
     def flush(self, seconds: float | None) -> bool:
+        until = None if seconds is None else time.monotonic() + seconds
         while self._unanswered:
-            if not self._settle(seconds):
+            if not self._settle(None if until is None else max(0.0, until - time.monotonic())):
                 return False
         return True
 

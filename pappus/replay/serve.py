@@ -43,7 +43,7 @@ class StandAlone:
         self._restore()
         from pappus.replay.grpc_wire import GrpcServer
 
-        self._server = GrpcServer(self._service, wire)
+        self._server = GrpcServer(self._service, wire, checkpoints)
         self.address = self._server.address
         path = near_socket(self.address)
         self._near = SocketServer(self._service, memory, path) if path else None

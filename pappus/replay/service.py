@@ -194,9 +194,9 @@ class Service:
     ) -> tuple[int, Drawn | None]:
         """Draw items and hold their steps until `done(number)`.
 
-        A batch is drawn at once, unless the limiter's band is too narrow for that, or sampled items go away: then it
-        is drawn piece by piece. When time is up, None, or with `partial` whatever there is; a batch that was begun is
-        never given up otherwise.
+        A batch is drawn at once, unless the limiter's band or the table is too small for that: then it is drawn piece
+        by piece. When time is up, None, or with `partial` whatever there is; a batch that was begun is never given up
+        otherwise.
         """
         if count < 1:
             raise UserError(f"a batch of {count} items holds nothing; ask for 1 or more")
@@ -216,7 +216,12 @@ class Service:
     @staticmethod
     def _smallest(live: LiveTable, missing: int, anything: bool) -> float:
         """The smallest piece of a batch that is worth drawing now."""
-        return 1 if anything or live.table.max_times_sampled else min(missing, live.limiter.largest_batch)
+        if anything:
+            return 1
+        whole = min(missing, live.limiter.largest_batch)
+        if live.table.max_times_sampled == 1:  # there are never more items to take away
+            return min(whole, live.table.max_size - live.limiter.min_size + 1)
+        return whole
 
     def _hold(self, session: Session, number: int, drawn: Drawn) -> Drawn:
         """Note what was held for whoever asked, so that it is free again whatever becomes of them."""
@@ -349,10 +354,10 @@ class Service:
             self._changed.notify_all()
 
     def _make_room(self, count: int) -> None:
-        """Remove items where inserts never wait, a few at a time, until there is room or nothing left."""
+        """Remove items where inserts never wait and most are to spare, until there is room or nothing left."""
         open_ended = [live for live in self._live.values() if np.isinf(live.limiter.most)]
         while self._chunks.num_free < count:
-            largest = max(open_ended, key=lambda live: live.size, default=None)
+            largest = max(open_ended, key=lambda live: live.size - live.limiter.min_size, default=None)
             if largest is None or largest.size == 0:
                 return
             largest.remove(min(largest.size, self.layout.chunk_length))

@@ -23,6 +23,7 @@ the items over them, and leave with the items that were sampled:
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,8 +47,10 @@ BLOCK_BYTES = 512 << 10
 class ServedSession:
     """One client of a service. `near` means that it maps the chunks itself."""
 
-    def __init__(self, service: Service, name: str, near: bool, token: str, alive: Callable[[], bool]) -> None:
-        self._service, self._near, self._token = service, near, token
+    def __init__(
+        self, service: Service, name: str, near: bool, token: str, alive: Callable[[], bool], checkpoints: str = "/"
+    ) -> None:
+        self._service, self._near, self._token, self._checkpoints = service, near, token, checkpoints
         self._session = Session(name, alive)
         self._welcomed = False
         self._chunk_of: dict[int, int] = {}
@@ -133,12 +136,22 @@ class ServedSession:
             case "explain":
                 return encode({"text": service.explain(words.text("table"))}, {})
             case "checkpoint":
-                from pappus.replay.checkpoint import save
-
-                return encode({"path": str(save(service, words.text("path")))}, {})
+                return encode({"path": self._checkpoint(words.text("path"))}, {})
             case unknown:
                 raise WireError(f"{unknown!r:.60} is not a request of protocol {PROTOCOL}")
         return encode({}, {})
+
+    def _checkpoint(self, path: str) -> str:
+        """Write one where this client may have one written."""
+        from pappus.replay.checkpoint import save
+
+        if not self._checkpoints:
+            raise UserError("this server writes no checkpoints for others; start it with --checkpoints DIR")
+        root = os.path.realpath(self._checkpoints)
+        wanted = os.path.realpath(os.path.join(root, path))
+        if os.path.commonpath([root, wanted]) != root:
+            raise UserError(f"checkpoint {path!r} lies outside {root!r}, where this server writes them; give a name")
+        return str(save(self._service, wanted))
 
     def _ours(self, chunks: Array, new: bool = False) -> Array:
         """Our numbers of a client's chunks; with `new`, those that are heard of first find a place here."""

@@ -27,6 +27,7 @@ from pappus.transports.memory import SharedBlock
 
 MAX_MESSAGE = 1 << 30
 SIZE = struct.Struct("<Q")
+GONE = "the replay service is gone, or this client was closed"
 
 
 class SharedMemory:
@@ -113,16 +114,25 @@ class SocketConnection:
         self._socket = stream
 
     def send(self, message: Encoded) -> None:
-        self._socket.sendall(b"".join([SIZE.pack(message.size), *message.pieces]))
+        data = b"".join([SIZE.pack(message.size), *message.pieces])
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise RunError(f"{GONE}: {error.strerror}") from None
 
     def receive(self, seconds: float | None) -> Buffer | None:
-        self._socket.settimeout(seconds)
         try:
-            head = self._read(SIZE.size)
-        except TimeoutError:
+            self._socket.settimeout(seconds)
+            first = self._socket.recv(1)
+            self._socket.settimeout(None)
+        except (TimeoutError, BlockingIOError):
+            self._socket.settimeout(None)
             return None
-        self._socket.settimeout(None)
-        size = SIZE.unpack(head)[0]
+        except OSError as error:
+            raise RunError(f"{GONE}: {error.strerror}") from None
+        if not first:
+            raise RunError(GONE)
+        size = SIZE.unpack(first + self._read(SIZE.size - 1))[0]
         if size > MAX_MESSAGE:
             raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
         return self._read(size)
@@ -136,9 +146,12 @@ class SocketConnection:
         data = bytearray(size)
         view, done = memoryview(data), 0
         while done < size:
-            count = self._socket.recv_into(view[done:])
+            try:
+                count = self._socket.recv_into(view[done:])
+            except OSError as error:
+                raise RunError(f"{GONE}: {error.strerror}") from None
             if not count:
-                raise RunError("the other side has closed the connection")
+                raise RunError(GONE)
             done += count
         return data
 

@@ -214,13 +214,13 @@ class TrajectoryWriter:
             windows.start[:, index], windows.length[:, index] = starts[name] - first, lengths[name]
             self._refuse_absent(name, starts[name], lengths[name])
         episode = self._episode[envs]
-        if (first < episode).any() and not self._single:
+        if (first < episode).any():
             wrong = int(np.argmax(first < episode))
             raise UserError(
                 f"an item of env {envs[wrong]} begins {int(episode[wrong] - first[wrong])} steps before its episode; "
                 "leave such envs out with `where`, or give create_items their own starts"
             )
-        base = np.maximum(first - lead, np.minimum(episode, first))
+        base = np.maximum(first - lead, episode)
         if (base < self._oldest).any() or (stop > self._steps).any() or (stop <= first).any():
             raise UserError(
                 f"an item over steps {int(first.min())} … {int(stop.max())} (and {lead} before) is not within the "

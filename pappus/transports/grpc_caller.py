@@ -20,6 +20,7 @@ import numpy as np
 from pappus.errors import RunError, UserError, WireError
 from pappus.transports.addresses import Address, nearest, read_token
 from pappus.transports.codec import Hello, LaneEncoder, LaneReader, Welcome, decode_lane, lane_specs, layout
+from pappus.transports.grpc_ports import MAX_FRAME_BYTES
 from pappus.transports.memory import EventBell
 from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
 
@@ -36,6 +37,7 @@ CHANNEL_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.http2.max_frame_size", MAX_FRAME_BYTES),
 ]
 
 

@@ -10,11 +10,13 @@ from pappus.config import WireConfig
 from pappus.errors import UserError
 from pappus.transports.addresses import Address, ips_of, make_way, server_credentials, socket_beside
 
+MAX_FRAME_BYTES = (1 << 24) - 1
+"""The largest frame that HTTP/2 knows; the default of 16 KiB costs large messages a tenth of their speed."""
 SERVER_OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.so_reuseport", 0),
+    ("grpc.so_reuseport", 0), ("grpc.http2.max_frame_size", MAX_FRAME_BYTES),
 ]
 
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import grpc
 import numpy as np
@@ -615,10 +616,10 @@ def test_bounds_that_are_no_numbers_change_nothing(site: Site, bound: str, value
     site.unharmed()
 
 
-@pytest.mark.parametrize("value", [0, -1, 9, 2.5, 1.5, HUGE], ids=str)
-def test_a_min_size_that_no_table_can_have_is_refused(site: Site, value: float) -> None:
-    for table in ("t", "once"):
-        site.refused({**BOUNDS, "table": table, "min_size": value})
+def test_a_min_size_that_no_table_can_have_is_refused(site: Site) -> None:
+    for value in (0, -1, 9, 2.5, 1.5, HUGE):
+        for table in ("t", "once"):
+            site.refused({**BOUNDS, "table": table, "min_size": value})
     site.unharmed()
 
 
@@ -731,20 +732,21 @@ TALK = st.lists(
 
 
 @pytest.mark.parametrize("near", [True, False], ids=["near", "far"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(talk=TALK)
 def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None:
     """Nothing waits, since time is up at once and the client is gone when somebody looks."""
     service = Service(TABLES, 32, LENGTH)
     session = ServedSession(service, "mallory", near, "", lambda: False)
     session.answer(hello())
-    for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
-        seconds = words.get("seconds")
-        said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}
-        try:
-            decode(b"".join(session.answer(message(said, **arrays)).pieces))
-        except Exception:  # servers close the connection
-            break
+    with patch("pappus.replay.service.ALIVE_SECONDS", 0.001):
+        for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
+            seconds = words.get("seconds")
+            said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}
+            try:
+                decode(b"".join(session.answer(message(said, **arrays)).pieces))
+            except Exception:  # servers close the connection
+                break
     session.end()
     assert only_items_hold_chunks(service)
     for table in service.tables:

@@ -207,3 +207,16 @@ def test_the_file_says_it_all(tmp_path: Path) -> None:
     assert (table.name, table.sampler.alpha, table.max_size, table.lead) == ("replay", 0.6, 300, 1)
     assert found.max_steps == 400
     assert table.rate_limiter.min_size == 10 and table.signature["number"].dtype == "int64"
+
+
+def test_a_client_from_elsewhere_chooses_names_of_checkpoints_and_not_where_they_go(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    with served(tmp_path, "--listen", "127.0.0.1:0", "--checkpoints", str(saved)) as (_, address):
+        client = connect(f"tcp:{address}")
+        assert Path(client.checkpoint("replay-mine")) == saved / "replay-mine"
+        for path in ("../outside", str(tmp_path / "elsewhere")):
+            with pytest.raises(UserError, match="lies outside"):
+                client.checkpoint(path)
+    assert not (tmp_path / "outside").exists() and not (tmp_path / "elsewhere").exists()
+    with served(tmp_path, "--listen", "127.0.0.1:0") as (_, address), pytest.raises(UserError, match="no checkpoints"):
+        connect(f"tcp:{address}").checkpoint("replay-mine")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,29 @@ from typing import Any
 import pytest
 
 from pappus.config import WireConfig
-from pappus.replay import grpc_wire, sockets
+from pappus.errors import PappusError, RunError, UserError
+from pappus.replay import grpc_wire, sockets, tables
 from pappus.replay.access import Access, DirectAccess
 from pappus.replay.grpc_wire import GrpcServer
 from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.tables import Table
 from pappus.transports.grpc_caller import Identity
-from tests.contracts.replay_contract import ReplayContract, Way
+from tests.contracts.replay_contract import (
+    NUMBER,
+    SECONDS,
+    Background,
+    ReplayContract,
+    Way,
+    add,
+    drawn,
+    numbers,
+    only_items_hold_chunks,
+    put,
+    replay,
+    waiting,
+)
+from tests.process_tools import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -44,6 +61,10 @@ class ThroughSharedMemory(Way):
     def connect(self, service: Service, name: str) -> Access:
         return sockets.connect(self._servers[service].path, name)
 
+    def address(self, service: Service) -> str:
+        """How another process connects, in Python."""
+        return f"sockets.connect({self._servers[service].path!r})"
+
     def shut(self) -> None:
         for server in self._servers.values():
             server.close()
@@ -56,11 +77,15 @@ class OverGrpc(Way):
 
     def serve(self, specs: Sequence[Table], **options: Any) -> Service:
         service = Service(specs, **options)
-        self._servers[service] = GrpcServer(service, WireConfig(listen="127.0.0.1:0"))
+        self._servers[service] = GrpcServer(service, WireConfig(listen="127.0.0.1:0"), checkpoints="/")
         return service
 
     def connect(self, service: Service, name: str) -> Access:
         return grpc_wire.connect(f"tcp:{self._servers[service].address}", Identity(name))
+
+    def address(self, service: Service) -> str:
+        """How another process connects, in Python."""
+        return f"grpc_wire.connect('tcp:{self._servers[service].address}')"
 
     def shut(self) -> None:
         for server in self._servers.values():
@@ -89,3 +114,62 @@ class TestOverGrpc(ReplayContract):
         way = OverGrpc()
         yield way
         way.close()
+
+
+@pytest.fixture(params=["shared memory", "gRPC"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ThroughSharedMemory | OverGrpc]:
+    way = ThroughSharedMemory(tmp_path) if request.param == "shared memory" else OverGrpc()
+    yield way
+    way.close()
+
+
+def test_a_client_whose_service_is_gone_is_told_so(remote: ThroughSharedMemory | OverGrpc) -> None:
+    client, _ = remote(replay())
+    writer, sampler = client.writer(), client.sampler("t", 1)
+    add(writer, "t", 1)
+    assert writer.flush() and numbers(next(sampler)) == [1]
+    remote.shut()
+    for _ in range(3):
+        with pytest.raises(RunError):
+            client.info("t")
+        with pytest.raises(RunError):
+            client.sample("t", 1, timeout=SECONDS)
+        with pytest.raises(RunError):
+            add(writer, "t", 2)
+            writer.flush()
+    with pytest.raises(RunError):
+        Background(lambda: [next(sampler) for _ in range(10)]).result()
+    sampler.close()
+    with pytest.raises(UserError, match=r"start it first|no replay service answers"):
+        client.writer()
+
+
+def test_a_client_that_was_closed_says_so(remote: ThroughSharedMemory | OverGrpc) -> None:
+    client, _ = remote(replay())
+    put(client, "t", [1])
+    client.close()
+    client.close()
+    for ask in (lambda: client.info("t"), lambda: client.sample("t", 1, timeout=0), lambda: client.reset("t")):
+        with pytest.raises(PappusError):
+            ask()
+
+
+def test_a_client_in_another_process_frees_everything_when_it_is_killed(remote: ThroughSharedMemory | OverGrpc) -> None:
+    """Steps that it wrote, an item that waits for room, and a batch that it was reading."""
+    client, service = remote(tables.queue("t", 2, NUMBER))
+    put(client, "t", [0, 1])
+    words = [
+        "from tests.replay.test_ways_of_access import *", "from tests.contracts.replay_contract import *",
+        f"access = lambda: {remote.address(service)}", "reading = access()",
+        "assert reading.sample('t', 1, frozenset(['x']), 0, 5.0, True) is not None",
+        "writer = Client(access).writer()", "add(writer, 't', 2)", "add(writer, 't', 3)", "writer.flush()",
+    ]
+    child = subprocess.Popen([sys.executable, "-c", "\n".join(words)], cwd=Path(__file__).parent.parent.parent)
+    try:
+        waiting(service, "t", f"process {child.pid} waits to insert")
+    finally:
+        child.kill()
+        child.wait()
+    eventually(lambda: "waits to" not in service.explain("t"), SECONDS)
+    eventually(lambda: only_items_hold_chunks(service), SECONDS)
+    assert drawn(client, "t", 2) == [1, 2] and client.info("t")["inserts"] == 3
