@@ -6,6 +6,7 @@ closed, or when its process dies.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -89,8 +90,9 @@ class DirectAccess:
     """The service is in this process."""
 
     def __init__(self, service: Service, name: str = "this process") -> None:
-        self._open = True
-        self._service, self._session = service, Session(name, lambda: self._open)
+        # Nothing here refers to itself: a service that nobody uses any more gives its memory back at once.
+        closed = self._closed = threading.Event()
+        self._service, self._session = service, Session(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
         self._source = ChunkSource(service.chunks)
         self._waiting: tuple[str, Array, Windows] | None = None
@@ -167,5 +169,5 @@ class DirectAccess:
         return str(save(self._service, path))
 
     def close(self) -> None:
-        self._open = False
+        self._closed.set()
         self._service.leave(self._session)

@@ -13,12 +13,14 @@ read, a checkpoint that is being written. A chunk that nobody holds is free, fro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pappus.errors import UserError
+from pappus.replay.chunk_kernels import Kernels, default_kernels
 from pappus.types import Array, ArraySpec
 
 Signature: TypeAlias = Mapping[str, ArraySpec]
@@ -52,8 +54,8 @@ class Layout(NamedTuple):
 class Columns:
     """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
 
-    def __init__(self, layout: Layout, memory: Array) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
+        self.layout, self._kernels = layout, kernels or default_kernels()
         self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
         """The chunk that goes on where this one ends."""
         self.columns: dict[str, Array] = {}
@@ -65,17 +67,10 @@ class Columns:
 
     def locate(self, bases: Array, positions: Array) -> Array:
         """Rows of `positions` (`[n, …]`, counted from each item's base row `[n]`) across chunks."""
-        length = self.layout.chunk_length
-        reached = (bases % length).reshape(-1, *[1] * (positions.ndim - 1)) + positions
-        chunk = bases // length
-        rows: Array = reached % length + (chunk * length).reshape(-1, *[1] * (positions.ndim - 1))
-        hops = reached // length
-        for hop in range(1, int(hops.max(initial=0)) + 1):
-            chunk = self.following[chunk]
-            rows = np.where(
-                hops == hop, (chunk * length).reshape(-1, *[1] * (positions.ndim - 1)) + reached % length, rows
-            )
-        return rows
+        flat = np.ascontiguousarray(positions, np.int64).reshape(len(bases), math.prod(positions.shape[1:]))
+        rows = np.empty(flat.shape, np.int64)
+        self._kernels.locate(self.following, self.layout.chunk_length, bases, flat, rows)
+        return rows.reshape(positions.shape)
 
     def spanned(self, bases: Array, spans: Array) -> Array:
         """Every chunk that windows of `spans` rows from `bases` on touch, once for each window that does."""
@@ -92,8 +87,8 @@ class Columns:
 class Chunks(Columns):
     """Chunks with a count of who holds them. Not safe to use from two threads at once: a service has a lock."""
 
-    def __init__(self, layout: Layout, memory: Array | None = None) -> None:
-        super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory)
+    def __init__(self, layout: Layout, memory: Array | None = None, kernels: Kernels | None = None) -> None:
+        super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
         self.holders = np.zeros(layout.num_chunks, np.int32)
         self._free = np.arange(layout.num_chunks)[::-1].copy()
         self.num_free = layout.num_chunks
@@ -112,11 +107,11 @@ class Chunks(Columns):
 
     def hold(self, chunks: Array) -> None:
         """Hold chunks once more, for each time that they are named."""
-        np.add.at(self.holders, chunks, 1)
+        self._kernels.add(self.holders, chunks, 1)
 
     def release(self, chunks: Array) -> None:
         """Hold them once less; what nobody holds is free."""
-        np.subtract.at(self.holders, chunks, 1)
+        self._kernels.add(self.holders, chunks, -1)
         freed = np.unique(chunks[self.holders[chunks] == 0])
         self._free[self.num_free : self.num_free + len(freed)] = freed
         self.num_free += len(freed)

@@ -25,7 +25,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pappus.errors import UserError, closest
+from pappus.replay.gathering import gather
 from pappus.replay.items import Windows
+from pappus.replay.recycling import Recycler
 from pappus.types import Array
 
 
@@ -100,8 +102,8 @@ class Values:
 class Context:
     """One batch: its items and where their steps are."""
 
-    def __init__(self, windows: Windows, source: Source, leads: int) -> None:
-        self.windows, self.source, self.leads = windows, source, leads
+    def __init__(self, windows: Windows, source: Source, leads: int, recycler: Recycler) -> None:
+        self.windows, self.source, self.leads, self._recycler = windows, source, leads, recycler
         self._order = {name: i for i, name in enumerate(source.columns)}
 
     def begin(self, column: str) -> Rows:
@@ -132,7 +134,7 @@ class Context:
         values, windows = self.source.columns[rows.column], self.windows
         last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
-        array = _take(values, where)
+        array = self._take(values, where)
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
         fetched = Values(array, rows.lengths, dims, rows.steps)
         real = fetched.real()
@@ -140,16 +142,12 @@ class Context:
             np.copyto(array, np.asarray(pad).astype(array.dtype), where=~real)
         return fetched
 
-
-def _take(values: Array, rows: Array) -> Array:
-    """`values[rows]` as copies of whole rows, which is a good deal faster for long ones."""
-    width = math.prod(values.shape[1:])
-    if values.ndim == 1 or not width or not rows.size:
-        return values[rows]
-    out = np.empty((*rows.shape, *values.shape[1:]), values.dtype)
-    flat = values.reshape(len(values), width)
-    np.take(flat, rows.reshape(-1), axis=0, out=out.reshape(rows.size, width), mode="clip")
-    return out
+    def _take(self, values: Array, rows: Array) -> Array:
+        if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
+            return values[rows]
+        out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
+        gather(values, rows, out)
+        return out
 
 
 class Field:
@@ -393,10 +391,11 @@ class Trajectory:
         self.fields: Mapping[str, Field] = fields
         self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
         self.lead = max(field.lead for field in fields.values())
+        self._recycler = Recycler()
 
     def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Values]:
         """All fields of a batch of items, of a table that keeps so many leading steps with each."""
-        context = Context(windows, source, leads)
+        context = Context(windows, source, leads, self._recycler)
         return {name: field.values(context) for name, field in self.fields.items()}
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
 from pappus.replay.messages import Buffer, Encoded
+from pappus.replay.recycling import Recycler
 from pappus.replay.remote_access import FarAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
@@ -99,6 +100,7 @@ class Parts:
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
+        self._recycler = Recycler()
 
     def join(self) -> Buffer | None:
         """The next message; None where there are no more."""
@@ -110,7 +112,7 @@ class Parts:
             raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
         if len(part) == SIZE.size + size:
             return memoryview(part)[SIZE.size :]
-        whole = np.empty(size, np.uint8)
+        whole = self._recycler.empty((size,), np.dtype(np.uint8))
         done = len(part) - SIZE.size
         whole[:done] = np.frombuffer(part, np.uint8, offset=SIZE.size)
         while done < size:

@@ -37,7 +37,9 @@ class Windows(NamedTuple):
 
     def pick(self, which: Array | slice) -> Windows:
         """Some of them."""
-        return Windows(*(field[which] for field in self))
+        if isinstance(which, slice):
+            return Windows(*(field[which] for field in self))
+        return Windows(*(field.take(which, axis=0) for field in self))
 
     def put(self, places: Array, windows: Windows) -> None:
         """Overwrite some of them."""

@@ -321,8 +321,9 @@ def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
 
 
 def drawn_from(message: Message) -> Drawn:
-    """The same, read from an answer."""
-    arrays = message.arrays
+    """The same, read from an answer: copies, since they may be kept for longer than the rows beside them."""
+    names = ("keys", "probabilities", "priorities", "times_sampled", "ages", *Windows._fields)
+    arrays = {name: message.arrays[name].copy() for name in names}
     windows = Windows(*(arrays[name] for name in Windows._fields))
     return Drawn(
         arrays["keys"], arrays["probabilities"], arrays["priorities"], arrays["times_sampled"], arrays["ages"],

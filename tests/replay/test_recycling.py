@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import torch
+
+from pappus.replay import ArraySpec, Client, Service, uniform_replay
+from pappus.replay.recycling import KEPT, SMALLEST, Recycler
+
+SHAPE = (SMALLEST,)
+
+
+def test_an_array_that_nobody_holds_is_handed_out_again() -> None:
+    recycler = Recycler()
+    where = recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data
+    assert recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data == where
+
+
+def test_an_array_that_somebody_holds_is_not() -> None:
+    recycler = Recycler()
+    for hold in (lambda a: a, lambda a: a[3:5], lambda a: a.reshape(2, -1).T, torch.from_numpy, memoryview):
+        array = recycler.empty(SHAPE, np.dtype(np.uint8))
+        where, held = array.ctypes.data, hold(array)
+        del array
+        others = [recycler.empty(SHAPE, np.dtype(np.uint8)) for _ in range(3)]
+        assert where not in [other.ctypes.data for other in others]
+        del held, others
+
+
+def test_another_shape_or_dtype_is_another_array() -> None:
+    recycler = Recycler()
+    first = recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data
+    assert recycler.empty(SHAPE, np.dtype(np.float32)).dtype == np.float32
+    assert recycler.empty((2, SMALLEST), np.dtype(np.uint8)).shape == (2, SMALLEST)
+    assert recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data == first
+
+
+def test_few_are_remembered() -> None:
+    recycler = Recycler()
+    held = [recycler.empty(SHAPE, np.dtype(np.uint8)) for _ in range(3 * KEPT)]
+    assert len(recycler._arrays) == KEPT and len({array.ctypes.data for array in held}) == 3 * KEPT
+
+
+def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
+    service = Service([uniform_replay("t", 10, {"x": ArraySpec((), "int64")})])
+    client = Client.of(service)
+    with client.writer() as writer:
+        writer.append({"x": 1})
+        writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+    client.sample("t", 1)
+    left = weakref.ref(service)
+    gc.disable()
+    try:
+        del client, writer, service
+        assert left() is None
+    finally:
+        gc.enable()
