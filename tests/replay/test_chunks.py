@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
@@ -23,6 +23,7 @@ def chunks(steps: int, length: int, kernels: Kernels | None = None) -> Chunks:
 
 
 @pytest.mark.parametrize("kind", KERNELS)
+@settings(deadline=None)  # the first call compiles
 @given(
     length=st.integers(1, 5), order=st.permutations(range(8)), base=st.integers(0, 20),
     positions=st.lists(st.integers(0, 10), min_size=1, max_size=6),
