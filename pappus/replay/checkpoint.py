@@ -61,7 +61,7 @@ def save(service: Service, path: str | Path) -> Path:
             sync(file)
         os.rename(draft, folder)
         sync(folder.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise RunError(f"checkpoint {str(folder)!r} cannot be written: {error}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -85,7 +85,7 @@ def load(service: Service, path: str | Path) -> None:
         _compare(service, manifest, folder)
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
-        _restore(service.chunks, live, manifest, arrays, folder)
+        _restore(service, live, manifest, arrays, folder)
 
 
 def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
@@ -174,6 +174,8 @@ def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
         one, two = theirs[name], service.tables[name]
         if (one.max_size, dict(one.signature)) != (two.max_size, dict(two.signature)):
             raise UserError(f"table {name!r} has another max_size or signature in checkpoint {str(folder)!r}")
+        if one.lead < two.lead:
+            raise UserError(f"items of table {name!r} have lead={one.lead} in {str(folder)!r}, less than {two.lead}")
     if list(manifest["signature"]) != list(layout.signature) or manifest["chunk_length"] != layout.chunk_length:
         raise UserError(f"checkpoint {str(folder)!r} has other columns or another chunk_length; use the same tables")
     if manifest["num_chunks"] > layout.num_chunks:
@@ -182,10 +184,10 @@ def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
 
 
 def _restore(
-    chunks: Chunks, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
+    service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
 ) -> None:
     """Chunks get new numbers; every record is told."""
-    old = arrays["chunks"]
+    old, chunks = arrays["chunks"], service.chunks
     taken = chunks.take(len(old))
     assert taken is not None  # `_compare` saw that they fit
     renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
@@ -205,9 +207,20 @@ def _restore(
         given = table.table.rate_limiter.to_list()
         same = given == words["table"]["rate_limiter"]
         table.limiter = limiter_from(words["limiter"] if same else given, *words["counts"])
-        table.restore(TableState(windows=windows._replace(base=base), **mine))
+        state = TableState(windows=windows._replace(base=base), **mine)
+        table.restore(_in_order_of_age(state, words["table"], table))
         table.rng.bit_generator.state = words["random"]
-    chunks.release(taken)  # from now on they are held by their items alone
+    service.adopt(taken)
+
+
+def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable) -> TableState:
+    """A selector that is another one now begins with the oldest; the same goes on as it was."""
+    then, now = table_from(words), table.table
+    by_age = state.keys % now.max_size
+    return state._replace(
+        sampler_order=state.sampler_order if then.sampler == now.sampler else by_age,
+        remover_order=state.remover_order if then.remover == now.remover else by_age,
+    )
 
 
 def _read_rows(chunks: Chunks, file: BinaryIO, taken: Array) -> None:

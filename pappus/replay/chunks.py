@@ -90,6 +90,9 @@ class Chunks(Columns):
     def __init__(self, layout: Layout, memory: Array | None = None, kernels: Kernels | None = None) -> None:
         super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
         self.holders = np.zeros(layout.num_chunks, np.int32)
+        self.by_items = np.zeros(layout.num_chunks, np.int32)
+        self.by_writers = np.zeros(layout.num_chunks, np.int32)
+        """How many of the holders are items, and writers. The others soon let go: batches, checkpoints, compression."""
         self._free = np.arange(layout.num_chunks)[::-1].copy()
         self.num_free = layout.num_chunks
         self.on_free: Callable[[Array], None] = lambda freed: None
@@ -101,22 +104,31 @@ class Chunks(Columns):
             return None
         self.num_free -= count
         taken = self._free[self.num_free : self.num_free + count][::-1].copy()
-        self.holders[taken] = 1
+        self.holders[taken] = self.by_writers[taken] = 1
         self.following[taken] = -1
         return taken
 
-    def hold(self, chunks: Array) -> None:
-        """Hold chunks once more, for each time that they are named."""
+    def hold(self, chunks: Array, among: Array | None = None) -> None:
+        """Hold chunks once more, for each time that they are named; `among` counts holders of that kind, too."""
         self._kernels.add(self.holders, chunks, 1)
+        if among is not None:
+            self._kernels.add(among, chunks, 1)
 
-    def release(self, chunks: Array) -> None:
+    def release(self, chunks: Array, among: Array | None = None) -> None:
         """Hold them once less; what nobody holds is free."""
+        if among is not None:
+            self._kernels.add(among, chunks, -1)
         self._kernels.add(self.holders, chunks, -1)
         freed = np.unique(chunks[self.holders[chunks] == 0])
         self._free[self.num_free : self.num_free + len(freed)] = freed
         self.num_free += len(freed)
         if len(freed):
             self.on_free(freed)
+
+    @property
+    def num_promised(self) -> int:
+        """Chunks that will be free as soon as batches are read, a checkpoint is written and compression is done."""
+        return int(np.count_nonzero((self.holders > 0) & (self.by_items == 0) & (self.by_writers == 0)))
 
     @property
     def num_held(self) -> int:

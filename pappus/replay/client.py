@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
@@ -205,7 +204,8 @@ class Sampler:
     def __init__(self, fetch: Sequence[Callable[[], Batch]], close: Sequence[Callable[[], None]]) -> None:
         if not fetch:
             raise UserError("prefetch=0 fetches nothing; use 1 or more")
-        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(maxsize=1)
+        self._ready: queue.Queue[Batch] = queue.Queue(maxsize=1)
+        self._error: BaseException | None = None
         self._close = close
         self._closed = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in fetch]
@@ -217,13 +217,12 @@ class Sampler:
 
     def __next__(self) -> Batch:
         while not self._closed.is_set():
+            if self._error is not None:
+                raise self._error
             try:
-                found = self._ready.get(timeout=CLOSE_SECONDS)
+                return self._ready.get(timeout=CLOSE_SECONDS)
             except queue.Empty:
                 continue
-            if isinstance(found, BaseException):
-                raise found
-            return found
         raise StopIteration
 
     def close(self) -> None:
@@ -231,9 +230,8 @@ class Sampler:
         self._closed.set()
         for close in self._close:
             close()
-        with contextlib.suppress(queue.Empty):
-            while any(thread.is_alive() for thread in self._threads):
-                self._ready.get(timeout=0.05)
+        for thread in self._threads:
+            thread.join(CLOSE_SECONDS)
 
     def __enter__(self) -> Sampler:
         return self
@@ -245,7 +243,14 @@ class Sampler:
         """In a thread: an error ends it, and is raised where the next batch is asked for."""
         try:
             while not self._closed.is_set():
-                self._ready.put(fetch())
+                self._offer(fetch())
         except BaseException as error:
-            if not self._closed.is_set():
-                self._ready.put(error)
+            self._error = error
+
+    def _offer(self, batch: Batch) -> None:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(batch, timeout=CLOSE_SECONDS)
+                return
+            except queue.Full:
+                continue

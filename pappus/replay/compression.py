@@ -70,6 +70,7 @@ class Compression:
         self._columns = self._chosen(columns)
         self._trials: dict[str, list[float]] = {name: [] for name in self._columns} if columns == "auto" else {}
         self._packed: dict[str, dict[int, list[bytes]]] = {name: {} for name in self._columns}
+        self._nbytes = 0
         self._lock = threading.Lock()
         self._waiting: queue.Queue[int] = queue.Queue()
         threading.Thread(target=self._work, daemon=True, name="replay compression").start()
@@ -82,8 +83,7 @@ class Compression:
     @property
     def nbytes(self) -> int:
         """What all packed blocks take."""
-        with self._lock:
-            return sum(len(blob) for packed in self._packed.values() for blobs in packed.values() for blob in blobs)
+        return self._nbytes
 
     def enqueue(self, chunks: Array) -> None:
         """Compress chunks, which are held for that, when there is time."""
@@ -99,7 +99,7 @@ class Compression:
         with self._lock:
             for packed in self._packed.values():
                 for chunk in chunks.tolist():
-                    packed.pop(chunk, None)
+                    self._nbytes -= sum(map(len, packed.pop(chunk, [])))
 
     def rows(self, column: str, rows: Array) -> Array:
         """Rows `[n]` of a column, of chunks that somebody holds."""
@@ -120,8 +120,9 @@ class Compression:
         unpack = zstandard.ZstdDecompressor().decompress
         length = self._chunks.layout.chunk_length
         blocks = rows[places] // length * length + rows[places] % length // BLOCK_ROWS
-        for block in np.unique(blocks).tolist():
-            mine = places[blocks == block]
+        order = np.argsort(blocks, kind="stable")
+        distinct, begins = np.unique(blocks[order], return_index=True)
+        for block, mine in zip(distinct.tolist(), np.split(places[order], begins[1:]), strict=True):
             blobs = known[block // length]
             assert blobs is not None
             data = np.frombuffer(unpack(blobs[block % length]), out.dtype).reshape(-1, *out.shape[1:])
@@ -142,8 +143,11 @@ class Compression:
         packer = zstandard.ZstdCompressor(level=LEVEL)
         while True:
             chunk = self._waiting.get()
-            for name in self._columns:
-                self._pack(packer, name, chunk)
+            try:
+                for name in self._columns:
+                    self._pack(packer, name, chunk)
+            except (OSError, MemoryError, zstandard.ZstdError) as error:
+                log.warning("a chunk stays as it is, since it cannot be compressed: %s", error)
             self._release(np.array([chunk]))
             self._waiting.task_done()
 
@@ -161,6 +165,7 @@ class Compression:
         begin = rows.__array_interface__["data"][0] - self._memory.array.__array_interface__["data"][0]
         with self._lock:
             self._packed[name][chunk] = blobs
+            self._nbytes += sum(map(len, blobs))
             self._memory.discard(begin, begin + rows.nbytes)
 
     def _worth_while(self, name: str, ratio: float) -> bool:

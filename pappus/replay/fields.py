@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,9 @@ class Source(Protocol):
 
     def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
         """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
+
+    def uncopied(self, column: str, rows: Array) -> Array | None:
+        """`columns[column][rows]` without a copy, where that is possible and nobody else's."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Values:
     dims: tuple[str, ...]
     steps: Array
     """`[batch, time]`: the positions that they belong to."""
+    pad: float = 0
+    """What stands beyond an item's end."""
 
     def axis(self, dim: str) -> int:
         """Where a dimension is."""
@@ -83,16 +89,22 @@ class Values:
         real = np.arange(steps) < self.lengths[:, None]
         return (real if batch < time else real.T).reshape(shape)
 
-    def cleared(self, pad: float = 0) -> Values:
-        """The same with `pad` beyond each item's end."""
+    def clear(self, pad: float = 0) -> None:
+        """Write `pad` beyond each item's end; the array must be nobody else's."""
+        real = self.real()
+        if real is not None:
+            np.copyto(self.array, np.asarray(pad).astype(self.array.dtype), where=~real)
+
+    def cleared(self) -> Values:
+        """The same with nothing but padding beyond each item's end."""
         real = self.real()
         if real is None:
             return self
-        return self.holding(np.where(real, self.array, np.asarray(pad).astype(self.array.dtype)))
+        return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
 
     def holding(self, array: Array) -> Values:
         """Other numbers for the same steps."""
-        return Values(array, self.lengths, self.dims, self.steps)
+        return Values(array, self.lengths, self.dims, self.steps, self.pad)
 
     def without(self, dim: str, array: Array) -> Values:
         """The same dimensions but one."""
@@ -105,9 +117,16 @@ class Context:
     def __init__(self, windows: Windows, source: Source, leads: int, recycler: Recycler) -> None:
         self.windows, self.source, self.leads, self._recycler = windows, source, leads, recycler
         self._order = {name: i for i, name in enumerate(source.columns)}
+        self._begun: dict[str, Rows] = {}
+        self._under_way: list[Future[None]] = []
 
     def begin(self, column: str) -> Rows:
         """All steps of a column."""
+        if column not in self._begun:
+            self._begun[column] = self._begin(column)
+        return self._begun[column]
+
+    def _begin(self, column: str) -> Rows:
         if column not in self._order:
             names = list(self._order)
             raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
@@ -131,22 +150,30 @@ class Context:
 
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
         """The numbers. Beyond an item's end there is `pad`."""
+        fetched = self.fetch_later(rows)
+        self.complete()
+        fetched.clear(pad)
+        return fetched
+
+    def fetch_later(self, rows: Rows) -> Values:
+        """The numbers, as soon as `complete` was called; beyond an item's end there is anything."""
         values, windows = self.source.columns[rows.column], self.windows
         last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
-        array = self._take(values, where)
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
-        fetched = Values(array, rows.lengths, dims, rows.steps)
-        real = fetched.real()
-        if real is not None:
-            np.copyto(array, np.asarray(pad).astype(array.dtype), where=~real)
-        return fetched
+        array = self.source.uncopied(rows.column, where)
+        return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
+
+    def complete(self) -> None:
+        """Wait for all that is still being copied."""
+        while self._under_way:
+            self._under_way.pop().result()
 
     def _take(self, values: Array, rows: Array) -> Array:
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
             return values[rows]
         out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
-        gather(values, rows, out)
+        self._under_way += gather(values, rows, out)
         return out
 
 
@@ -229,14 +256,14 @@ class Field:
         def padded(context: Context) -> Values:
             found = self.values(context, pad=value)
             axis = found.axis("time")
-            array = found.cleared(value).array
+            array = replace(found, pad=value).cleared().array
             if length is not None and array.shape[axis] > length:
                 raise UserError(f"pad(length={length}) is shorter than an item of {array.shape[axis]} steps")
             if length is not None:
                 widths = [(0, 0)] * array.ndim
                 widths[axis] = (0, length - array.shape[axis])
                 array = np.pad(array, widths, constant_values=np.asarray(value).astype(array.dtype))
-            return found.holding(array)
+            return replace(found, array=array, pad=value)
 
         return self._then(padded)
 
@@ -396,7 +423,15 @@ class Trajectory:
     def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Values]:
         """All fields of a batch of items, of a table that keeps so many leading steps with each."""
         context = Context(windows, source, leads, self._recycler)
-        return {name: field.values(context) for name, field in self.fields.items()}
+        try:
+            found = {name: field.rows(context) for name, field in self.fields.items()}
+            values = {name: context.fetch_later(one) if isinstance(one, Rows) else one for name, one in found.items()}
+        finally:
+            context.complete()  # large ones are copied all at once
+        for name, one in found.items():
+            if isinstance(one, Rows):
+                values[name].clear()
+        return values
 
 
 def whole(columns: Mapping[str, Any]) -> Trajectory:
@@ -422,11 +457,14 @@ def _counted(index: int, lengths: Array) -> Array:
 
 def _index(found: Rows | Values, index: int) -> Rows | Values:
     """One step of each item; of an item that is shorter, its nearest."""
-    at = np.clip(np.where(index < 0, found.lengths + index, index), 0, np.maximum(found.lengths - 1, 0))
+    at = np.clip(found.lengths + index if index < 0 else index, 0, np.maximum(found.lengths - 1, 0))
     axis = found.dims.index("time")
     dims = tuple(dim for dim in found.dims if dim != "time")
     array = found.positions if isinstance(found, Rows) else found.array
-    chosen = np.moveaxis(array, (found.dims.index("batch"), axis), (0, 1))[np.arange(len(at)), at]
+    front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
+        array, (found.dims.index("batch"), axis), (0, 1)
+    )
+    chosen = front[np.arange(len(at)), at]
     if isinstance(found, Rows):
         return Rows(found.column, chosen, found.lengths, dims, found.steps)
     return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)
@@ -442,10 +480,10 @@ def _slice(found: Rows | Values, key: slice) -> Rows | Values:
     there = np.minimum(begin[:, None] + np.arange(steps), max(found.steps.shape[1] - 1, 0))
     kept = np.take_along_axis(found.steps, there, axis=1)
     if isinstance(found, Values) and not begin.any():
-        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept).cleared()
+        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept, found.pad).cleared()
     front = np.moveaxis(array, (batch, time), (0, 1))
     at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
     chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
     if isinstance(found, Rows):
         return Rows(found.column, chosen, lengths, found.dims, kept)
-    return Values(chosen, lengths, found.dims, kept).cleared()
+    return Values(chosen, lengths, found.dims, kept, found.pad).cleared()

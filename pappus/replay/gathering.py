@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -20,8 +20,11 @@ MOST_THREADS = 4
 _pool: ThreadPoolExecutor | None = None
 
 
-def gather(values: Array, rows: Array, out: Array) -> None:
-    """`out[...] = values[rows]`: whole rows, which is a good deal faster than NumPy's indexing for long ones."""
+def gather(values: Array, rows: Array, out: Array) -> list[Future[None]]:
+    """`out[...] = values[rows]`: whole rows, which is a good deal faster than NumPy's indexing for long ones.
+
+    Part of it may still be under way: `out` is complete when all that is returned is.
+    """
     width = math.prod(values.shape[1:])
     source, into = values.reshape(len(values), width), out.reshape(rows.size, width)
     flat = rows.reshape(-1)
@@ -32,8 +35,7 @@ def gather(values: Array, rows: Array, out: Array) -> None:
         for begin, end in itertools.pairwise(bounds[1:])
     ]
     _copy(source, flat[: bounds[1]], into[: bounds[1]])
-    for other in others:
-        other.result()
+    return others
 
 
 def _copy(source: Array, rows: Array, into: Array) -> None:

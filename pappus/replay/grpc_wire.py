@@ -53,7 +53,7 @@ class GrpcServer:
         self._numbers = iter(range(1, 1 << 62))
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_SESSIONS, "replay"), maximum_concurrent_rpcs=MAX_SESSIONS,
-            options=[*SERVER_OPTIONS, ("grpc.max_receive_message_length", 64 << 20)],
+            options=[*SERVER_OPTIONS, ("grpc.max_receive_message_length", 2 * PART_BYTES)],
         )
         handler = grpc.stream_stream_rpc_method_handler(self._session)
         self._server.add_generic_rpc_handlers(
@@ -87,11 +87,13 @@ def cut(message: Encoded) -> Iterator[bytes]:
     waiting: list[Buffer] = [SIZE.pack(message.size)]
     size = SIZE.size
     for piece in message.pieces:
-        if size + len(piece) > PART_BYTES:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-        waiting.append(piece)
-        size += len(piece)
+        for begin in range(0, len(piece), PART_BYTES):
+            part = memoryview(piece)[begin : begin + PART_BYTES]
+            if size + len(part) > PART_BYTES:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+            waiting.append(part)
+            size += len(part)
     yield b"".join(waiting)
 
 
@@ -132,7 +134,7 @@ class GrpcConnection:
         call = self._channel.stream_stream(METHOD)
         self._stream: Any = call(iter(self._outgoing.get, None))
         self._parts = Parts(self._stream)
-        self._reader = ThreadPoolExecutor(1, "replay answers")
+        self._reader = ThreadPoolExecutor(1, "replay answers")  # only asked when a deadline is given
         self._pending: Future[Buffer | None] | None = None
 
     def send(self, message: Encoded) -> None:

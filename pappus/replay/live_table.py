@@ -81,7 +81,7 @@ class LiveTable:
             return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
         if overflow > 0:
             self.remove(overflow)
-        self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
+        self._chunks.hold(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
         places = self._free[self._num_free - count : self._num_free].copy()
         keys = self._next_key[places]
         self._next_key[places] += self.table.max_size
@@ -188,7 +188,7 @@ class LiveTable:
         self._keys[places], self._priorities[places] = state.keys, state.priorities
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number
         self._windows.put(places, state.windows)
-        self._chunks.hold(self._chunks.spanned(state.windows.base, state.windows.span))
+        self._chunks.hold(self._chunks.spanned(state.windows.base, state.windows.span), self._chunks.by_items)
         self._free[: len(state.free)] = state.free
         self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
         self._remover.insert(state.remover_order, self._priorities[state.remover_order])
@@ -202,7 +202,7 @@ class LiveTable:
         self._remover.delete(places)
         self._free[self._num_free : self._num_free + len(places)] = places
         self.limiter.deletes += len(places)
-        self._chunks.release(self._chunks.spanned(windows.base, windows.span))
+        self._chunks.release(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
 
     def _are_here(self, keys: Array) -> Array:
         here: Array = (keys >= 0) & (self._keys[keys % self.table.max_size] == keys)

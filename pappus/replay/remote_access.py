@@ -106,18 +106,29 @@ class RemoteAccess:
     def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
         """A request and its answer; those before it are settled first, and what was wrong with them is said."""
         self._connection.send(encode(words, arrays))
-        refused: PappusError | None = None
-        while self._unanswered:
-            try:
-                self._settle(None)
-            except UserError as error:
-                refused = refused or error
-        answer = self._connection.receive(None)
-        if refused is not None:
-            raise refused
-        if answer is None:
+        earlier = [self._next_answer(None) for _ in range(len(self._unanswered))]
+        self._unanswered.clear()
+        self._bytes = 0
+        own = self._next_answer(None)
+        if own is None:
             raise RunError("the service does not answer")
-        return _checked(answer)
+        for answer in earlier:  # all are read before any is judged: answers stay in step with requests
+            if answer is not None:
+                self._late(answer, own)
+        return _checked(own)
+
+    def _late(self, answer: Buffer, own: Buffer) -> None:
+        """What was wrong with an earlier request. Chunks that the last one brought are kept."""
+        try:
+            _checked(answer)
+        except PappusError:
+            self._keep(decode(own))
+            raise
+
+    def _keep(self, answer: Message) -> None: ...
+
+    def _next_answer(self, seconds: float | None) -> Buffer | None:
+        return self._connection.receive(seconds)
 
     def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
         """A request whose answer says nothing but whether it worked."""
@@ -160,6 +171,9 @@ class NearAccess(RemoteAccess):
             self._spare += answer.arrays["chunks"].tolist()
         taken, self._spare = self._spare[:count], self._spare[count:]
         return np.array(taken, np.int64)
+
+    def _keep(self, answer: Message) -> None:
+        self._spare += answer.arrays["chunks"].tolist() if "chunks" in answer.arrays else []
 
     def give_back(self, chunks: Array) -> None:
         self._tell({"do": "give"}, chunks=chunks)

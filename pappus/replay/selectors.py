@@ -127,6 +127,10 @@ class Prioritized:
         self._count -= len(places)
 
     def _set(self, places: Array, weights: Array) -> None:
+        before = self._tree.priorities(places) > 0
+        if before.all() and (weights > 0).all():  # as nearly always: then nothing is to be counted
+            self._tree.update(places, weights)
+            return
         distinct = np.unique(places)
         self._positive -= int(np.count_nonzero(self._tree.priorities(distinct)))
         self._tree.update(places, weights)
@@ -280,7 +284,10 @@ class Heap:
         return len(self._current)
 
     def in_use(self) -> Array:
-        return np.array(sorted(self._current, key=lambda place: self._current[place][1]), np.int64)
+        count = len(self._current)
+        places = np.fromiter(self._current, np.int64, count)
+        ages = np.fromiter((age for _, age in self._current.values()), np.int64, count)
+        return places[np.argsort(ages)]
 
     def _top(self) -> tuple[float, int, int]:
         while self._current.get(self._entries[0][2]) != self._entries[0][:2]:

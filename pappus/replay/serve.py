@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import signal
 import sys
@@ -69,17 +70,17 @@ class StandAlone:
         return 0
 
     def close(self) -> None:
-        """Write a last checkpoint, and end all sessions."""
-        if self._folder is not None:
-            self._save()
+        """End all sessions, and write a last checkpoint with all that was confirmed to them."""
         self._server.close()
         if self._near is not None:
             self._near.close()
+        if self._folder is not None:
+            self._save()
 
     def _restore(self) -> None:
         """From the newest checkpoint that is whole."""
         problems = []
-        for folder in reversed(self._saved()):
+        for folder in sorted(self._saved(), key=lambda path: path.stat().st_mtime_ns, reverse=True):
             try:
                 load(self._service, folder)
             except PappusError as error:
@@ -96,6 +97,10 @@ class StandAlone:
             return []
         return sorted(path for path in self._folder.iterdir() if path.name.startswith("replay-"))
 
+    def _own(self) -> list[Path]:
+        """Those that this server named by their time, from the oldest on: what clients named stays."""
+        return [path for path in self._saved() if re.fullmatch(r"replay-\d{20}", path.name)]
+
     def _save(self) -> None:
         assert self._folder is not None
         began = time.monotonic()
@@ -105,7 +110,7 @@ class StandAlone:
             _say(f"{error}; going on without it")
             return
         _say(f"wrote {written} in {time.monotonic() - began:.1f} s")
-        for old in self._saved()[:-KEPT]:
+        for old in self._own()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
     def _report(self) -> None:

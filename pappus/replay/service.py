@@ -126,11 +126,16 @@ class Service:
             mine = np.array([chunk for chunk in chunks.tolist() if chunk in session.chunks], np.int64)
             for chunk in mine.tolist():
                 del session.chunks[chunk]
-            if self._compression is not None:  # the writer's hold becomes that of the compression
-                self._compression.enqueue(mine)
-            else:
-                self._chunks.release(mine)
-                self._tell()
+            self._let_go(mine)
+
+    def _let_go(self, chunks: Array) -> None:
+        """A writer is done with chunks: they are compressed, or free unless items lie there."""
+        if self._compression is None:
+            self._chunks.release(chunks, self._chunks.by_writers)
+        else:  # the writer's hold becomes that of the compression
+            self._chunks.by_writers[chunks] -= 1
+            self._compression.enqueue(chunks)
+        self._tell()
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
         """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
@@ -240,6 +245,7 @@ class Service:
         """Change priorities; how many of the keys were still there."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
+            self._tell()  # somebody may wait for a priority above 0
             return changed
 
     def delete(self, table: str, keys: Array) -> int:
@@ -312,10 +318,14 @@ class Service:
         with self._lock:
             for held in itertools.chain(*session.batches.values()):
                 self._chunks.release(held)
-            self._chunks.release(np.array(list(session.chunks), np.int64))
+            self._let_go(np.array(list(session.chunks), np.int64))
             session.batches.clear()
             session.chunks.clear()
             self._tell()
+
+    def adopt(self, chunks: Array) -> None:
+        """Chunks that were taken for a restored table are their items' alone. To be called while standing still."""
+        self._let_go(chunks)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
@@ -354,9 +364,9 @@ class Service:
             self._changed.notify_all()
 
     def _make_room(self, count: int) -> None:
-        """Remove items where inserts never wait and most are to spare, until there is room or nothing left."""
+        """Remove items where inserts never wait and most are to spare, until there is room, or will be in a moment."""
         open_ended = [live for live in self._live.values() if np.isinf(live.limiter.most)]
-        while self._chunks.num_free < count:
+        while self._chunks.num_free + self._chunks.num_promised < count:
             largest = max(open_ended, key=lambda live: live.size - live.limiter.min_size, default=None)
             if largest is None or largest.size == 0:
                 return

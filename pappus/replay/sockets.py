@@ -7,12 +7,14 @@ user, and only who may open the socket (its owner) can map it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import select
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 
@@ -27,6 +29,8 @@ from pappus.transports.memory import SharedBlock
 
 MAX_MESSAGE = 1 << 30
 SIZE = struct.Struct("<Q")
+ACCEPT_PAUSE_SECONDS = 0.1
+log = logging.getLogger("pappus.replay")
 GONE = "the replay service is gone, or this client was closed"
 
 
@@ -86,8 +90,12 @@ class SocketServer:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if self._closed:
+                    return
+                log.warning("a client could not be let in: %s", error)
+                time.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
             number += 1
             self._clients.add(client)
             threading.Thread(target=self._serve, args=(client, number), daemon=True).start()

@@ -21,9 +21,15 @@ class ChunkSource:
     def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
         return self._chunks.locate(windows.base, positions)
 
+    def uncopied(self, column: str, rows: Array) -> Array | None:
+        return None
+
 
 class PackedSource:
-    """Columns that came with the items, as `sent_rows` says, and the others in the chunks, if there are any."""
+    """Columns that came with the items, as `sent_rows` says, and the others in the chunks, if there are any.
+
+    What came is the batch's own: where it is asked for as it came, no copy is needed.
+    """
 
     def __init__(
         self, packed: Mapping[str, Array], windows: Windows, names: Sequence[str], lead: int,
@@ -53,6 +59,14 @@ class PackedSource:
         )
         rows: Array = np.clip(positions, first, last) + offset
         return rows
+
+    def uncopied(self, column: str, rows: Array) -> Array | None:
+        values = self.columns[column]
+        if column not in self._first or rows.size != len(values) or not rows.size or not values.flags.writeable:
+            return None
+        if rows.flat[0] != 0 or not (np.diff(rows.reshape(-1)) == 1).all():
+            return None
+        return values.reshape(*rows.shape, *values.shape[1:])
 
 
 def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:

@@ -292,8 +292,10 @@ class TrajectoryWriter:
 
     def _send(self) -> None:
         self._publish()
-        pending, self._pending, self._num_pending = self._pending, {}, 0
-        for table, parts in pending.items():
+        while self._pending:
+            table, parts = next(iter(self._pending.items()))
+            del self._pending[table]
+            self._num_pending -= sum(len(part[0]) for part in parts)
             priorities = np.concatenate([part[0] for part in parts])
             windows = Windows(*(np.concatenate(fields) for fields in zip(*(part[1] for part in parts), strict=True)))
             self._access.insert(table, priorities, windows)

@@ -1,0 +1,84 @@
+"""What a service promises when several things go on at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pappus.errors import RunError, UserError
+from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_replay
+from pappus.replay.checkpoint import load, save
+from pappus.replay.grpc_wire import PART_BYTES, Parts, cut
+from pappus.replay.messages import decode, encode
+from pappus.replay.service import Session
+
+SIGNATURE = {"x": ArraySpec((), "int64")}
+
+
+def write(client: Client, numbers: range) -> None:
+    with client.writer(history=1) as writer:
+        for number in numbers:
+            writer.append({"x": number})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+
+
+def test_room_that_others_will_soon_give_back_is_not_made_a_second_time() -> None:
+    """While a checkpoint holds every chunk, removing items frees nothing at once: a few must do."""
+    service = Service([uniform_replay("t", 1000, SIGNATURE)], 1000, chunk_length=10)
+    client = Client.of(service)
+    write(client, range(1000))
+    with service.standing_still():
+        held = np.flatnonzero(service.chunks.holders)
+        service.chunks.hold(held)
+    session, taken = Session("writer"), 0
+    while len(service.take_chunks(session, 1, seconds=0.0)):
+        taken += 1
+    assert client.info("t")["size"] >= 1000 - 2 * 10 and taken == service.layout.num_chunks - len(held)
+    with service.standing_still():
+        service.chunks.release(held)
+    assert len(service.take_chunks(session, 1, seconds=0.0)) == 1
+
+
+def test_padding_outlives_what_is_done_to_a_field() -> None:
+    client = Client.of(Service([uniform_replay("t", 10, SIGNATURE)], 100))
+    with client.writer() as writer:
+        for length in (1, 3):
+            for number in range(length):
+                writer.append({"x": number + 1})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][:]})
+            writer.end_episode()
+    found = client.sample("t", 40, Trajectory(x=(col("x").pad(-1) * 2).astype("int32"))).data["x"]
+    assert {tuple(row) for row in found.tolist()} == {(2, -1, -1), (2, 4, 6)}
+
+
+def test_items_without_the_lead_that_a_table_wants_are_not_restored(tmp_path: Path) -> None:
+    service = Service([uniform_replay("t", 10, SIGNATURE)])
+    write(Client.of(service), range(5))
+    save(service, tmp_path / "saved")
+    with pytest.raises(UserError, match="lead=0"):
+        load(Service([uniform_replay("t", 10, SIGNATURE, lead=3)]), tmp_path / "saved")
+
+
+def test_a_sampler_that_failed_says_so_every_time() -> None:
+    client = Client.of(Service([uniform_replay("t", 10, SIGNATURE)]))
+    write(client, range(5))
+    with client.sampler("t", 1, Trajectory(x=col("x").sum("nowhere"))) as sampler:
+        for _ in range(4):
+            with pytest.raises(UserError, match="nowhere"):
+                next(sampler)
+
+
+def test_a_message_of_any_size_is_cut_into_parts_and_put_together_again() -> None:
+    for size in (1, PART_BYTES - 200, PART_BYTES, 3 * PART_BYTES + 5):
+        array = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        parts = list(cut(encode({"do": "it"}, {"array": array, "more": array[:7]})))
+        assert max(map(len, parts)) <= PART_BYTES + 8
+        whole = Parts(iter(parts)).join()
+        assert whole is not None
+        message = decode(whole)
+        np.testing.assert_array_equal(message.arrays["array"], array)
+        np.testing.assert_array_equal(message.arrays["more"], array[:7])
+    with pytest.raises(RunError, match="larger"):
+        Parts(iter([b"\xff" * 8])).join()
