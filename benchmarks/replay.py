@@ -55,6 +55,10 @@ class Workload:
     """New steps that an item needs."""
     peer_capacity: int
     """Items that the peers hold: they store stacks and next observations anew, and 1M would not fit."""
+    pending: int
+    """Items that a writer sends together."""
+    prefetch: int
+    """Batches that are fetched ahead, where that takes time."""
     write: Callable[[TrajectoryWriter, int, Array], int]
     """(writer, step number, priorities): items made of the step that was just appended."""
 
@@ -98,16 +102,16 @@ WORKLOADS = {
             obs=col("obs").stack(4)[0], action=col("action")[0], ret=col("reward").discounted_sum(0.99, n=3)[0],
             next_obs=col("obs").stack(4)[-1], discount=(col("discount") * 0.99).product(),
         ),
-        512, 8, 1.0, 100_000, write_transitions,
+        512, 8, 1.0, 100_000, ENVS, 2, write_transitions,
     ),
     "sequences": Workload(
         lambda size: prioritized("replay", size, {"obs": FRAME, **SCALARS}, alpha=0.9),
         Trajectory(obs=col("obs"), action=col("action"), reward=col("reward"), discount=col("discount")),
-        32, 128, 40.0, 2_000, write_sequences,
+        32, 128, 40.0, 2_000, ENVS, 2, write_sequences,
     ),
     "small": Workload(
         lambda size: prioritized("replay", size, SMALL, alpha=0.6),
-        Trajectory(**{name: col(name)[0] for name in SMALL}), 512, 1, 1.0, 1_000_000, write_small,
+        Trajectory(**{name: col(name)[0] for name in SMALL}), 512, 32, 1.0, 1_000_000, 1024, 16, write_small,
     ),
 }
 
@@ -143,14 +147,15 @@ def measure(workload: Workload, way: str, capacity: int, seconds: float) -> Meas
         update = rate(workload.batch, seconds / 4, lambda: client.update_priorities("replay", batch.keys, fresh))
 
         def cycle(drawn: Any) -> None:
-            client.update_priorities("replay", drawn.keys, fresh)
+            client.update_priorities("replay", drawn.keys, fresh, wait=False)
 
         plain = rate(
             workload.batch, seconds, lambda: cycle(client.sample("replay", workload.batch, workload.trajectory))
         )
         ahead = 0.0
         if way != "in process":
-            with client.sampler("replay", workload.batch, workload.trajectory, prefetch=2) as sampler:
+            with client.sampler("replay", workload.batch, workload.trajectory, workload.prefetch) as sampler:
+                sample = max(sample, rate(workload.batch, seconds, lambda: next(sampler)))
                 ahead = rate(workload.batch, seconds, lambda: cycle(next(sampler)))
         client.close()
     return Measured(
@@ -167,7 +172,7 @@ def fill(client: Client, workload: Workload, capacity: int, seconds: float) -> f
         {name: _random(rng, spec) for name, spec in client.layout.signature.items()} for _ in range(16)
     ]
     priorities = rng.random((16, ENVS)) + 0.1
-    with client.writer(envs=ENVS, history=workload.history, max_pending=ENVS) as writer:
+    with client.writer(envs=ENVS, history=workload.history, max_pending=workload.pending) as writer:
         items = step = 0
 
         def go(until: Callable[[], bool]) -> None:

@@ -67,7 +67,8 @@ class Access(Protocol):
     def done(self, held: Held) -> None:
         """The batch was read."""
 
-    def update(self, table: str, keys: Array, priorities: Array) -> int: ...
+    def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
+        """How many keys were still there; or 0 at once, without waiting for the change."""
 
     def delete(self, table: str, keys: Array) -> int: ...
 
@@ -142,7 +143,7 @@ class DirectAccess:
     def done(self, held: Held) -> None:
         self._service.done(self._session, held.number)
 
-    def update(self, table: str, keys: Array, priorities: Array) -> int:
+    def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
         return self._service.update(table, keys, priorities)
 
     def delete(self, table: str, keys: Array) -> int:

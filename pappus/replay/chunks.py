@@ -55,7 +55,7 @@ class Columns:
     """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
 
     def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
-        self.layout, self._kernels = layout, kernels or default_kernels()
+        self.layout, self.kernels = layout, kernels or default_kernels()
         self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
         """The chunk that goes on where this one ends."""
         self.columns: dict[str, Array] = {}
@@ -69,7 +69,7 @@ class Columns:
         """Rows of `positions` (`[n, …]`, counted from each item's base row `[n]`) across chunks."""
         flat = np.ascontiguousarray(positions, np.int64).reshape(len(bases), math.prod(positions.shape[1:]))
         rows = np.empty(flat.shape, np.int64)
-        self._kernels.locate(self.following, self.layout.chunk_length, bases, flat, rows)
+        self.kernels.locate(self.following, self.layout.chunk_length, bases, flat, rows)
         return rows.reshape(positions.shape)
 
     def spanned(self, bases: Array, spans: Array) -> Array:
@@ -110,15 +110,15 @@ class Chunks(Columns):
 
     def hold(self, chunks: Array, among: Array | None = None) -> None:
         """Hold chunks once more, for each time that they are named; `among` counts holders of that kind, too."""
-        self._kernels.add(self.holders, chunks, 1)
+        self.kernels.add(self.holders, chunks, 1)
         if among is not None:
-            self._kernels.add(among, chunks, 1)
+            self.kernels.add(among, chunks, 1)
 
     def release(self, chunks: Array, among: Array | None = None) -> None:
         """Hold them once less; what nobody holds is free."""
         if among is not None:
-            self._kernels.add(among, chunks, -1)
-        self._kernels.add(self.holders, chunks, -1)
+            self.kernels.add(among, chunks, -1)
+        self.kernels.add(self.holders, chunks, -1)
         freed = np.unique(chunks[self.holders[chunks] == 0])
         self._free[self.num_free : self.num_free + len(freed)] = freed
         self.num_free += len(freed)

@@ -115,6 +115,8 @@ class Compression:
 
     def _unpack(self, out: Array, places: Array, rows: Array, known: dict[int, list[bytes] | None]) -> None:
         """Fill some places of `out`, each block being unpacked once."""
+        if not len(places):
+            return
         import zstandard
 
         unpack = zstandard.ZstdDecompressor().decompress

@@ -120,7 +120,7 @@ class LiveTable:
         return joined(parts)
 
     def _draw(self, places: Array, probabilities: Array) -> Drawn:
-        np.add.at(self._times_sampled, places, 1)
+        self._chunks.kernels.add(self._times_sampled, places, 1)
         windows = self._windows.pick(places)
         self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
         drawn = Drawn(

@@ -51,7 +51,10 @@ class RemoteAccess:
         signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in welcome["signature"].items()}
         self.layout = Layout(signature, welcome["chunk_length"], welcome["num_chunks"])
 
-    def update(self, table: str, keys: Array, priorities: Array) -> int:
+    def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
+        if not wait:
+            self._tell({"do": "update", "table": table}, keys=keys, priorities=priorities)
+            return 0
         return int(self._ask({"do": "update", "table": table}, keys=keys, priorities=priorities).words["count"])
 
     def delete(self, table: str, keys: Array) -> int:

@@ -33,7 +33,7 @@ from pappus.errors import PappusError, UserError, WireError
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.replay.service import Service, Session
-from pappus.replay.sources import rows_to_send
+from pappus.replay.sources import rows_to_send, slices_of
 from pappus.types import Array
 
 PROTOCOL = 1
@@ -237,10 +237,14 @@ class ServedSession:
         found: dict[str, Array | Blocks] = {}
         for name, values in self._service.unpacked(windows, frozenset(columns), lead).items():
             found[f"column/{name}"] = values
-        for name in columns:
-            if not self._near and f"column/{name}" not in found:
-                rows, column = rows_to_send(chunks, windows, names.index(name), lead), chunks.columns[name]
-                found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
+        alike: dict[tuple[bytes, bytes], Array] = {}
+        for name in [] if self._near else [name for name in columns if f"column/{name}" not in found]:
+            index, column = names.index(name), chunks.columns[name]
+            slices = slices_of(windows, index)
+            if slices not in alike:
+                alike[slices] = rows_to_send(chunks, windows, index, lead)
+            rows = alike[slices]
+            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
         return found
 
 

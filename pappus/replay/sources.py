@@ -40,14 +40,23 @@ class PackedSource:
         self._offset: dict[str, Array] = {}
         self._first: dict[str, Array] = {}
         self._last: dict[str, Array] = {}
+        alike: dict[tuple[bytes, bytes], str] = {}
         for index, name in enumerate(names):
             if name in packed:
-                first, count = sent_rows(windows, index, lead)
-                self.columns[name], self._first[name] = packed[name], first
-                self._last[name] = first + np.maximum(count, 1) - 1
-                self._offset[name] = np.cumsum(count) - count - first
+                self.columns[name] = packed[name]
+                self._place(name, alike.setdefault(slices_of(windows, index), name), windows, index, lead)
             elif chunks is None:
                 self.columns[name] = np.zeros(0)
+
+    def _place(self, name: str, like: str, windows: Windows, index: int, lead: int) -> None:
+        """Where a column's rows are; columns with the same slices are laid out alike."""
+        if like != name:
+            for of in (self._first, self._last, self._offset):
+                of[name] = of[like]
+            return
+        first, count = sent_rows(windows, index, lead)
+        self._first[name], self._last[name] = first, first + np.maximum(count, 1) - 1
+        self._offset[name] = np.cumsum(count) - count - first
 
     def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
         if column not in self._first:
@@ -67,6 +76,11 @@ class PackedSource:
         if rows.flat[0] != 0 or not (np.diff(rows.reshape(-1)) == 1).all():
             return None
         return values.reshape(*rows.shape, *values.shape[1:])
+
+
+def slices_of(windows: Windows, column: int) -> tuple[bytes, bytes]:
+    """The same for columns of which all items have the same slices."""
+    return windows.start[:, column].tobytes(), windows.length[:, column].tobytes()
 
 
 def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:

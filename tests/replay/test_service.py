@@ -82,3 +82,16 @@ def test_a_message_of_any_size_is_cut_into_parts_and_put_together_again() -> Non
         np.testing.assert_array_equal(message.arrays["more"], array[:7])
     with pytest.raises(RunError, match="larger"):
         Parts(iter([b"\xff" * 8])).join()
+
+
+def test_batches_that_are_fetched_together_come_one_by_one() -> None:
+    client = Client.of(Service([uniform_replay("t", 100, SIGNATURE)]))
+    write(client, range(50))
+    shape = Trajectory(x=col("x")[0], time_first=col("x").transpose("time", "batch"))
+    with client.sampler("t", 7, shape, prefetch=6) as sampler:
+        for _ in range(10):
+            batch = next(sampler)
+            assert batch.data["x"].shape == (7,) and batch.data["time_first"].shape == (1, 7)
+            assert (batch.data["x"] == batch.data["time_first"][0]).all()
+            assert len(batch.keys) == len(batch.info.priorities) == batch.info.windows.num_items == 7
+            assert (batch.keys == batch.data["x"]).all()  # the first items of a table: keys 0, 1, 2 …
