@@ -12,6 +12,9 @@ from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.tables import Table
 from pappus.types import Array
 
+EPOCH = 1 << 20
+"""Items per place between two checkpoints, at most."""
+
 
 class TableState(NamedTuple):
     """All that a table knows about its items."""
@@ -184,7 +187,8 @@ class LiveTable:
     def restore(self, state: TableState) -> None:
         """Take over the items, in order, of a table that was as large; their windows are over chunks of ours."""
         places = state.keys % self.table.max_size
-        self._next_key[:] = state.next_key
+        # Keys that were given out after the checkpoint, by a service that is gone, are not given out again.
+        self._next_key[:] = state.next_key + EPOCH * self.table.max_size
         self._keys[places], self._priorities[places] = state.keys, state.priorities
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number
         self._windows.put(places, state.windows)

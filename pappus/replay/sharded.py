@@ -46,7 +46,8 @@ class ShardedClient:
         self.tables = first.tables
         self._next = itertools.cycle(self._clients)
         self._rng = np.random.default_rng(seed)
-        self._pool = ThreadPoolExecutor(len(self._clients), "shards")
+        # Samples may wait: there must be threads left to update priorities, which may be what they wait for.
+        self._pool = ThreadPoolExecutor(4 * len(self._clients), "shards")
 
     def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
         """A writer on the next service in turn: all steps of a stream are in one place."""
@@ -62,14 +63,20 @@ class ShardedClient:
             (shard, self._pool.submit(self._clients[shard].sample, table, int(share), trajectory, timeout))
             for shard, share in enumerate(shares) if share
         ]
-        parts = []
+        parts, errors = [], []
         for shard, future in asked:
-            batch = future.result()
+            try:
+                batch = future.result()
+            except TimeoutError as error:
+                errors.append(error)
+                continue
             info = batch.info._replace(
                 keys=batch.keys * len(self._clients) + shard,
                 probabilities=batch.info.probabilities * masses[shard] / masses.sum(),
             )
             parts.append(batch._replace(info=info))
+        if not parts:
+            raise errors[0]
         return _together(parts, int(sizes.sum()), float(masses.sum()))
 
     def sampler(self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2) -> Sampler:
@@ -88,6 +95,18 @@ class ShardedClient:
     def delete(self, table: str, keys: Array) -> int:
         """As `Client.delete`."""
         return self._routed(np.asarray(keys, np.int64), lambda client, own, mine: client.delete(table, own))
+
+    def move_bounds(
+        self, table: str, least: float | None = None, most: float | None = None, min_size: int | None = None
+    ) -> None:
+        """As `Client.move_bounds`, on every shard."""
+        for client in self._clients:
+            client.move_bounds(table, least, most, min_size)
+
+    def checkpoint(self, name: str) -> list[str]:
+        """Have every shard write a checkpoint of its own; where they are."""
+        names = [f"{name}-{shard}" for shard in range(len(self._clients))]
+        return list(self._pool.map(lambda client, own: client.checkpoint(own), self._clients, names))
 
     def reset(self, table: str) -> None:
         """Empty a table everywhere."""

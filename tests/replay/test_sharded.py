@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from pappus.errors import UserError
 from pappus.replay import ArraySpec, Client, Service, ShardedClient, Trajectory, col, prioritized_replay, uniform_replay
+from pappus.replay.checkpoint import load
 from pappus.replay.tables import Table
 
 SIGNATURE = {"number": ArraySpec((), "int64")}
@@ -108,3 +111,31 @@ def test_a_prefetching_sampler_ends_when_it_is_closed() -> None:
     write(client, range(5), priority=1.0)
     with client.sampler("replay", 8, Trajectory(number=col("number")[0])) as sampler:
         assert all((next(sampler).data["number"] < 5).all() for _ in range(5))
+
+
+def test_bounds_are_moved_and_checkpoints_written_on_every_shard(tmp_path: Path) -> None:
+    client = shards(*[uniform_replay("replay", 100, SIGNATURE, min_size=30)] * 2)
+    write(client, range(5), priority=1.0)
+    write(client, range(5, 10), priority=1.0)
+    client.move_bounds("replay", min_size=1)
+    assert set(client.sample("replay", 200, timeout=1.0).data["number"][:, 0].tolist()) == set(range(10))
+    saved = client.checkpoint(str(tmp_path / "saved"))
+    assert [Path(path).name for path in saved] == ["saved-0", "saved-1"]
+    again = Service([uniform_replay("replay", 100, SIGNATURE, min_size=30)])
+    load(again, saved[1])
+    assert again.info("replay")["size"] == 5
+
+
+def test_keys_from_before_a_crash_are_not_used_for_other_items(tmp_path: Path) -> None:
+    service = Service([uniform_replay("replay", 4, SIGNATURE)])
+    client = ShardedClient([lambda: Client.of(service)])
+    write(client, range(3), priority=1.0)
+    path = client.checkpoint(str(tmp_path / "saved"))[0]
+    write(client, range(3, 6), priority=1.0)
+    lost = set(client.sample("replay", 200).keys.tolist())
+    restored = Service([uniform_replay("replay", 4, SIGNATURE)])
+    load(restored, path)
+    again = ShardedClient([lambda: Client.of(restored)])
+    kept = set(again.sample("replay", 200).keys.tolist())
+    write(again, range(6, 10), priority=1.0)
+    assert kept <= {0, 1, 2} and not lost & (set(again.sample("replay", 200).keys.tolist()) - kept)
