@@ -114,10 +114,15 @@ def test_a_queue_that_does_not_fit_into_memory_is_refused_with_the_sum(
 
 
 def test_a_preset_applies_when_the_env_comes_from_the_file(tmp_path: Path) -> None:
+    from pappus.algorithms.vtrace import VTraceConfig
     from pappus.api import configure
+    from pappus.config import RunConfig
+    from pappus.systems import presets_for
 
     (tmp_path / "my.yaml").write_text("env: CartPole-v1\n")
-    assert configure("impala", "", {}, tmp_path / "my.yaml").optimizer.learning_rate == 3e-3
+    preset = next(preset for preset in presets_for("impala", "CartPole-v1") if "steps" in preset.settings)
+    configured = configure("impala", "", {}, tmp_path / "my.yaml")
+    assert configured.steps == preset.settings["steps"] != RunConfig(VTraceConfig()).steps
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["systems"], ["--version"], ["eval", "--help"]])
