@@ -97,12 +97,14 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
         service.chunks.hold(held)
         following = service.chunks.following.copy()
     arrays: dict[str, Array] = {}
-    touched = np.zeros(service.layout.num_chunks, bool)
+    touched = []
     for index, state in enumerate(state.in_order() for state in states):
-        touched[service.chunks.spanned(state.windows.base, state.windows.span)] = True
+        touched.append(service.chunks.spanned(state.windows.base, state.windows.span))
         arrays.update({f"{index}/{name}": array for name, array in _named(state).items()})
-    _let_go(service, held[~touched[held]])
-    chunks = np.flatnonzero(touched)
+    # Those of the oldest items first: they are the next that writers wait for.
+    distinct, where = np.unique(np.concatenate(touched), return_index=True)
+    chunks = distinct[np.argsort(where)]
+    _let_go(service, np.setdiff1d(held, chunks))
     arrays["chunks"], arrays["following"] = chunks, following[chunks]
     layout = service.layout
     manifest = {
