@@ -42,6 +42,8 @@ MAX_SECONDS = 1e6
 MAX_BOUND = 1e15
 MAX_INTEGER = (1 << 63) - 1
 BLOCK_BYTES = 512 << 10
+RUN_BYTES = 16 << 10
+"""Rows that lie together for so many bytes, on average, are sent from where they lie."""
 
 
 class ServedSession:
@@ -244,7 +246,7 @@ class ServedSession:
             if slices not in alike:
                 alike[slices] = rows_to_send(chunks, windows, index, lead)
             rows = alike[slices]
-            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), gather(column, rows))
+            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), pieces_of(column, rows))
         return found
 
 
@@ -309,9 +311,17 @@ def _chunks(array: Array) -> Array:
     return found
 
 
-def gather(column: Array, rows: Array) -> Iterator[Array]:
-    """`column[rows]`, in blocks that fit into a cache."""
-    count = max(1, BLOCK_BYTES // max(1, column[:1].nbytes))
+def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
+    """`column[rows]` in pieces: long runs of rows as they lie, the others gathered in blocks that fit into a cache."""
+    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
+    row_bytes = max(1, column[:1].nbytes)
+    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
+        begin = 0
+        for end in ends.tolist():
+            yield column[rows[begin] : rows[begin] + end - begin]
+            begin = end
+        return
+    count = max(1, BLOCK_BYTES // row_bytes)
     for i in range(0, len(rows), count):
         yield column.take(rows[i : i + count], axis=0, mode="clip")
 
