@@ -38,7 +38,8 @@ from pappus.envs.vector import env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.replay.writers import UnrollWriter
-from pappus.roles.learner import Learner, LearnerSettings
+from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.learner import Learner
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import find_system
 from pappus.threads import one_thread
@@ -105,8 +106,8 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
     slots = unroll_spec(spec, algorithm.behaviour, network.state_spec, config.unroll_length, config.batch_envs)
     queue = RingQueue("unrolls", slots, 1, 1, HeapBlock(*RingQueue.footprint(slots, 1, 1)))
-    settings = LearnerSettings(config.optimizer, 10**12, 1, 1, config.device, precision)
-    learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings)
+    settings = LearnerSettings(config.optimizer, 10**12, 1, config.device, precision)
+    learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings, 1)
     learner.step()  # publishes
     one_thread = dataclasses.replace(config.env_options, threads=1)
     play_into(queue.rings[0].slots[0], config, LocalPolicy(algorithm, weights, config.batch_envs, 1, precision))

@@ -158,6 +158,24 @@ class WireConfig:
 
 
 @dataclass(frozen=True)
+class ReplayConfig:
+    """What is kept and how often it is used. Items are transitions or sequences, as the algorithm has it."""
+
+    capacity: int = 100_000
+    """Items that are kept; the oldest go."""
+    warm_up: int = 1_000
+    """Items that must be there before the first update."""
+    samples_per_insert: float = 8.0
+    """How often an item is used on average: updates × batch size per item that comes."""
+    tolerance: float = 4.0
+    """Batches by which samples may be ahead of that ratio or behind it at any time."""
+    priority_exponent: float = 0.6
+    """α: 0 draws evenly, 1 in proportion to the error."""
+    importance_exponent: float = 0.4
+    """β: how far importance weights make up for that; 1 fully."""
+
+
+@dataclass(frozen=True)
 class TopologyConfig:
     """Base of every topology's own settings."""
 

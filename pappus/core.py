@@ -13,9 +13,10 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from pappus.experience import Experience, ItemBatch, Learned, TargetUpdates
 from pappus.types import Array, ArraySpec, Nest, Request, Timestep, Unroll
 
 if TYPE_CHECKING:  # an actor that holds no network needs no torch
@@ -170,6 +171,63 @@ class Taker(Waitable, Protocol):
     def give_back(self, thing: Any) -> None: ...
 
 
+class ItemSink(Waitable, Protocol):
+    """Where an actor records its steps, of which items are made for replay."""
+
+    lost: int
+    """Items that may not have arrived; whoever reports them sets it back to 0."""
+
+    def ready(self) -> bool:
+        """Whether the next step can be recorded now."""
+        ...
+
+    def record(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> None:
+        """One step of every env: `seen` led to `action`, and that to `then`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ItemSource(Waitable, Protocol):
+    """Where a learner takes batches of items from, and gives them new priorities."""
+
+    def take(self) -> ItemBatch | None:
+        """The next batch, or None while there is none."""
+        ...
+
+    def update(self, keys: Array, priorities: Array) -> None:
+        """New priorities `[B]`, in the order of the calls; nobody waits for them."""
+        ...
+
+    def info(self) -> dict[str, Any]:
+        """Sizes and counts of the table."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StepCounter(Protocol):
+    """Counts the env steps of a run, together with others."""
+
+    def add(self, count: int) -> None: ...
+
+    def total(self) -> int:
+        """Steps of all of them."""
+        ...
+
+
+class StepTotal(Protocol):
+    """The env steps of a run, as all who count them have it."""
+
+    def total(self) -> int: ...
+
+    def set_total(self, total: int) -> None:
+        """Count on from there."""
+        ...
+
+
 class WeightsWriter(Protocol):
     """Publishes whole versions of one flat buffer, an array or, between those who share a device, a tensor."""
 
@@ -216,7 +274,7 @@ class Policy(Waitable, Protocol):
 
 
 class Algorithm(Protocol):
-    """Pure functions over tensors: how to act and what to minimise."""
+    """Pure functions over tensors: how to act, and (see the two kinds below) what to minimise."""
 
     @property
     def behaviour(self) -> dict[str, ArraySpec]:
@@ -229,14 +287,41 @@ class Algorithm(Protocol):
 
     def act(
         self, step: Callable[[Nest, Tensor, Nest], Any], observation: Nest, first: Tensor, state: Nest,
-        generator: Generator | None,
+        generator: Generator | None, exploration: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor], Nest]:
         """Action, behaviour and next state for tensors `[N, …]`; greedy without a generator.
 
-        `step` is the network for one step: (observation, first, state) → Output.
+        `step` is the network for one step: (observation, first, state) → its output. `exploration` says how much each
+        env explores `[N]`, for algorithms whose policies do not do so by themselves.
         """
         ...
 
+
+class OnPolicyAlgorithm(Algorithm, Protocol):
+    """Learns from unrolls as they come."""
+
     def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and named scalars to report, in the order in which they were computed."""
+        ...
+
+
+class ReplayAlgorithm(Algorithm, Protocol):
+    """Learns from items that are drawn again and again, with a target network beside the network."""
+
+    @property
+    def experience(self) -> Experience:
+        """What the items are."""
+        ...
+
+    @property
+    def target_updates(self) -> TargetUpdates:
+        """How the target network follows."""
+        ...
+
+    def exploration(self, envs: Array, of: int, steps: int) -> Array:
+        """How much these of so many envs explore after so many steps of all, `[N]` float32."""
+        ...
+
+    def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor) -> Learned:
+        """For a batch of items (`Transition` or `Sequence`) and their importance weights `[B]`."""
         ...

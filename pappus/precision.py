@@ -26,6 +26,8 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
     """The config's precision, with `auto` resolved by timing updates in both."""
     if config.precision != "auto":
         return config.precision
+    if hasattr(algorithm, "experience"):
+        return "float32"  # what is measured below is an update from unrolls
     network: Any = algorithm.build_network()
     convolutional = any(isinstance(module, torch.nn.Conv2d) for module in network.modules())
     if config.runtime == "inline" or not convolutional:
@@ -46,14 +48,14 @@ def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
     return map_leaves(lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec)
 
 
-def _time_update(algorithm: Algorithm, network: Any, batch: Any, precision: Precision, device: str) -> float:
+def _time_update(algorithm: Any, network: Any, batch: Any, precision: Precision, device: str) -> float:
     """Seconds of one update; on a CPU of its own time, which other processes do not lengthen."""
     kind = device.partition(":")[0]
     clock = time.perf_counter if kind == "cuda" else time.process_time
     start = clock()
     with torch.autocast(kind, torch.bfloat16) if precision == "bfloat16" else nullcontext():
         loss, _ = algorithm.loss(network, batch)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     if kind == "cuda":
         torch.cuda.synchronize()
     return clock() - start

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, RunConfig, load_file, override
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import impala, seed
+from pappus.topologies import apex, impala, seed
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -49,6 +50,17 @@ SYSTEMS: dict[str, System] = {
         topology=seed.seed,
         algorithm=VTrace,
         defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
+    ),
+    "apex-dqn": System(
+        name="apex-dqn",
+        purpose="actors that explore to different degrees, one prioritized replay: discrete actions, few env steps",
+        paper="Horgan et al. 2018, Distributed Prioritized Experience Replay",
+        figure=apex.__doc__ or "",
+        topology=apex.apex,
+        algorithm=DQN,
+        defaults=RunConfig(
+            algorithm=DQNConfig(), system="apex-dqn", topology=apex.ApexConfig(), batch_size=512, envs_per_actor=16
+        ),
     ),
 }
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Generator, Tensor, nn
 
 from pappus.config import NetworkConfig
-from pappus.errors import UserError
 from pappus.networks.acting import StepFunction
-from pappus.networks.build import build_actor_critic
+from pappus.networks.build import build_actor_critic, own_network
 from pappus.ops.distributions import distribution_for
 from pappus.types import ArraySpec, EnvSpec, Nest
 
@@ -26,14 +24,11 @@ class ActorCriticAlgorithm:
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""
-        config = self.network_config
-        if not config.factory:
-            return build_actor_critic(self.env, config)
-        module: nn.Module = _load(config.factory)(self.env, config)
-        return module
+        return own_network(self.env, self.network_config) or build_actor_critic(self.env, self.network_config)
 
     def act(
-        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None
+        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
+        exploration: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor], Nest]:
         """Action, its log-probability and the next state for tensors `[N, …]`; greedy without a generator."""
         output = step(observation, first, state)
@@ -42,11 +37,3 @@ class ActorCriticAlgorithm:
             return action, {"log_prob": self.distribution.log_prob(output.policy, action)}, output.state
         action, log_prob = self.distribution.sample_with_log_prob(output.policy, generator)
         return action, {"log_prob": log_prob}, output.state
-
-
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"network.factory={path!r} cannot be imported ({error}); write module:function") from None

@@ -15,12 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from pappus.networks.actor_critic import ActorCritic, Output
+from pappus.networks.body import Body
 from pappus.networks.cores import NoCore
+from pappus.networks.heads import PolicyValueHead, QHead
+from pappus.networks.q_network import QNetwork, QOutput
 from pappus.networks.torsos import MLP, Encoder, Flat
 from pappus.types import Array, Nest
 
-StepFunction: TypeAlias = Callable[[Nest, Tensor, Nest], Output]
-"""(observation `[N, …]`, first `[N]`, state) → Output with policy `[N, P]` and value `[N]`."""
+StepFunction: TypeAlias = Callable[[Nest, Tensor, Nest], Any]
+"""(observation `[N, …]`, first `[N]`, state) → the network's output without its dimension of time."""
+
+HeadFunction: TypeAlias = Callable[[Array, Nest], Any]
+"""(features `[N, D]`, state) → the network's output."""
 
 ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
     "tanh": lambda x: np.tanh(x, out=x),
@@ -31,20 +37,22 @@ ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
 def single_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step; it follows the module's weights as long as they stay in place."""
     if isinstance(network, ActorCritic) and _is_plain_mlp(network):
-        return _numpy_step(network, _module_step(network))
+        return _numpy_step(network, _actor_critic_head(network.head), _module_step(network))
+    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
+        return _numpy_step(network, _q_head(network.head), _module_step(network))
     return _module_step(network)
 
 
 def _module_step(network: nn.Module) -> StepFunction:
-    def step(observation: Nest, first: Tensor, state: Nest) -> Output:
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
         timed = optree.tree_map(lambda leaf: leaf.unsqueeze(0), observation)
-        policy, value, state = network(timed, first.unsqueeze(0), state)
-        return Output(policy.squeeze(0), value.squeeze(0), state)
+        *values, state = output = network(timed, first.unsqueeze(0), state)
+        return type(output)(*(value.squeeze(0) for value in values), state)
 
     return step
 
 
-def _is_plain_mlp(network: ActorCritic) -> bool:
+def _is_plain_mlp(network: Body) -> bool:
     torso = network.torso
     return (
         network.frame_stack is None
@@ -59,14 +67,12 @@ def _is_plain_mlp(network: ActorCritic) -> bool:
     )
 
 
-def _numpy_step(network: ActorCritic, otherwise: StepFunction) -> StepFunction:
-    trunk, head = cast(MLP, cast(Encoder, network.torso).trunk), network.head
+def _numpy_step(network: Body, head: HeadFunction, otherwise: StepFunction) -> StepFunction:
+    trunk = cast(MLP, cast(Encoder, network.torso).trunk)
     layers = [_views(cast(nn.Linear, layer)) for layer in trunk.layers]
-    head_weight, head_bias = _views(head.linear)
-    log_std = None if head.log_std is None else head.log_std.detach().numpy()
-    activation, policy_size = ACTIVATIONS[trunk.activation], head.policy_size
+    activation = ACTIVATIONS[trunk.activation]
 
-    def step(observation: Nest, first: Tensor, state: Nest) -> Output:
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
         if not isinstance(observation, Tensor):
             return otherwise(observation, first, state)  # a mask came along
         x: Array = observation.numpy()
@@ -75,14 +81,41 @@ def _numpy_step(network: ActorCritic, otherwise: StepFunction) -> StepFunction:
             x = x @ weight
             x += bias
             activation(x)
-        both = x @ head_weight
-        both += head_bias
+        return head(x, state)
+
+    return step
+
+
+def _actor_critic_head(head: PolicyValueHead) -> HeadFunction:
+    weight, bias = _views(head.linear)
+    log_std = None if head.log_std is None else head.log_std.detach().numpy()
+    policy_size = head.policy_size
+
+    def outputs(x: Array, state: Nest) -> Output:
+        both = x @ weight
+        both += bias
         policy = both[:, :policy_size]
         if log_std is not None:
             policy = np.concatenate([policy, np.broadcast_to(log_std, policy.shape)], 1)
         return Output(torch.from_numpy(policy), torch.from_numpy(both[:, policy_size]), state)
 
-    return step
+    return outputs
+
+
+def _q_head(head: QHead) -> HeadFunction:
+    hidden = [_views(cast(nn.Linear, layer)) for layer in head.hidden]
+    layers = [_views(cast(nn.Linear, layer)) for layer in head.outputs]
+
+    def outputs(x: Array, state: Nest) -> QOutput:
+        streams = [np.maximum(x @ weight + bias, 0.0) for weight, bias in hidden] or [x]
+        rows = np.concatenate([y @ weight + bias for y, (weight, bias) in zip(streams, layers, strict=True)], 1)
+        q = rows[:, : head.num_actions]
+        if head.dueling:
+            q = q + (rows[:, head.num_actions :] - q.mean(1, keepdims=True))
+        values = torch.from_numpy(q)
+        return QOutput(values, values.unsqueeze(-1), state)
+
+    return outputs
 
 
 def _views(layer: nn.Linear) -> tuple[Array, Array]:

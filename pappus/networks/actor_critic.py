@@ -1,18 +1,17 @@
-"""The network that actors and learners share: frame stack → torso → core → head."""
+"""The network of actor-critics: a policy and a value of the same features."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import optree
-import torch
 from torch import Tensor, nn
 
+from pappus.networks.body import Body
 from pappus.networks.cores import Core
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.heads import PolicyValueHead
 from pappus.ops.distributions import mask_logits
-from pappus.types import ACTION_MASK, Nest
+from pappus.types import Nest
 
 
 class Output(NamedTuple):
@@ -23,47 +22,19 @@ class Output(NamedTuple):
     state: Nest
 
 
-class ActorCritic(nn.Module):
-    """A policy and a value of the same features. Observations arrive `[T, B, …]`, single steps with T = 1.
-
-    The recurrent state is (frames, core state), either of which may be `()`. It returns to its initial value
-    wherever `first` is True, before that observation is consumed. An observation's `action_mask` does not enter
-    the network: it masks the policy's logits. Outputs and states keep their dtypes in a bfloat16 copy too.
-    """
+class ActorCritic(Body):
+    """A body with a policy and a value on top; an action mask masks the policy's logits."""
 
     def __init__(
         self, torso: nn.Module, core: Core, head: PolicyValueHead, frame_stack: FrameStack | None = None
     ) -> None:
-        super().__init__()
-        self.frame_stack = frame_stack
-        self.torso = torso
-        self.core = core
+        super().__init__(torso, core, frame_stack)
         self.head = head
-        self.state_spec: Nest = (frame_stack.state_spec if frame_stack else (), core.state_spec)
-
-    def initial_state(self, batch: int, device: torch.device | str | None = None) -> Nest:
-        """The state before an episode, `[batch, …]`, on the parameters' device unless told."""
-        device = next(self.parameters()).device if device is None else device
-        return optree.tree_map(
-            lambda leaf: torch.zeros(batch, *leaf.shape, dtype=getattr(torch, leaf.dtype), device=device),
-            self.state_spec,
-        )
 
     def forward(self, observation: Nest, first: Tensor, state: Nest) -> Output:
         """`observation [T, B, …]`, `first [T, B]` and the state before them."""
-        frames, core_state = state
-        observation, mask = _split_mask(observation)
-        if self.frame_stack is not None:
-            observation, frames = self.frame_stack(observation, first, frames)
-        features, core_state = self.core(self.torso(observation), first, core_state)
+        features, mask, state = self.features(observation, first, state)
         policy, value = self.head(features)
         if mask is not None:
             policy = mask_logits(policy, mask)
-        return Output(policy, value, (frames, core_state))
-
-
-def _split_mask(observation: Nest) -> tuple[Nest, Tensor | None]:
-    if not isinstance(observation, dict) or ACTION_MASK not in observation:
-        return observation, None
-    rest = dict(observation)
-    return rest, rest.pop(ACTION_MASK)
+        return Output(policy, value, state)

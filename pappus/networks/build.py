@@ -1,17 +1,19 @@
 """From an env's spec and a config to a network.
 
 A user's own network is any `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose module
-has the three members of `ActorCritic`, which their docstrings define:
+has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which their docstrings define:
 
     state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
     initial_state(batch, device=None)    that nest as tensors [batch, …]
-    forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state)
+    forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state), or
+                                           QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
 
 P is `distribution_for(env_spec.action).parameter_size`.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -23,9 +25,10 @@ from pappus.errors import UserError
 from pappus.networks.actor_critic import ActorCritic
 from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
 from pappus.networks.frame_stack import FrameStack
-from pappus.networks.heads import PolicyValueHead
+from pappus.networks.heads import PolicyValueHead, QHead
+from pappus.networks.q_network import QNetwork
 from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, NatureCNN, OneHot, Pixels
-from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, EnvSpec, Nest
+from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
 
@@ -40,6 +43,34 @@ CORES: dict[str, Callable[[int, int], Core]] = {
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """An actor-critic for this env; refuses combinations that cannot work with a `UserError`."""
+    torso, core, frame_stack = _body_parts(env, config)
+    return ActorCritic(torso, core, PolicyValueHead(core.output_size, env.action), frame_stack)
+
+
+def build_q_network(
+    env: EnvSpec, config: NetworkConfig, dueling: bool = True, hidden: int = 0, quantiles: int = 1
+) -> QNetwork:
+    """Action values for this env; refuses combinations that cannot work with a `UserError`."""
+    if not isinstance(env.action, DiscreteAction):
+        raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
+    torso, core, frame_stack = _body_parts(env, config)
+    return QNetwork(torso, core, QHead(core.output_size, env.action.n, dueling, hidden, quantiles), frame_stack)
+
+
+def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
+    """The user's own network, if the config names one."""
+    if not config.factory:
+        return None
+    module, _, name = config.factory.partition(":")
+    try:
+        factory: NetworkFactory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        text = f"network.factory={config.factory!r} cannot be imported ({error}); write module:function"
+        raise UserError(text) from None
+    return factory(env, config)
+
+
+def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, FrameStack | None]:
     _check(env, config)
     observation = env.observation
     if env.masked:
@@ -48,8 +79,7 @@ def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
     frame_stack = FrameStack(env.frame_stack, observation) if env.frame_stack > 1 else None
     stacked = observation if frame_stack is None else frame_stack.output_spec
     torso = _encoder(stacked, cnns, config)
-    core = CORES[config.core](torso.output_size, config.core_size)
-    return ActorCritic(torso, core, PolicyValueHead(core.output_size, env.action), frame_stack)
+    return torso, CORES[config.core](torso.output_size, config.core_size), frame_stack
 
 
 def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:

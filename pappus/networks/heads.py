@@ -1,4 +1,4 @@
-"""The last layer: features `[T, B, D]` to the parameters of the policy and the value of the state."""
+"""The last layers: features `[T, B, D]` to what a policy, a state or an action is worth."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from pappus.networks.torsos import orthogonal
 from pappus.types import ActionSpec, ContinuousAction
 
 
@@ -36,3 +37,38 @@ class PolicyValueHead(nn.Module):
         if self.log_std is not None:
             policy = torch.cat([policy, self.log_std.float().expand_as(policy)], -1)
         return policy, value
+
+
+class QHead(nn.Module):
+    """Action values `[T, B, A, K]`, float32: K quantiles of each, or with K = 1 the value itself.
+
+    Dueling (Wang et al. 2016): Q = V + A − mean A; V is the last row of the layer that computes both. With `hidden`
+    units, each of the two streams has a layer of its own before.
+    """
+
+    def __init__(
+        self, input_size: int, num_actions: int, dueling: bool = True, hidden: int = 0, quantiles: int = 1
+    ) -> None:
+        super().__init__()
+        self.num_actions, self.dueling, self.quantiles = num_actions, dueling, quantiles
+        streams = ("advantage", "value") if dueling else ("advantage",)
+        self.hidden = nn.ModuleList(orthogonal(nn.Linear(input_size, hidden), math.sqrt(2)) for _ in streams if hidden)
+        outputs = {"advantage": num_actions * quantiles, "value": quantiles}
+        if hidden:
+            self.outputs = nn.ModuleList(orthogonal(nn.Linear(hidden, outputs[name]), 0.1) for name in streams)
+        else:
+            self.outputs = nn.ModuleList([orthogonal(nn.Linear(input_size, sum(outputs[n] for n in streams)), 0.1)])
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.hidden:
+            parts = [
+                output(hidden(features).relu_()) for hidden, output in zip(self.hidden, self.outputs, strict=True)
+            ]
+            rows = torch.cat(parts, -1).float()
+        else:
+            rows = self.outputs[0](features).float()
+        both: Tensor = rows.view(*rows.shape[:-1], -1, self.quantiles)
+        if not self.dueling:
+            return both
+        advantage, value = both.narrow(-2, 0, self.num_actions), both.narrow(-2, self.num_actions, 1)
+        return value + advantage - advantage.mean(-2, keepdim=True)

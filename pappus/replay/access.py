@@ -84,6 +84,9 @@ class Access(Protocol):
 
     def checkpoint(self, path: str) -> str: ...
 
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when an answer has come; -1 where there is none."""
+
     def close(self) -> None: ...
 
 
@@ -168,6 +171,9 @@ class DirectAccess:
         from pappus.replay.checkpoint import save
 
         return str(save(self._service, path))
+
+    def fileno(self) -> int:
+        return -1
 
     def close(self) -> None:
         self._closed.set()

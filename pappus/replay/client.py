@@ -93,6 +93,12 @@ class Client:
         with self._sampling_lock:
             return sample_through(self._sampling, table, count, trajectory, timeout)
 
+    def try_sample(self, table: str, count: int, trajectory: Trajectory) -> Batch | None:
+        """All `count` items at once, or None if the limiter does not allow so many now."""
+        with self._sampling_lock:
+            held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
+            return None if held is None else _shaped(self._sampling, table, trajectory, held)
+
     def sampler(
         self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
     ) -> Sampler:
@@ -203,7 +209,11 @@ def sample_through(
             f"a stack looks {shape.lead} steps back, and table {table!r} keeps lead={access.tables[table].lead} with "
             f"its items; make the table with lead={shape.lead}"
         )
-    held = _wait_for_items(access, table, count, shape, timeout)
+    return _shaped(access, table, shape, _wait_for_items(access, table, count, shape, timeout))
+
+
+def _shaped(access: Access, table: str, shape: Trajectory, held: Held) -> Batch:
+    """The fields of items that are held, which are let go then."""
     try:
         data = shape.evaluate(held.drawn.windows, held.source, access.tables[table].lead)
     finally:

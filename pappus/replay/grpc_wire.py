@@ -160,6 +160,9 @@ class GrpcConnection:
             self._explain()
         return answer
 
+    def fileno(self) -> int:
+        return -1
+
     def close(self) -> None:
         self._outgoing.put(None)
         self._stream.cancel()

@@ -33,6 +33,9 @@ class Connection(Protocol):
     def receive(self, seconds: float | None) -> Buffer | None:
         """The next answer; None if time was not enough."""
 
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when an answer has come; -1 where there is none."""
+
     def close(self) -> None: ...
 
 
@@ -91,6 +94,9 @@ class RemoteAccess:
             if not self._settle(None if until is None else max(0.0, until - time.monotonic())):
                 return False
         return True
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
 
     def close(self) -> None:
         self._connection.close()

@@ -145,6 +145,9 @@ class SocketConnection:
             raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
         return self._read(size)
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -190,15 +190,24 @@ class TrajectoryWriter:
                 self._open = False
                 self._access.close()
 
+    def abandon(self) -> None:
+        """Leave without waiting for what is under way."""
+        if self._open:
+            self._open = False
+            self._access.close()
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when something was confirmed; -1 where there is none."""
+        return self._access.fileno()
+
     def __enter__(self) -> TrajectoryWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is None:
             self.close()
-        elif self._open:
-            self._open = False
-            self._access.close()
+        else:
+            self.abandon()
 
     def _windows(
         self, lead: int, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]

@@ -1,91 +1,34 @@
-"""The learner: turns batches of unrolls into weights."""
+"""The learner of on-policy algorithms: turns unrolls into weights as they come."""
 
 from __future__ import annotations
 
-import copy
-import math
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from pappus.accelerator import Accelerator, Captured
-from pappus.config import OptimizerConfig
-from pappus.core import Algorithm, Source, Waitable, WeightsWriter
-from pappus.errors import NonFiniteError
-from pappus.networks.flat import FlatParameters
-from pappus.roles.role import IDLE, Role
-from pappus.telemetry.checkpoint import save_state
+from pappus.core import OnPolicyAlgorithm, Source, Waitable, WeightsWriter
+from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
 from pappus.types import Nest, Unroll, leaves_of, map_leaves
 
-REPORTED = ("loss", "gradient_norm", "steps", "mean_version", "oldest_version")
+KNOWN = ("steps", "mean_version", "oldest_version")
 """What is known of every batch, before the algorithm's own scalars."""
-DEVICE_KEYS = ("lr", "capturable", "fused")
-"""What an optimizer is set to by its device, and not by its past."""
-PUBLISH_SECONDS = 0.25
-"""How often those who do not share the device get new weights."""
 
 
-@dataclass(frozen=True)
-class LearnerSettings:
-    """What a learner needs to know of the run."""
-
-    optimizer: OptimizerConfig
-    total_steps: int
-    unrolls_per_batch: int
-    seed: int
-    device: str = "cpu"
-    precision: str = "float32"
-    crash_dir: Path | None = None
-    """Where a batch that made the loss non-finite is kept."""
-
-
-class Learner(Role):
-    """source ──batch──▶ loss ──gradient──▶ optimizer ──▶ weights, one new version per update.
-
-    `nearby` are weights for those who share the device: they get every version. Others get one whenever they can have
-    read the last, if the device is not theirs: fetching weights from it takes time.
-    """
+class Learner(GradientLearner):
+    """source ──batch──▶ loss ──gradient──▶ optimizer ──▶ weights."""
 
     def __init__(
-        self, name: str, algorithm: Algorithm, source: Source, weights: WeightsWriter, settings: LearnerSettings,
-        nearby: WeightsWriter | None = None,
+        self, name: str, algorithm: OnPolicyAlgorithm, source: Source, weights: WeightsWriter,
+        settings: LearnerSettings, unrolls_per_batch: int, nearby: WeightsWriter | None = None,
     ) -> None:
-        super().__init__(name)
-        self._algorithm, self._source, self._weights, self._settings = algorithm, source, weights, settings
-        self._nearby, self._next_publication = nearby, 0.0
-        self._accelerator = Accelerator(settings.device)
-        self._stream = self._accelerator.stream()
-        torch.manual_seed(settings.seed)
-        self._network: Any = algorithm.build_network()
-        self._flat = FlatParameters(self._network, device=settings.device)
-        self._parameter = self._flat.trainable()
-        self._optimizer = make_optimizer(settings.optimizer, self._parameter)
+        super().__init__(name, algorithm, weights, settings, nearby)
+        self._algorithm, self._source, self._unrolls_per_batch = algorithm, source, unrolls_per_batch
         self._batches: dict[int, Unroll] = {}
         self._batch: Unroll | None = None
-        self._scalar_names: list[str] = []
-        self._norm = torch.zeros((), device=settings.device)
-        self._backward = Captured(self._accelerator, self._compute_gradient, self.metrics.event)
-        self._apply = Captured(self._accelerator, self._apply_gradient, self.metrics.event)
-        self.steps = self.updates = 0
-        self._published = False
 
-    def step(self) -> Waitable | None:
-        """One update, or the source when it has no batch ready."""
-        if self.finished:
-            return IDLE
-        with self._accelerator.on(self._stream):
-            return self._step()
-
-    def _step(self) -> Waitable | None:
-        if not self._published:  # not before a checkpoint could be loaded
-            self._publish()
-            return None
-        slots = self._source.take(self._settings.unrolls_per_batch)
+    def _learn(self) -> Waitable | None:
+        slots = self._source.take(self._unrolls_per_batch)
         if slots is None:
             return self._source
         self.metrics.gauge("queue/depth", self._source.depth())
@@ -93,15 +36,11 @@ class Learner(Role):
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
             self._source.release()
-        steps = self._update()
+        known = self._update()
         if not copied:
             self._source.release()
-        self.steps += steps
-        self.updates += 1
-        self.metrics.count("env_steps", steps)
-        self.metrics.count("updates")
-        self.finished = self.steps >= self._settings.total_steps
-        self._publish()
+        self._report(known)
+        self._advance(int(known["steps"]))
         return None
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:
@@ -119,93 +58,22 @@ class Learner(Role):
             self._batches[key] = map_leaves(as_tensor, slots[0])
         return self._batches[key]
 
-    def _update(self) -> int:
-        """Learn from the batch; how many steps it held."""
-        numbers = self._backward().tolist()
-        named = dict(zip([*REPORTED, *self._scalar_names], numbers, strict=True))
-        self._refuse_non_finite(named)
-        for group in self._optimizer.param_groups:
-            if isinstance(group["lr"], torch.Tensor):
-                group["lr"].fill_(self.learning_rate())
-            else:
-                group["lr"] = self.learning_rate()
-        self._apply()
-        for name in self._scalar_names:
-            self.metrics.mean(f"losses/{name}", named[name])
-        self.metrics.mean("learner/gradient_norm", named["gradient_norm"])
-        self.metrics.mean("learner/policy_lag", self.updates - named["mean_version"])
-        self.metrics.maximum("learner/policy_lag_max", self.updates - named["oldest_version"])
-        return int(named["steps"])
-
-    def _compute_gradient(self) -> torch.Tensor:
-        """What is reported of the batch, in one tensor: one look at it waits for the device once."""
+    def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         batch = self._batch
         assert batch is not None
-        with self._autocast():
-            loss, scalars = self._algorithm.loss(self._network, batch)
-        self._flat.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
-        self._scalar_names = list(scalars)
+        loss, scalars = self._algorithm.loss(self._network, batch)
         version = batch.version.double()
-        reported = [loss.detach(), self._norm, batch.valid.sum(), version.mean(), version.min(), *scalars.values()]
-        return torch.stack([value.double() for value in reported])
+        return loss, {**dict(zip(KNOWN, (batch.valid.sum(), version.mean(), version.min()), strict=True)), **scalars}
 
-    def _apply_gradient(self) -> None:
-        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
-        self._optimizer.step()
+    def _batch_to_keep(self) -> Nest:
+        assert self._batch is not None
+        return self._batch._asdict()
 
-    def learning_rate(self) -> float:
-        """The step size now."""
-        optimizer = self._settings.optimizer
-        left = max(0.0, 1.0 - self.steps / self._settings.total_steps) if optimizer.anneal else 1.0
-        return optimizer.learning_rate * left
-
-    def _autocast(self) -> Any:
-        if self._settings.precision == "float32":
-            return nullcontext()
-        kind = self._accelerator.device.type  # a captured graph must cast weights anew each time, as they change
-        return torch.autocast(kind, torch.bfloat16, cache_enabled=not self._accelerator.real)
-
-    def _refuse_non_finite(self, named: dict[str, float]) -> None:
-        """Stop before a broken gradient reaches the weights."""
-        if math.isfinite(named["gradient_norm"]) and math.isfinite(named["loss"]):
-            return
-        inputs_first = [*self._scalar_names, "loss", "gradient_norm"]
-        culprit = next(name for name in inputs_first if not math.isfinite(named[name]))
-        kept = ""
-        if self._settings.crash_dir is not None:
-            assert self._batch is not None
-            batch = map_leaves(lambda leaf: leaf.cpu(), self._batch)
-            save_state(self._settings.crash_dir, "non_finite_batch", batch._asdict())
-            kept = f"; the batch is kept in {self._settings.crash_dir / 'non_finite_batch.safetensors'}"
-        raise NonFiniteError(
-            f"{culprit}={named[culprit]} at update {self.updates + 1} ({self.steps} steps) is not finite; "
-            f"lower --optimizer.learning-rate or check the env's rewards and observations{kept}"
-        )
-
-    def _publish(self) -> None:
-        self._published = True
-        if self._nearby is not None:
-            self._nearby.publish(self._flat.values.detach(), self.updates)
-            now = time.perf_counter()
-            if now < self._next_publication and not self.finished:
-                return
-            self._next_publication = now + PUBLISH_SECONDS
-        self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
-
-    def save(self) -> Nest:
-        """Weights, optimizer, counters and random state."""
-        with self._accelerator.on(self._stream):
-            self._accelerator.wait()
-            optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
-            weights = self._flat.values.detach().cpu().clone()
-        for group in optimizer["param_groups"]:
-            group["lr"] = float(group["lr"])
-        return {
-            "weights": weights, "optimizer": optimizer, "steps": self.steps, "updates": self.updates,
-            "random": torch.get_rng_state(),
-        }
+    def _report(self, known: dict[str, float]) -> None:
+        for name in self._names[len(KNOWN) :]:
+            self.metrics.mean(f"losses/{name}", known[name])
+        self.metrics.mean("learner/policy_lag", self.updates - known["mean_version"])
+        self.metrics.maximum("learner/policy_lag_max", self.updates - known["oldest_version"])
 
     def close(self) -> None:
         """Count what lies in the source: it will not be trained on."""
@@ -213,37 +81,6 @@ class Learner(Role):
             while (slots := self._source.take(1)) is not None:
                 self.metrics.count("inference/steps_dropped", sum(int(slot.valid.sum()) for slot in slots))
                 self._source.release()
-
-    def load(self, state: Nest) -> None:
-        """Go on from a checkpoint, which may come from another device."""
-        for saved, own in zip(state["optimizer"]["param_groups"], self._optimizer.param_groups, strict=True):
-            saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
-        with self._accelerator.on(self._stream):
-            with torch.no_grad():
-                self._flat.values.copy_(state["weights"])
-            self._optimizer.load_state_dict(state["optimizer"])
-            self.steps, self.updates = state["steps"], state["updates"]
-            torch.set_rng_state(state["random"])
-            self.finished = self.steps >= self._settings.total_steps
-            self._publish()
-
-
-def _plain(leaf: Any) -> Any:
-    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def make_optimizer(config: OptimizerConfig, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:
-    """The configured optimizer over one flat parameter; on an accelerator such that a graph can hold its step."""
-    capturable = parameter.device.type == "cuda"
-    rate: Any = torch.tensor(config.learning_rate, device=parameter.device) if capturable else config.learning_rate
-    if config.name == "rmsprop":
-        return torch.optim.RMSprop(
-            [parameter], rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum, capturable=capturable
-        )
-    betas = (config.momentum, config.decay)
-    return torch.optim.Adam(
-        [parameter], rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
-    )
 
 
 def as_tensor(leaf: Any) -> torch.Tensor:

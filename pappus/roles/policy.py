@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class ActingNetwork:
         self._step = single_step(self._network)
         self._received = np.empty(self._flat.size, np.float32)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
+        self._exploration: torch.Tensor | None = None
         self.name = weights.name
         self.version = -1
 
@@ -48,7 +50,8 @@ class ActingNetwork:
         """Actions `[N, …]`, what the algorithm records of them, and the state after them."""
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
-                self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator
+                self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator,
+                self._exploration,
             )
         return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}, state
 
@@ -81,10 +84,19 @@ class LocalPolicy(ActingNetwork):
     """Acts for `num_envs` envs and keeps their recurrent state; greedily when it has no seed."""
 
     def __init__(
-        self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None, precision: str = "float32"
+        self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None,
+        precision: str = "float32", explore: Callable[[], Array] | None = None,
     ) -> None:
+        """`explore` says how much each env explores `[N]`, whenever weights are refreshed."""
         super().__init__(algorithm, weights, seed, precision)
+        self._explore = explore
         self._state = self.initial_state(num_envs)
+
+    def refresh(self) -> bool:
+        """Use the newest weights, and explore as it is time to; False while there are none."""
+        if self._explore is not None:
+            self._exploration = torch.from_numpy(self._explore())
+        return super().refresh()
 
     @property
     def state(self) -> Nest:

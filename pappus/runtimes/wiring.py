@@ -7,15 +7,29 @@ from typing import Any, TypeAlias
 
 from pappus.accelerator import Accelerator
 from pappus.core import Desk
+from pappus.replay.ports import DirectReplay, SharedReplay
 from pappus.roles.role import Role
-from pappus.topologies.program import CallsEdge, Edge, End, HatchEdge, Node, QueueEdge, WeightsEdge
+from pappus.topologies.program import (
+    CallsEdge,
+    Edge,
+    End,
+    HatchEdge,
+    Node,
+    QueueEdge,
+    ReplayEdge,
+    TallyEdge,
+    WeightsEdge,
+)
 from pappus.transports.calls import SharedCalls
 from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
-from pappus.transports.memory import Block
+from pappus.transports.memory import Block, SharedBlock
 from pappus.transports.rings import RingQueue, poison
+from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 
-Transport: TypeAlias = RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch
+Transport: TypeAlias = (
+    RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay | Tally
+)
 
 
 def footprint(edge: Edge) -> tuple[int, int]:
@@ -27,6 +41,10 @@ def footprint(edge: Edge) -> tuple[int, int]:
             return FlatWeights.footprint(edge.size)
         case CallsEdge():
             return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
+        case TallyEdge():
+            return Tally.footprint(edge.writers)
+        case ReplayEdge():
+            return 0, 0  # its keeper holds it
     return 0, 2  # it lies on a device, or in one process
 
 
@@ -45,6 +63,10 @@ def transport(edge: Edge, block: Block) -> Transport:
             return DeviceWeights(edge.name, edge.size, Accelerator(edge.device), block.bells[0])
         case HatchEdge():
             return Hatch(edge.name, block.bells)
+        case TallyEdge():
+            return Tally(edge.name, edge.writers, block)
+        case ReplayEdge():
+            return SharedReplay(edge.spec) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)
 
 
 class Wiring:
@@ -69,6 +91,8 @@ class Wiring:
                 return transport.sink(end.index)
             case "caller":
                 return transport.caller(end.index)
+            case "counter":
+                return transport.counter(end.index)
             case "desk":
                 return self._desk(end.edge, transport)
             case "writer" | "reader":

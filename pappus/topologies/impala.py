@@ -21,10 +21,11 @@ from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.actor import Actor
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.learner import Learner, LearnerSettings
+from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.learner import Learner
 from pappus.roles.policy import LocalPolicy
 from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed
+from pappus.topologies.run import Run, derive_seed, on_policy
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,16 @@ def build_learner(
     nearby: WeightsWriter | None = None,
 ) -> Learner:
     """The one learner; so many slots of its source make one batch."""
+    return Learner(name, on_policy(run.algorithm), source, weights, learner_settings(run), slots, nearby)
+
+
+def learner_settings(run: Run) -> LearnerSettings:
+    """What a learner needs to know of the run."""
     config = run.config
-    settings = LearnerSettings(
-        config.optimizer, config.steps, slots, derive_seed(config.seed, "learner")[0],
-        config.device, config.precision, run.directory,
+    return LearnerSettings(
+        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], config.device, config.precision,
+        run.directory,
     )
-    return Learner(name, run.algorithm, source, weights, settings, nearby)
 
 
 def build_evaluator(name: str, incarnation: int, run: Run, weights: WeightsReader) -> Evaluator:

@@ -14,6 +14,7 @@ import optree
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
+from pappus.replay.ports import ReplaySpec
 from pappus.roles.role import Role
 from pappus.types import ArraySpec, Nest
 
@@ -23,7 +24,9 @@ class End:
     """One end of an edge, handed to a role's constructor in place of the port that it will become."""
 
     edge: str
-    side: Literal["sink", "source", "writer", "reader", "caller", "desk", "giver", "taker"]
+    side: Literal[
+        "sink", "source", "writer", "reader", "caller", "desk", "giver", "taker", "keeper", "counter"
+    ]
     index: int = 0
 
 
@@ -121,7 +124,43 @@ class HatchEdge:
         return End(self.name, "taker")
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge
+@dataclass(frozen=True)
+class ReplayEdge:
+    """A table of experience: actors record into it, a learner draws from it, and one role keeps it."""
+
+    name: str
+    spec: ReplaySpec
+
+    def sink(self) -> End:
+        """For those who record."""
+        return End(self.name, "sink")
+
+    def source(self) -> End:
+        """For the one who draws."""
+        return End(self.name, "source")
+
+    def keeper(self) -> End:
+        """For the one in whose process it lies."""
+        return End(self.name, "keeper")
+
+
+@dataclass(frozen=True)
+class TallyEdge:
+    """A sum that several roles add to, and all can read."""
+
+    name: str
+    writers: int
+
+    def counter(self, writer: int) -> End:
+        """For the writer of that number."""
+        return End(self.name, "counter", writer)
+
+    def reader(self) -> End:
+        """For those who only read."""
+        return End(self.name, "reader")
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge
 
 
 @dataclass(frozen=True)
@@ -172,6 +211,18 @@ class Program:
     def hatch(self, name: str) -> HatchEdge:
         """A new hatch between two roles of one process."""
         edge = HatchEdge(name)
+        self._add_edge(edge)
+        return edge
+
+    def replay(self, name: str, spec: ReplaySpec) -> ReplayEdge:
+        """A new table of experience."""
+        edge = ReplayEdge(name, spec)
+        self._add_edge(edge)
+        return edge
+
+    def tally(self, name: str, writers: int) -> TallyEdge:
+        """A new sum."""
+        edge = TallyEdge(name, writers)
         self._add_edge(edge)
         return edge
 

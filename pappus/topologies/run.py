@@ -6,12 +6,13 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from pappus.config import RunConfig
-from pappus.core import Algorithm
+from pappus.core import Algorithm, OnPolicyAlgorithm, ReplayAlgorithm
+from pappus.errors import UserError
 from pappus.types import EnvSpec, Nest, Unroll, unroll_spec
 
 
@@ -34,6 +35,20 @@ class Run:
         return unroll_spec(
             self.env_spec, self.algorithm.behaviour, self.state_spec, self.config.unroll_length, num_envs
         )
+
+
+def on_policy(algorithm: Algorithm) -> OnPolicyAlgorithm:
+    """The same algorithm, if it learns from unrolls as they come."""
+    if hasattr(algorithm, "experience"):
+        raise UserError(f"{type(algorithm).__name__} learns from replay, which this topology has none of; use apex")
+    return cast(OnPolicyAlgorithm, algorithm)
+
+
+def off_policy(algorithm: Algorithm) -> ReplayAlgorithm:
+    """The same algorithm, if it learns from replay."""
+    if not hasattr(algorithm, "experience"):
+        raise UserError(f"{type(algorithm).__name__} learns from fresh unrolls and not from replay; use impala")
+    return cast(ReplayAlgorithm, algorithm)
 
 
 def derive_seed(seed: int, *path: str | int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import ipaddress
 import os
@@ -122,6 +123,16 @@ def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
 
 def socket_beside(ip: str, port: int) -> str:
     """The unix socket through which a run that listens there is reached from its own machine, by its own user."""
+    return _socket_path(f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
+
+
+def private_socket(purpose: str) -> str:
+    """A unix socket for processes of this user only, always the same for the same purpose."""
+    return _socket_path(f"{hashlib.sha256(purpose.encode()).hexdigest()[:24]}.sock")
+
+
+def _socket_path(name: str) -> str:
+    """Within a folder that only this user can enter; empty if there is none."""
     folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -130,7 +141,7 @@ def socket_beside(ip: str, port: int) -> str:
         return ""
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         return ""  # somebody else made it: not a place for a socket of ours
-    return str(folder / f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
+    return str(folder / name)
 
 
 def ips_of(host: str) -> list[str]:

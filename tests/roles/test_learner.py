@@ -10,7 +10,8 @@ import torch
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.errors import NonFiniteError
-from pappus.roles.learner import Learner, LearnerSettings
+from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.learner import Learner
 from pappus.telemetry.checkpoint import load_state
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
@@ -30,8 +31,8 @@ class Setup:
         self.queue = RingQueue("unrolls", spec, 1, 4, HeapBlock(*RingQueue.footprint(spec, 1, 4)))
         size = sum(p.numel() for p in algorithm.build_network().parameters())
         self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
-        settings = LearnerSettings(OptimizerConfig(), total_steps, unrolls_per_batch, seed=1, crash_dir=crash_dir)
-        self.learner = Learner("learner", algorithm, self.queue.source(), self.weights, settings)
+        settings = LearnerSettings(OptimizerConfig(), total_steps, seed=1, crash_dir=crash_dir)
+        self.learner = Learner("learner", algorithm, self.queue.source(), self.weights, settings, unrolls_per_batch)
         self._random = np.random.default_rng(0)
 
         assert self.learner.step() is None and self.weights.version() == 0, "the first step publishes the first weights"
@@ -146,7 +147,7 @@ def test_a_resumed_learner_never_publishes_untrained_weights() -> None:
     trained.put()
     trained.learner.step()
     spy, learner = Spy(), trained.learner
-    fresh = Learner("learner", learner._algorithm, trained.queue.source(), spy, learner._settings)
+    fresh = Learner("learner", learner._algorithm, trained.queue.source(), spy, learner._settings, 1)
     fresh.load(trained.learner.save())
     fresh.step()
     assert spy.versions == [1]

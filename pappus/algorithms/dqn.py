@@ -1,0 +1,99 @@
+"""DQN with what Ape-X gave it: double Q, dueling heads, n-step returns, prioritized replay.
+
+    Mnih et al. 2015, van Hasselt et al. 2016, Wang et al. 2016, Schaul et al. 2016, Horgan et al. 2018 (section 3)
+
+    G = r_t + γ r_{t+1} + … + γⁿ Q'(o_{t+n}, argmax_a Q(o_{t+n}, a))         Q' is the target network
+    loss = w · huber(G − Q(o_t, a_t))                                         w corrects for the priorities
+
+With `quantiles`, the distribution of returns is learnt instead of its mean (Dabney et al. 2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
+from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.errors import UserError
+from pappus.experience import Learned, TargetUpdates, Transition, Transitions
+from pappus.networks.build import build_q_network, own_network
+from pappus.networks.looking import look
+from pappus.ops.q_learning import double_q, huber, quantile_huber, taken
+from pappus.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class DQNConfig(AlgorithmConfig):
+    """Defaults are Ape-X's (Horgan et al. 2018, appendix C)."""
+
+    discount: float = 0.99
+    """γ."""
+    n_step: int = 3
+    """Rewards before the bootstrap."""
+    double: bool = True
+    """The network chooses the next action, the target network judges it."""
+    dueling: bool = True
+    """Q = V + A − mean A."""
+    head_size: int = 0
+    """Units of a hidden layer of each stream of the head; 0: none."""
+    quantiles: int = 1
+    """Quantiles of the return that are learnt for every action; 1: its mean."""
+    huber: float = 1.0
+    """Errors beyond this count linearly."""
+    target_every: int = 2_500
+    """Updates between two copies to the target network."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before they are learned from."""
+    epsilon: EpsilonConfig = field(default_factory=EpsilonConfig)
+    """Exploration."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_step", "quantiles", "target_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"algorithm.{name}={getattr(self, name)} must be at least 1")
+        if not self.huber > 0:
+            raise UserError(f"algorithm.huber={self.huber} must be positive")
+
+
+class DQN(EpsilonGreedy):
+    """How to act comes from `EpsilonGreedy`; this is how to learn."""
+
+    def __init__(self, config: DQNConfig, env: EnvSpec, network: NetworkConfig) -> None:
+        super().__init__(config.epsilon)
+        if network.core != "none":
+            raise UserError(f"core={network.core!r} needs sequences, and DQN learns from single transitions; use r2d2")
+        self.config, self.env, self.network_config = config, env, network
+        self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
+        self.target_updates = TargetUpdates(config.target_every)
+
+    def build_network(self) -> nn.Module:
+        """The configured network, or the user's own."""
+        config = self.config
+        return own_network(self.env, self.network_config) or build_q_network(
+            self.env, self.network_config, config.dueling, config.head_size, config.quantiles
+        )
+
+    def loss(self, network: nn.Module, target: nn.Module, batch: Transition, weight: Tensor) -> Learned:
+        """The weighted Huber loss of n-step double Q-learning, a mean over the batch."""
+        config = self.config
+        now = look(network, batch.observation)
+        with torch.no_grad():
+            later = look(target, batch.next_observation)
+            chooser = look(network, batch.next_observation).q if config.double else later.q
+        q = taken(now.q, batch.action)
+        with torch.no_grad():
+            error = batch.reward + batch.discount * double_q(later.q, chooser) - q
+        if config.quantiles == 1:
+            goal = error + q.detach()
+            losses = huber(goal - q, config.huber)
+        else:
+            best = chooser.argmax(-1)
+            rows = torch.arange(len(best), device=best.device)
+            goals = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * later.quantiles[rows, best]
+            losses = quantile_huber(now.quantiles[rows, batch.action], goals, config.huber)
+        loss = (weight * losses).mean()
+        scalars = {"td_loss": loss.detach(), "q": q.detach().mean(), "td_error": error.abs().mean()}
+        return Learned(loss, scalars, error.abs())

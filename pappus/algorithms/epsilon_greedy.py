@@ -1,0 +1,80 @@
+"""Acting on action values: the best action, or with probability ε any of those that are allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from pappus.errors import UserError
+from pappus.networks.acting import StepFunction
+from pappus.ops.exploration import ladder, linear
+from pappus.ops.q_learning import taken
+from pappus.types import ACTION_MASK, Array, ArraySpec, Nest
+
+SCALAR = ArraySpec((), "float32")
+
+
+@dataclass(frozen=True)
+class EpsilonConfig:
+    """How often an action is drawn at random."""
+
+    schedule: Literal["ladder", "linear"] = "ladder"
+    """ladder: every env keeps an ε of its own (Ape-X). linear: all share one, which falls (DQN)."""
+    base: float = 0.4
+    """ladder: the largest ε."""
+    alpha: float = 7.0
+    """ladder: the smallest ε is base^(1 + alpha)."""
+    start: float = 1.0
+    """linear: ε at first."""
+    end: float = 0.05
+    """linear: ε from `steps` on."""
+    steps: int = 10_000
+    """linear: env steps over which it falls."""
+
+    def __post_init__(self) -> None:
+        for name in ("base", "start", "end"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"epsilon.{name}={getattr(self, name)} is no probability; use 0 … 1")
+
+
+class EpsilonGreedy:
+    """What DQN and R2D2 share. Recorded are the value of the action, that of the best one, and ε."""
+
+    behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
+
+    def __init__(self, epsilon: EpsilonConfig) -> None:
+        self._epsilon = epsilon
+
+    def exploration(self, envs: Array, of: int, steps: int) -> Array:
+        """ε of these of so many envs after so many steps of all, `[N]`."""
+        config = self._epsilon
+        if config.schedule == "ladder":
+            return ladder(envs, of, config.base, config.alpha).astype(np.float32)
+        return np.full(len(envs), linear(steps, config.start, config.end, config.steps), np.float32)
+
+    def act(
+        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
+        exploration: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor], Nest]:
+        """ε-greedy actions for tensors `[N, …]`; greedy ones without a generator."""
+        q, _, state = step(observation, first, state)
+        value, action = q.max(-1)
+        if generator is None or exploration is None:
+            return action, {"q": value, "value": value, "epsilon": torch.zeros_like(value)}, state
+        dice = torch.rand(2, len(q), generator=generator, device=q.device)
+        anything = _any_action(dice[0], q.shape[-1], observation)
+        action = torch.where(dice[1] < exploration, anything, action)
+        return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
+
+
+def _any_action(dice: Tensor, count: int, observation: Nest) -> Tensor:
+    """An action for every number in [0, 1), evenly among those that are allowed."""
+    if not isinstance(observation, dict) or ACTION_MASK not in observation:
+        return (dice * count).long().clamp_(max=count - 1)
+    allowed = observation[ACTION_MASK].bool().cumsum(-1)
+    wanted = (dice * allowed[:, -1]).long().clamp_(max=count - 1) + 1
+    return torch.searchsorted(allowed, wanted.unsqueeze(-1)).squeeze(-1).clamp_(max=count - 1)

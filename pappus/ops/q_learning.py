@@ -1,0 +1,42 @@
+"""Action values: errors, losses and priorities, for any leading dimensions `[…]`; values are `[…, A]`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def taken(q: Tensor, action: Tensor) -> Tensor:
+    """Q(x, a) of the actions `[…]` that were taken, `[…]`."""
+    assert q.shape[:-1] == action.shape, (q.shape, action.shape)
+    return q.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
+    """Q'(x, argmax_a Q(x, a)), `[…]`: one network chooses, the other one judges (van Hasselt et al. 2016)."""
+    assert target_q.shape == online_q.shape, (target_q.shape, online_q.shape)
+    return taken(target_q, online_q.argmax(-1))
+
+
+def huber(error: Tensor, delta: float) -> Tensor:
+    """½ e² up to |e| = δ, and straight lines from there on."""
+    size = error.abs()
+    return torch.where(size <= delta, 0.5 * error.square(), delta * (size - 0.5 * delta))
+
+
+def quantile_huber(value: Tensor, goal: Tensor, delta: float) -> Tensor:
+    """The quantile regression loss of `value [B, K]` for samples `goal [B, J]`, `[B]` (Dabney et al. 2018, eq. 10)."""
+    assert value.dim() == goal.dim() == 2 and len(value) == len(goal), (value.shape, goal.shape)
+    count = value.shape[1]
+    error = goal.unsqueeze(1) - value.unsqueeze(2)
+    tau = (torch.arange(count, device=value.device) + 0.5) / count
+    weight = (tau.view(1, count, 1) - (error.detach() < 0).to(value.dtype)).abs()
+    return (weight * huber(error, delta) / delta).mean(2).sum(1)
+
+
+def mixed_priority(error: Tensor, valid: Tensor, eta: float) -> Tensor:
+    """η · max |δ| + (1 − η) · mean |δ| over the valid steps of each sequence, `[T, B]` → `[B]` (R2D2, section 2.3)."""
+    assert error.shape == valid.shape and error.dim() == 2, (error.shape, valid.shape)
+    size = torch.where(valid, error.abs(), 0.0)
+    mean = size.sum(0) / valid.sum(0).clamp(min=1)
+    return eta * size.amax(0) + (1 - eta) * mean

@@ -1,0 +1,132 @@
+"""How an algorithm's experience lies in a table: its columns, the rows of an item, and the batch that comes out.
+
+    stream      observation … action reward discount valid first behaviour … state …     a row for every step
+    item        some of these rows (`recording.py` chooses them)
+    batch       `Transition` or `Sequence` (`experience.py`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import optree
+
+from pappus.config import ReplayConfig
+from pappus.experience import Experience, Sequence, Sequences, Transition, Transitions
+from pappus.replay.fields import Field, Trajectory, col
+from pappus.replay.rate_limiters import sample_to_insert_ratio
+from pappus.replay.tables import FIFO, UNIFORM, Table, prioritized
+from pappus.types import Array, ArraySpec, EnvSpec, Nest
+
+TABLE = "replay"
+"""What the table of a run is called."""
+FLAG, SCALAR = ArraySpec((), "bool"), ArraySpec((), "float32")
+
+
+class Layout:
+    """Which columns a run's table has, and how nests become columns and come back."""
+
+    def __init__(self, env: EnvSpec, behaviour: Mapping[str, ArraySpec], state: Nest, experience: Experience) -> None:
+        self.experience, self.frame_stack = experience, env.frame_stack
+        self._observation, self._state = env.observation, state if isinstance(experience, Sequences) else ()
+        self.observation_columns = _columns("observation", self._observation)
+        self.state_columns = _columns("state", self._state)
+        self.signature: dict[str, ArraySpec] = {
+            **self.observation_columns, "action": env.action.array, "reward": SCALAR, "discount": SCALAR, **behaviour,
+        }
+        if isinstance(experience, Sequences):
+            self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
+
+    @property
+    def lead(self) -> int:
+        """Earlier frames that the stacks of an item look back at."""
+        return self.frame_stack - 1 if isinstance(self.experience, Transitions) else 0
+
+    def table(self, config: ReplayConfig, batch_size: int) -> Table:
+        """The table, whose limiter allows a batch more or less than the ratio says."""
+        alpha = config.priority_exponent
+        band = max(2.0 * batch_size, 2.0 * config.samples_per_insert, config.tolerance * batch_size)
+        return Table(
+            TABLE, prioritized(alpha) if alpha else UNIFORM, FIFO,
+            sample_to_insert_ratio(config.samples_per_insert, config.warm_up, band), config.capacity, self.signature,
+            lead=self.lead,
+        )
+
+    def trajectory(self) -> Trajectory:
+        """How items are sampled."""
+        experience = self.experience
+        if isinstance(experience, Transitions):
+            reward, discount = col("reward") * experience.reward_scale, col("discount") * experience.discount
+            fields = {f"now/{name}": self._frames(name)[0] for name in self.observation_columns}
+            fields |= {f"next/{name}": self._frames(name)[-1] for name in self.observation_columns}
+            fields |= {
+                "action": col("action")[0], "reward": reward.discounted_sum(experience.discount)[0],
+                "discount": discount.product(),
+            }
+            return Trajectory(**fields)
+        steps = ("action", "reward", "discount", "valid", "first", *self.observation_columns)
+        padded = {name: col(name).pad(0, experience.burn_in + experience.length) for name in steps}
+        states = {name: col(name)[0] for name in self.state_columns}
+        return Trajectory(**padded, **states, real=col("valid").mask())
+
+    def _frames(self, name: str) -> Field:
+        return col(name).stack(self.frame_stack) if self.frame_stack > 1 else col(name)
+
+    def step(
+        self, observation: Nest, first: Array, action: Array, behaviour: Mapping[str, Array], reward: Array,
+        discount: Array, valid: Array, state: Nest,
+    ) -> dict[str, Array]:
+        """A row for every env."""
+        row = dict(zip(self.observation_columns, optree.tree_leaves(observation), strict=True))
+        row |= {"action": action, "reward": reward, "discount": discount, **behaviour}
+        if isinstance(self.experience, Sequences):
+            row |= {"first": first, "valid": valid}
+            row |= dict(zip(self.state_columns, optree.tree_leaves(state), strict=True))
+        return row
+
+    def batch(self, data: Mapping[str, Array]) -> Transition | Sequence:
+        """What was sampled, as algorithms take it."""
+        if isinstance(self.experience, Transitions):
+            return Transition(
+                self._nest(self._observation, [data[f"now/{name}"] for name in self.observation_columns]),
+                data["action"], data["reward"], data["discount"],
+                self._nest(self._observation, [data[f"next/{name}"] for name in self.observation_columns]),
+            )
+        return self._sequence(data, self.experience)
+
+    def _sequence(self, data: Mapping[str, Array], experience: Sequences) -> Sequence:
+        """Time-major, with what is learnt from always behind the same number of steps."""
+        length = experience.burn_in + experience.length
+        real = np.zeros((len(data["real"]), length), bool)
+        real[:, : data["real"].shape[1]] = data["real"]
+        followed = np.zeros_like(real)
+        followed[:, :-1] = real[:, 1:]
+        valid = real & data["valid"] & (followed | (data["discount"] == 0))
+        shift = np.where(data["first"][:, 0], experience.burn_in, 0)
+        source = np.arange(length)[:, None] - shift
+        rows, outside = np.maximum(source, 0), source < 0
+        items = np.arange(len(real))
+
+        def turned(array: Array) -> Array:
+            return array[items, rows]
+
+        first = turned(data["first"]) & ~outside
+        return Sequence(
+            self._nest(self._observation, [turned(data[name]) for name in self.observation_columns]), first,
+            turned(data["action"]), turned(data["reward"]) * np.float32(experience.reward_scale),
+            turned(data["discount"]), turned(valid) & ~outside,
+            self._nest(self._state, [data[name] for name in self.state_columns]),
+        )
+
+    @staticmethod
+    def _nest(spec: Nest, leaves: list[Array]) -> Nest:
+        return optree.tree_unflatten(optree.tree_structure(spec), leaves)
+
+
+def _columns(name: str, nest: Nest) -> dict[str, ArraySpec]:
+    """A column for every leaf: under the name itself if there is one."""
+    leaves: list[ArraySpec] = optree.tree_leaves(nest)
+    if len(leaves) == 1:
+        return {name: leaves[0]}
+    return {f"{name}/{i}": leaf for i, leaf in enumerate(leaves)}

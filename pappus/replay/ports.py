@@ -1,0 +1,311 @@
+"""The ends of a replay edge, as roles hold them: an actor records, a learner takes batches, a keeper keeps them.
+
+    actor ──record──▶ sink ⋯ service ⋯ source ──batch──▶ learner
+                                ▲            ◀──priorities──┘
+                             keeper
+
+In one thread (`DirectReplay`) nothing ever waits: a port that cannot go on says so. Between processes (`SharedReplay`)
+rows are written and read in place, batches are fetched ahead by a thread, and whoever loses the service comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pappus.errors import PappusError, RunError
+from pappus.experience import ItemBatch
+from pappus.replay.client import Batch, Client
+from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.recording import Recorder, history_of, recorder_for
+from pappus.replay.service import Service
+from pappus.replay.sockets import SharedMemory, SocketServer
+from pappus.replay.sockets import connect as connect_near
+from pappus.replay.tables import Table
+from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.transports.memory import EventBell
+from pappus.types import Array, Nest, Timestep
+
+RETRY_SECONDS = 0.1
+"""How often to look whether a service that was gone is back."""
+
+
+@dataclass(frozen=True)
+class ReplaySpec:
+    """What both sides of a replay edge must agree on."""
+
+    layout: Layout
+    table: Table
+    max_steps: int
+    envs: int
+    """Envs of each actor."""
+    batch_size: int
+    importance_exponent: float
+    seed: int
+    prefetch: int = 2
+    path: str = ""
+    """The unix socket through which processes reach the service."""
+
+    def service(self, memory: SharedMemory | None = None) -> Service:
+        """A fresh, empty one."""
+        allocate = None if memory is None else memory.allocate
+        return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
+
+
+def item_batch(batch: Batch, spec: ReplaySpec) -> ItemBatch:
+    """What a learner needs of a sampled batch."""
+    return ItemBatch(
+        batch.keys, spec.layout.batch(batch.data), batch.weights(spec.importance_exponent),
+        float(batch.info.ages.mean()),
+    )
+
+
+class RecordingSink:
+    """An actor's end. When the service is gone, what was under way is lost (and counted); then it begins afresh."""
+
+    name = "replay"
+
+    def __init__(self, spec: ReplaySpec, open_writer: Callable[[int, int], TrajectoryWriter]) -> None:
+        self._spec, self._open_writer = spec, open_writer
+        self._writer: TrajectoryWriter | None = None
+        self._recorder: Recorder | None = None
+        self._unconfirmed = 0
+        self.lost = 0
+        """Items that nobody may have got; whoever reports them sets it back."""
+
+    def ready(self) -> bool:
+        """Whether the next step can be recorded now."""
+        try:
+            if self._writer is None:
+                self._writer = self._open_writer(self._spec.envs, history_of(self._spec.layout))
+                self._recorder = recorder_for(self._spec.layout, self._writer, self._spec.envs)
+            if not self._writer.flush(0.0):
+                return False
+        except PappusError:
+            self._lose()
+            return False
+        self._unconfirmed = 0
+        return True
+
+    def record(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> None:
+        """One step of every env: `seen` led to `action`, and that to `then`."""
+        assert self._recorder is not None, "ready() comes before record()"
+        try:
+            self._unconfirmed += self._recorder.record(seen, state, action, behaviour, then)
+        except RunError:
+            self._lose()
+
+    def explain(self) -> str:
+        return "the limiter lets no items in, or the service is away"
+
+    def fileno(self) -> int:
+        return -1 if self._writer is None else self._writer.fileno()
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None:
+        """Leave without waiting for what is under way."""
+        if self._writer is not None:
+            self._writer.abandon()
+
+    def _lose(self) -> None:
+        self.lost += self._unconfirmed
+        self._unconfirmed = 0
+        self.close()
+        self._writer = self._recorder = None
+
+
+class DirectReplay:
+    """A replay edge within one thread."""
+
+    def __init__(self, spec: ReplaySpec) -> None:
+        self._spec = spec
+        self.service = spec.service()
+        self._client = Client.of(self.service)
+
+    def sink(self) -> RecordingSink:
+        """For an actor."""
+        return RecordingSink(self._spec, self._client.writer)
+
+    def source(self) -> DirectSource:
+        """For the learner."""
+        return DirectSource(self._spec, self._client)
+
+    def keeper(self) -> DirectReplay:
+        """For the role that keeps it."""
+        return self
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class DirectSource:
+    """A learner's end: a batch is drawn when it is asked for."""
+
+    name = "replay"
+
+    def __init__(self, spec: ReplaySpec, client: Client) -> None:
+        self._spec, self._client = spec, client
+        self._trajectory = spec.layout.trajectory()
+
+    def take(self) -> ItemBatch | None:
+        """The next batch; None while there is none."""
+        batch = self._client.try_sample(TABLE, self._spec.batch_size, self._trajectory)
+        return None if batch is None else item_batch(batch, self._spec)
+
+    def update(self, keys: Array, priorities: Array) -> None:
+        """New priorities of items, in order."""
+        self._client.update_priorities(TABLE, keys, priorities, wait=False)
+
+    def info(self) -> dict[str, Any]:
+        """Sizes and counts of the table."""
+        return self._client.info(TABLE)
+
+    def explain(self) -> str:
+        return self._client.explain(TABLE)
+
+    def fileno(self) -> int:
+        return -1
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SharedReplay:
+    """A replay edge between processes of one machine. Only the keeper's process holds the service."""
+
+    def __init__(self, spec: ReplaySpec) -> None:
+        self._spec = spec
+
+    def sink(self) -> RecordingSink:
+        """For an actor."""
+        return RecordingSink(self._spec, self._writer)
+
+    def source(self) -> PrefetchedSource:
+        """For the learner."""
+        return PrefetchedSource(self._spec, lambda: Client(lambda: connect_near(self._spec.path)))
+
+    def keeper(self) -> SharedKeeper:
+        """For the role that keeps it."""
+        return SharedKeeper(self._spec)
+
+    def _writer(self, envs: int, history: int) -> TrajectoryWriter:
+        return TrajectoryWriter(connect_near(self._spec.path), envs, history, 1)
+
+
+class SharedKeeper:
+    """The service, served on a unix socket, its rows in memory that clients map."""
+
+    def __init__(self, spec: ReplaySpec) -> None:
+        self._memory = SharedMemory()
+        self.service = spec.service(self._memory)
+        self._path = spec.path
+        self._server: SocketServer | None = None
+
+    def open(self) -> None:
+        """Let clients in: not before a checkpoint could be loaded."""
+        self._server = SocketServer(self.service, self._memory, self._path)
+
+    def close(self) -> None:
+        """End all sessions."""
+        if self._server is not None:
+            self._server.close()
+
+
+class PrefetchedSource:
+    """A learner's end: a thread draws batches ahead. When the service is gone, it waits for it to come back."""
+
+    name = "replay"
+
+    def __init__(self, spec: ReplaySpec, connect: Callable[[], Client]) -> None:
+        self._spec, self._connect = spec, connect
+        self._trajectory = spec.layout.trajectory()
+        self._bell = EventBell(*EventBell.descriptors())
+        self._ready: deque[ItemBatch] = deque()
+        self._room = threading.Semaphore(spec.prefetch)
+        self._client: Client | None = None
+        self._closed = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
+        self._thread.start()
+
+    def take(self) -> ItemBatch | None:
+        """The next batch; None while there is none."""
+        if self._error is not None:
+            raise self._error
+        if not self._ready:
+            return None
+        self._room.release()
+        return self._ready.popleft()
+
+    def update(self, keys: Array, priorities: Array) -> None:
+        """New priorities of items, in order; lost with the service that they are for."""
+        client = self._client
+        if client is not None:
+            try:
+                client.update_priorities(TABLE, keys, priorities, wait=False)
+            except RunError:
+                self._client = None
+
+    def info(self) -> dict[str, Any]:
+        """Sizes and counts of the table; nothing while the service is away."""
+        client = self._client
+        try:
+            return {} if client is None else client.info(TABLE)
+        except RunError:
+            return {}
+
+    def explain(self) -> str:
+        client = self._client
+        try:
+            return "the service is away" if client is None else client.explain(TABLE)
+        except RunError:
+            return "the service is away"
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def clear(self) -> None:
+        self._bell.clear()
+
+    def close(self) -> None:
+        """Fetch no more."""
+        self._closed.set()
+        if self._client is not None:
+            self._client.close()
+        self._room.release()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                try:
+                    self._client = client = self._connect()
+                    self._fetch(client)
+                except PappusError:  # it is not there, or no longer
+                    self._client = None
+                    self._closed.wait(RETRY_SECONDS)
+        except BaseException as error:
+            self._error = error
+            self._bell.ring()
+
+    def _fetch(self, client: Client) -> None:
+        while True:
+            self._room.acquire()
+            if self._closed.is_set():
+                return
+            try:
+                batch = client.sample(TABLE, self._spec.batch_size, self._trajectory)
+                self._ready.append(item_batch(batch, self._spec))
+            except BaseException:
+                self._room.release()
+                raise
+            self._bell.ring()
+

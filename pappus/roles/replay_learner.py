@@ -1,0 +1,91 @@
+"""The learner of Ape-X and its kin: learns from batches out of replay, and says how surprising they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable, WeightsWriter
+from pappus.networks.flat import FlatParameters
+from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
+from pappus.types import Nest, map_leaves
+
+SMALLEST_PRIORITY = 1e-6
+"""An error of 0 does not mean that there is nothing to learn."""
+INFO_UPDATES = 50
+"""Updates between two looks at the table's counts."""
+
+
+class ReplayLearner(GradientLearner):
+    """replay ──batch──▶ loss ──gradient──▶ optimizer ──▶ weights, and new priorities back; a target network follows.
+
+    Its `steps` are those that the actors have made: the limiter of the table keeps both sides in step.
+    """
+
+    def __init__(
+        self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, weights: WeightsWriter, counted: StepTotal,
+        settings: LearnerSettings,
+    ) -> None:
+        super().__init__(name, algorithm, weights, settings)
+        self._algorithm, self._source, self._counted = algorithm, source, counted
+        self._target: Any = algorithm.build_network()
+        self._target.requires_grad_(False)
+        self._target_flat = FlatParameters(self._target, device=settings.device)
+        self._target_flat.values.copy_(self._flat.values)
+        self._batch: Any = None
+        self._weight = self._priority = torch.zeros(0)
+
+    def _learn(self) -> Waitable | None:
+        batch = self._source.take()
+        if batch is None:
+            return self._source
+        self._batch = map_leaves(self._as_tensor, batch.items)
+        self._weight = self._as_tensor(batch.weight)
+        known = self._update()
+        self._source.update(batch.keys, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
+        for name in self._names:
+            self.metrics.mean(f"losses/{name}", known[name])
+        self.metrics.mean("replay/age", batch.age)
+        self._advance(self._counted.total() - self.steps)
+        self._follow()
+        if self.updates % INFO_UPDATES == 0:
+            self._report_table()
+        return None
+
+    def _as_tensor(self, array: Any) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._settings.device)
+
+    def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss, scalars, priority = self._algorithm.loss(self._network, self._target, self._batch, self._weight)
+        self._priority = priority.detach()
+        return loss, scalars
+
+    def _batch_to_keep(self) -> Nest:
+        return {**self._batch._asdict(), "weight": self._weight}
+
+    def _follow(self) -> None:
+        """The target network takes over weights when it is time to."""
+        updates = self._algorithm.target_updates
+        if self.updates % updates.every == 0:
+            with torch.no_grad():
+                self._target_flat.values.lerp_(self._flat.values, updates.share)
+
+    def _report_table(self) -> None:
+        for name, value in self._source.info().items():
+            if name in ("size", "inserts", "samples"):
+                self.metrics.gauge(f"replay/{name}", value)
+
+    def save(self) -> Nest:
+        """What every learner saves, and the target network."""
+        return {**super().save(), "target": self._target_flat.values.detach().cpu().clone()}
+
+    def load(self, state: Nest) -> None:
+        """Go on from a checkpoint."""
+        with torch.no_grad():
+            self._target_flat.values.copy_(state["target"])
+        self._counted.set_total(state["steps"])
+        super().load(state)
+
+    def close(self) -> None:
+        self._source.close()
