@@ -56,6 +56,8 @@ class EnvOptions:
     """auto: ale-py's vector env for ALE/*, else Gymnasium (natively vectorised where the env registers it)."""
     kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments for the env's constructor, as NAME VALUE pairs; values are read as YAML."""
+    last_inputs: bool = False
+    """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
     """Threads that step a natively vectorised env (ale, envpool); 0 chooses."""
     atari: AtariOptions = AtariOptions()
@@ -218,7 +220,8 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
     target_return: float | None = None
-    """Stop when the mean of the last 100 episodes reaches this and a greedy evaluation confirms it."""
+    """Stop when a greedy evaluation reaches this: one is made when the last 100 training episodes do, on average, and
+    every --evaluation.every-steps."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
     topology: TopologyConfig = TopologyConfig()

@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from pappus.algorithms.dqn import DQN, DQNConfig
+from pappus.algorithms.epsilon_greedy import EpsilonConfig
+from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
-from pappus.config import NetworkConfig, RunConfig, load_file, override
+from pappus.config import (
+    EnvOptions,
+    NetworkConfig,
+    OptimizerConfig,
+    ReplayConfig,
+    RunConfig,
+    load_file,
+    override,
+)
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import apex, impala, seed
+from pappus.topologies import apex, impala, seed, single
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -32,7 +42,22 @@ class System:
     defaults: RunConfig
 
 
+OFF_POLICY_OPTIMIZER = OptimizerConfig(anneal=False, clip_norm=10.0)
+
 SYSTEMS: dict[str, System] = {
+    "dqn": System(
+        name="dqn",
+        purpose="one agent in one thread, the reference: discrete actions, small envs",
+        paper="Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
+        figure=single.__doc__ or "",
+        topology=single.single,
+        algorithm=DQN,
+        defaults=RunConfig(
+            algorithm=DQNConfig(epsilon=EpsilonConfig("linear"), target_every=500), system="dqn",
+            topology=single.SingleConfig(), runtime="inline", batch_size=64, envs_per_actor=4,
+            optimizer=OFF_POLICY_OPTIMIZER,
+        ),
+    ),
     "impala": System(
         name="impala",
         purpose="actors with slightly stale policies, one learner that corrects for it: the most steps per second",
@@ -59,7 +84,27 @@ SYSTEMS: dict[str, System] = {
         topology=apex.apex,
         algorithm=DQN,
         defaults=RunConfig(
-            algorithm=DQNConfig(), system="apex-dqn", topology=apex.ApexConfig(), batch_size=512, envs_per_actor=16
+            algorithm=DQNConfig(), system="apex-dqn", topology=apex.ApexConfig(), batch_size=512, envs_per_actor=16,
+            optimizer=OptimizerConfig(anneal=False),
+        ),
+    ),
+    "r2d2": System(
+        name="r2d2",
+        purpose="Ape-X with memory: recurrent networks that learn from replayed sequences",
+        paper="Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
+        figure=apex.__doc__ or "",
+        topology=apex.apex,
+        algorithm=R2D2,
+        defaults=RunConfig(
+            algorithm=R2D2Config(), system="r2d2",
+            topology=apex.ApexConfig(
+                replay=ReplayConfig(
+                    capacity=10_000, warm_up=100, samples_per_insert=4.0, priority_exponent=0.9,
+                    importance_exponent=0.6,
+                )
+            ),
+            batch_size=64, envs_per_actor=16, env_options=EnvOptions(last_inputs=True),
+            network=NetworkConfig(core="lstm"), optimizer=OptimizerConfig(anneal=False),
         ),
     ),
 }

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from pappus.config import EnvOptions
 from pappus.envs.external import external_spec, is_external
+from pappus.envs.last_inputs import WithLastInputs
 from pappus.errors import UserError
 from pappus.types import Array, EnvSpec, Nest, Timestep
 
@@ -66,6 +67,11 @@ def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> V
         raise UserError(f"num_envs={num_envs} steps nothing; use 1 or more")
     if is_external(env):
         raise UserError(f"env {env!r} is stepped elsewhere, and cannot be made here")
+    made = _make(env, num_envs, seed, options)
+    return WithLastInputs(made) if options.last_inputs else made
+
+
+def _make(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> VectorEnv:
     match backend_of(env, options):
         case "ale":
             from pappus.envs.atari import make_atari

@@ -7,7 +7,7 @@ import numpy as np
 from pappus.core import ItemSink, Policy, StepCounter, Waitable
 from pappus.envs.vector import VectorEnv
 from pappus.roles.role import Role
-from pappus.types import Nest
+from pappus.types import Nest, map_leaves
 
 
 class ReplayActor(Role):
@@ -33,6 +33,7 @@ class ReplayActor(Role):
             self._until_refresh = self._refresh_every
         self._until_refresh -= 1
         seen, state = self._timestep, self._policy.state
+        seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may write over it
         action, behaviour = self._policy.act(seen)
         self._timestep = then = self._env.step(action)
         self._sink.record(seen, state, action, behaviour, then)

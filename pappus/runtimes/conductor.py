@@ -59,7 +59,6 @@ class Conductor:
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
         self._learned = self._interrupted = self._last_save = False
-        self._reached_at: int | None = None
         self._next_attempt = 0
         self._next_evaluation = config.evaluation.every_steps
         self._best_return: float | None = None
@@ -67,7 +66,7 @@ class Conductor:
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
         self._steps_before = self._updates_before = 0
-        self._asked_for, self._patience = 0, 0.0
+        self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
         self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
@@ -152,24 +151,22 @@ class Conductor:
         self._ended = self._clock()
 
     def _target_confirmed(self) -> bool:
-        """The last 100 training episodes reach the target, and then a greedy evaluation does."""
+        """A greedy evaluation reaches the target: one that was due, or that 100 training episodes gave reason for."""
         target, board = self._config.target_return, self._board
         if target is None:
             return False
         if self._evaluation == "answered":
             self._evaluation = "none"
-            if self._reached_at is not None and self.eval_return is not None and self.eval_return >= target:
-                self.solved_at_step = self._reached_at
+            if self.eval_return is not None and self.eval_return >= target:
+                self.solved_at_step = self._asked_at
                 return True
-            self._reached_at = None
             self._next_attempt = board.updates + RETRY_UPDATES
         mean = board.episodic_return
         enough = board.episodes >= RECENT_EPISODES and mean is not None and mean >= target
         if enough and self._evaluation == "none" and board.updates >= self._next_attempt:
-            self._reached_at = board.env_steps
             self._ask()
             if self._evaluation == "none":  # nobody here can evaluate, and the training episodes have to do
-                self.solved_at_step = self._reached_at
+                self.solved_at_step = self._asked_at
                 return True
         return False
 
@@ -190,7 +187,7 @@ class Conductor:
     def _ask(self) -> None:
         """Have the newest weights evaluated, if the program has somebody who can."""
         assert self._controls is not None
-        self._asked_for = self._board.updates
+        self._asked_for, self._asked_at = self._board.updates, self._board.env_steps
         self._patience = self._clock() + self._config.evaluation.max_seconds
         self._controls.command("evaluator", "from_version", self._asked_for)
         taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)

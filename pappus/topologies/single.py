@@ -1,0 +1,37 @@
+"""One agent in one thread: the reference that the distributed architectures are measured against (Mnih et al. 2015).
+
+    env ⇄ actor ──items, priorities──▶ replay ──batch──▶ learner
+            ▲                             └──priorities──┘ │
+            └─────────────────── weights ◀─────────────────┘──▶ evaluator
+
+The parts are those of Ape-X, with one actor. In the inline runtime, which its systems use by default, they take turns:
+the table's limiter says whose turn it is, and every run with the same seed is the same run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pappus.config import RunConfig
+from pappus.errors import UserError
+from pappus.topologies.apex import ApexConfig, apex
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run
+
+
+@dataclass(frozen=True)
+class SingleConfig(ApexConfig):
+    """As for Ape-X, with one actor, which looks for new weights at every step."""
+
+    refresh_every: int = 1
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        super().check(config)
+        if config.actors != 1:
+            raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-{config.system} for more")
+
+
+def single(run: Run) -> Program:
+    """The program of the figure above."""
+    return apex(run)
