@@ -322,6 +322,11 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """How much these of so many envs explore after so many steps of all, `[N]` float32."""
         ...
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor) -> Learned:
-        """For a batch of items (`Transition` or `Sequence`) and their importance weights `[B]`."""
+    @property
+    def part_delays(self) -> tuple[int, ...]:
+        """For every part of the network that is trained apart (`part_sizes`), every how many updates it is."""
+        ...
+
+    def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> Learned:
+        """For a batch of items (`Transition` or `Sequence`), their importance weights `[B]` and the update's number."""
         ...

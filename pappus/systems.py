@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
@@ -75,6 +76,46 @@ SYSTEMS: dict[str, System] = {
         topology=seed.seed,
         algorithm=VTrace,
         defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
+    ),
+    "ddpg": System(
+        name="ddpg",
+        purpose="one agent in one thread, the reference: continuous actions",
+        paper="Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
+        figure=single.__doc__ or "",
+        topology=single.single,
+        algorithm=DDPG,
+        defaults=RunConfig(
+            algorithm=DDPGConfig(), system="ddpg", topology=single.SingleConfig(), runtime="inline", batch_size=64,
+            envs_per_actor=4, optimizer=OFF_POLICY_OPTIMIZER,
+        ),
+    ),
+    "td3": System(
+        name="td3",
+        purpose="ddpg with twin critics, a slower policy and smoothed targets: continuous actions, the steadier choice",
+        paper="Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+        figure=single.__doc__ or "",
+        topology=single.single,
+        algorithm=DDPG,
+        defaults=RunConfig(
+            algorithm=DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), system="td3",
+            topology=single.SingleConfig(), runtime="inline", batch_size=64, envs_per_actor=4,
+            optimizer=OFF_POLICY_OPTIMIZER,
+        ),
+    ),
+    "apex-ddpg": System(
+        name="apex-ddpg",
+        purpose="Ape-X for continuous actions: actors whose noise differs, one prioritized replay",
+        paper="Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
+        figure=apex.__doc__ or "",
+        topology=apex.apex,
+        algorithm=DDPG,
+        defaults=RunConfig(
+            algorithm=DDPGConfig(
+                n_step=5, target_every=100, target_share=1.0, action_gradient_clip=1.0, noise=NoiseConfig(sigma=0.3)
+            ),
+            system="apex-ddpg", topology=apex.ApexConfig(), batch_size=256, envs_per_actor=16,
+            optimizer=OFF_POLICY_OPTIMIZER,
+        ),
     ),
     "apex-dqn": System(
         name="apex-dqn",

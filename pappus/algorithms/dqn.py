@@ -20,7 +20,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Learned, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_q_network, own_network
-from pappus.networks.looking import look
+from pappus.networks.looking import Look
 from pappus.ops.q_learning import double_q, huber, quantile_huber, taken
 from pappus.types import EnvSpec
 
@@ -68,6 +68,7 @@ class DQN(EpsilonGreedy):
         self.config, self.env, self.network_config = config, env, network
         self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
         self.target_updates = TargetUpdates(config.target_every)
+        self._look = Look()
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""
@@ -76,13 +77,15 @@ class DQN(EpsilonGreedy):
             self.env, self.network_config, config.dueling, config.head_size, config.quantiles
         )
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Transition, weight: Tensor) -> Learned:
+    def loss(
+        self, network: nn.Module, target: nn.Module, batch: Transition, weight: Tensor, update: int = 0
+    ) -> Learned:
         """The weighted Huber loss of n-step double Q-learning, a mean over the batch."""
         config = self.config
-        now = look(network, batch.observation)
+        now = self._look(network, batch.observation)
         with torch.no_grad():
-            later = look(target, batch.next_observation)
-            chooser = look(network, batch.next_observation).q if config.double else later.q
+            later = self._look(target, batch.next_observation)
+            chooser = self._look(network, batch.next_observation).q if config.double else later.q
         q = taken(now.q, batch.action)
         with torch.no_grad():
             error = batch.reward + batch.discount * double_q(later.q, chooser) - q

@@ -45,6 +45,7 @@ class EpsilonGreedy:
     """What DQN and R2D2 share. Recorded are the value of the action, that of the best one, and ε."""
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
+    part_delays: ClassVar[tuple[int, ...]] = (1,)
 
     def __init__(self, epsilon: EpsilonConfig) -> None:
         self._epsilon = epsilon

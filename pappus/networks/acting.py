@@ -37,13 +37,15 @@ ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
 def single_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step; it follows the module's weights as long as they stay in place."""
     if isinstance(network, ActorCritic) and _is_plain_mlp(network):
-        return _numpy_step(network, _actor_critic_head(network.head), _module_step(network))
+        return _numpy_step(network, _actor_critic_head(network.head), module_step(network))
     if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
-        return _numpy_step(network, _q_head(network.head), _module_step(network))
-    return _module_step(network)
+        return _numpy_step(network, _q_head(network.head), module_step(network))
+    return module_step(network)
 
 
-def _module_step(network: nn.Module) -> StepFunction:
+def module_step(network: nn.Module) -> StepFunction:
+    """The network itself, for one step."""
+
     def step(observation: Nest, first: Tensor, state: Nest) -> Any:
         timed = optree.tree_map(lambda leaf: leaf.unsqueeze(0), observation)
         *values, state = output = network(timed, first.unsqueeze(0), state)

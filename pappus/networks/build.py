@@ -14,6 +14,7 @@ P is `distribution_for(env_spec.action).parameter_size`.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,6 +25,7 @@ from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.actor_critic import ActorCritic
 from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
+from pappus.networks.deterministic import Critic, DeterministicActorCritic, noise_memory
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.heads import PolicyValueHead, QHead
 from pappus.networks.q_network import QNetwork
@@ -55,6 +57,25 @@ def build_q_network(
         raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
     torso, core, frame_stack = _body_parts(env, config)
     return QNetwork(torso, core, QHead(core.output_size, env.action.n, dueling, hidden, quantiles), frame_stack)
+
+
+def build_deterministic(
+    env: EnvSpec, config: NetworkConfig, num_critics: int = 1, correlated_noise: bool = False
+) -> DeterministicActorCritic:
+    """A policy and its critics for this env; refuses combinations that cannot work with a `UserError`."""
+    if not isinstance(env.action, ContinuousAction):
+        raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
+    if env.frame_stack > 1 or config.core != "none":
+        raise UserError(f"ddpg has no memory, and core={config.core!r} with frame_stack={env.frame_stack} needs one")
+    _check(env, config)
+    cnns = _choose_cnns(env.observation, config)
+    size = math.prod(env.action.shape)
+    critics = [
+        Critic(_encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes)
+        for _ in range(num_critics)
+    ]
+    memory = noise_memory(env.action.shape) if correlated_noise else ()
+    return DeterministicActorCritic(_encoder(env.observation, cnns, config), critics, env.action.shape, memory)
 
 
 def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
@@ -108,10 +129,10 @@ def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:
     return min(pixels.height, pixels.width) >= cnn.smallest_side
 
 
-def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig) -> Encoder:
+def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig, trunk: bool = True) -> Encoder:
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
     torsos = [cnn(leaf) if cnn else _vector_torso(leaf) for cnn, leaf in zip(cnns, leaves, strict=True)]
-    if len(leaves) == 1 and cnns[0] is not None:
+    if not trunk or (len(leaves) == 1 and cnns[0] is not None):
         return Encoder(torsos, None)
     width = sum(torso.output_size for torso in torsos)
     return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -29,14 +31,18 @@ class FlatParameters:
             tensor.data = view
             offset += tensor.numel()
 
-    def trainable(self) -> nn.Parameter:
-        """One parameter that stands for all, with its gradient attached, for an optimizer to step."""
-        flat = nn.Parameter(self.values[: self.num_parameters])
-        self.gradient = flat.grad = torch.zeros_like(flat)
+    def trainable(self, part_sizes: Sequence[int] = ()) -> list[nn.Parameter]:
+        """One parameter that stands for all, or one for each part, gradients attached, for an optimizer to step."""
+        sizes = list(part_sizes) or [self.num_parameters]
+        assert sum(sizes) == self.num_parameters, (sizes, self.num_parameters)
+        self.gradient = torch.zeros_like(self.values[: self.num_parameters])
         offset = 0
         for parameter in self._parameters:
             parameter.grad = _view_like(self.gradient[offset : offset + parameter.numel()], parameter)
             offset += parameter.numel()
+        flat = [nn.Parameter(piece) for piece in torch.split(self.values[: self.num_parameters], sizes)]
+        for parameter, piece in zip(flat, torch.split(self.gradient, sizes), strict=True):
+            parameter.grad = piece
         return flat
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,8 @@ class GradientLearner(Role):
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
-        self._parameter = self._flat.trainable()
-        self._optimizer = make_optimizer(settings.optimizer, self._parameter)
+        self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()))
+        self._optimizer = make_optimizer(settings.optimizer, self._parameters)
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
         self._backward = Captured(self._accelerator, self._compute_gradient, self.metrics.event)
@@ -199,15 +200,16 @@ def _plain(leaf: Any) -> Any:
     return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def make_optimizer(config: OptimizerConfig, parameter: torch.nn.Parameter) -> torch.optim.Optimizer:
-    """The configured optimizer over one flat parameter; on an accelerator such that a graph can hold its step."""
-    capturable = parameter.device.type == "cuda"
-    rate: Any = torch.tensor(config.learning_rate, device=parameter.device) if capturable else config.learning_rate
+def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """The configured optimizer over flat parameters; on an accelerator such that a graph can hold its step."""
+    device = parameters[0].device
+    capturable = device.type == "cuda"
+    rate: Any = torch.tensor(config.learning_rate, device=device) if capturable else config.learning_rate
     if config.name == "rmsprop":
         return torch.optim.RMSprop(
-            [parameter], rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum, capturable=capturable
+            parameters, rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum, capturable=capturable
         )
     betas = (config.momentum, config.decay)
     return torch.optim.Adam(
-        [parameter], rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
+        parameters, rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
     )

@@ -57,9 +57,24 @@ class ReplayLearner(GradientLearner):
         return torch.from_numpy(array).to(self._settings.device)
 
     def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        loss, scalars, priority = self._algorithm.loss(self._network, self._target, self._batch, self._weight)
+        loss, scalars, priority = self._algorithm.loss(
+            self._network, self._target, self._batch, self._weight, self.updates
+        )
         self._priority = priority.detach()
         return loss, scalars
+
+    def _apply_gradient(self) -> None:
+        """Parts whose turn it is not keep what they are, and what their optimizer remembers."""
+        delays = self._algorithm.part_delays
+        resting = [
+            parameter for parameter, every in zip(self._parameters, delays, strict=True) if self.updates % every
+        ]
+        gradients = [parameter.grad for parameter in resting]
+        for parameter in resting:
+            parameter.grad = None
+        super()._apply_gradient()
+        for parameter, gradient in zip(resting, gradients, strict=True):
+            parameter.grad = gradient
 
     def _batch_to_keep(self) -> Nest:
         return {**self._batch._asdict(), "weight": self._weight}

@@ -1,0 +1,163 @@
+"""DDPG, and TD3 as options of it (Lillicrap et al. 2016, Fujimoto et al. 2018; Ape-X DPG: Horgan et al. 2018).
+
+    G = r_t + γ r_{t+1} + … + γⁿ min_i Q'_i(o_{t+n}, π'(o_{t+n}) + ε)        ε: TD3's smoothing; i: its twin critics
+    critics    w · (G − Q_i(o_t, a_t))²
+    policy     follows ∂Q_1(o, a)/∂a at a = π(o), every `policy_delay` updates
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.errors import UserError
+from pappus.experience import Learned, TargetUpdates, Transition, Transitions
+from pappus.networks.acting import StepFunction
+from pappus.networks.build import build_deterministic, own_network
+from pappus.networks.deterministic import NOISE
+from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
+
+SCALAR = ArraySpec((), "float32")
+
+
+@dataclass(frozen=True)
+class NoiseConfig:
+    """What is added to actions, in units of half their range."""
+
+    kind: Literal["gaussian", "ou"] = "gaussian"
+    """ou: correlated over time (Ornstein and Uhlenbeck), for envs that average fast changes out."""
+    sigma: float = 0.1
+    """Standard deviation of the env that explores most."""
+    ladder: float = 1.0
+    """The one that explores least has this share of it; 1: all the same."""
+    theta: float = 0.15
+    """ou: how fast it returns to zero."""
+
+
+@dataclass(frozen=True)
+class DDPGConfig(AlgorithmConfig):
+    """Defaults are DDPG's; the system `td3` has Fujimoto's."""
+
+    discount: float = 0.99
+    """γ."""
+    n_step: int = 1
+    """Rewards before the bootstrap."""
+    twin: bool = False
+    """Two critics, of whose targets the smaller one counts."""
+    policy_delay: int = 1
+    """Updates of the critics for every one of the policy."""
+    smoothing: float = 0.0
+    """Standard deviation of the noise on the target policy's actions."""
+    smoothing_clip: float = 0.5
+    """And its bound."""
+    action_gradient_clip: float = 0.0
+    """Bound on every ∂Q/∂a (Ape-X: 1); 0: none."""
+    target_every: int = 1
+    """Updates between two steps of the target network."""
+    target_share: float = 0.005
+    """Share of the network's weights that it takes over then; 1: all."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before they are learned from."""
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    """Exploration."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_step", "policy_delay", "target_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"algorithm.{name}={getattr(self, name)} must be at least 1")
+        if not 0 < self.target_share <= 1:
+            raise UserError(f"algorithm.target_share={self.target_share} must lie above 0 and up to 1")
+
+
+class DDPG:
+    """Acts with noise, learns from transitions. Recorded are the action's value, that of π's own, and the noise's σ."""
+
+    behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "sigma": SCALAR}
+
+    def __init__(self, config: DDPGConfig, env: EnvSpec, network: NetworkConfig) -> None:
+        if not isinstance(env.action, ContinuousAction):
+            raise UserError(f"ddpg takes continuous actions, and the env takes {env.action}; use dqn or impala")
+        self.config, self.env, self.network_config = config, env, network
+        self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
+        self.target_updates = TargetUpdates(config.target_every, config.target_share)
+        self.part_delays = (config.policy_delay, 1)
+
+    def build_network(self) -> nn.Module:
+        """The configured network, or the user's own."""
+        return own_network(self.env, self.network_config) or build_deterministic(
+            self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
+        )
+
+    def exploration(self, envs: Array, of: int, steps: int) -> Array:
+        """σ of these of so many envs, `[N]`."""
+        noise = self.config.noise
+        share = envs / (of - 1) if of > 1 else np.zeros(len(envs))
+        return (noise.sigma * noise.ladder**share).astype(np.float32)
+
+    def act(
+        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
+        exploration: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor], Nest]:
+        """Noisy actions for tensors `[N, …]`; the policy's own without a generator."""
+        if generator is None or exploration is None:
+            action, q, value, _ = step(observation, first, state)
+            return action, {"q": q, "value": value, "sigma": torch.zeros_like(q)}, state
+        noise, state = self._noise(first, state, generator, exploration)
+        action, q, value, _ = step({"observation": observation, NOISE: noise}, first, state)
+        return action, {"q": q, "value": value, "sigma": exploration}, state
+
+    def _noise(
+        self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor
+    ) -> tuple[Tensor, Nest]:
+        """Noise for every env, and what it remembers of it."""
+        shape = (len(first), *self.env.action.array.shape)
+        width = (-1, *[1] * (len(shape) - 1))
+        fresh = torch.randn(shape, generator=generator, device=first.device) * sigma.view(width)
+        if self.config.noise.kind == "gaussian":
+            return fresh, state
+        kept = torch.where(first.view(width), 0.0, state * (1 - self.config.noise.theta))
+        return kept + fresh, kept + fresh
+
+    def loss(
+        self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
+    ) -> Learned:
+        """The critics' weighted squared error and, when it is its turn, the policy's loss."""
+        config = self.config
+        seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)
+        with torch.no_grad():
+            goal = self._goal(target, batch)
+        action = batch.action.flatten(1).unsqueeze(0)
+        values = network.judge(seen, action)
+        errors = [goal - value.squeeze(0) for value in values]
+        critic_loss = torch.stack([(weight * error.square()).mean() for error in errors]).sum()
+        loss, scalars = critic_loss, {"critic_loss": critic_loss.detach(), "q": values[0].detach().mean()}
+        if update % config.policy_delay == 0:
+            loss = loss + self._policy_loss(network, seen)
+        scalars["td_error"] = errors[0].detach().abs().mean()
+        return Learned(loss, scalars, torch.stack(errors).detach().abs().mean(0))
+
+    def _goal(self, target: Any, batch: Transition) -> Tensor:
+        later = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.next_observation)
+        action = target.policy(later)
+        if self.config.smoothing:
+            bound = self.config.smoothing_clip
+            noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
+            action = (action + noise).clamp(-1.0, 1.0)
+        value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
+        goal: Tensor = batch.reward + batch.discount * value
+        return goal
+
+    def _policy_loss(self, network: Any, seen: Nest) -> Tensor:
+        """Its gradient is −∂Q/∂a · ∂π/∂θ; the critics are judges here, and do not learn from it."""
+        action: Tensor = network.policy(seen)
+        proposed = action.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(network.judge(seen, proposed)[0].sum(), proposed)
+        bound = self.config.action_gradient_clip
+        if bound:
+            slope = slope.clamp(-bound, bound)
+        return -(action * slope).sum(-1).mean()

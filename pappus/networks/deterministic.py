@@ -1,0 +1,102 @@
+"""The network of DDPG and TD3: one policy, and one or two critics that judge its actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import optree
+import torch
+from torch import Tensor, nn
+
+from pappus.networks.torsos import MLP, Encoder, orthogonal
+from pappus.types import ArraySpec, Nest
+
+NOISE = "exploration_noise"
+"""A key beside the observation: what is added to the policy's action `[…, *action]` before the critic judges it."""
+LAST_LAYER_GAIN = 0.01
+"""Small enough for the first policy to stay near the middle of every action."""
+
+
+class DeterministicOutput(NamedTuple):
+    """Actions `[T, B, *action]`, their values, the value of the policy's own `[T, B]`, all float32, and the state."""
+
+    action: Tensor
+    q: Tensor
+    value: Tensor
+    state: Nest
+
+
+class Critic(nn.Module):
+    """Q(o, a): what the torsos see and the action in a row, through an MLP."""
+
+    def __init__(self, encoder: Encoder, action_size: int, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.trunk = MLP(encoder.output_size + action_size, sizes)
+        self.linear = orthogonal(nn.Linear(self.trunk.output_size, 1), 1.0)
+
+    def forward(self, observation: Nest, action: Tensor) -> Tensor:
+        """Values `[T, B]` of actions `[T, B, A]`."""
+        value: Tensor = self.linear(self.trunk(torch.cat([self.encoder(observation), action], -1))).float()
+        return value.squeeze(-1)
+
+
+class DeterministicActorCritic(nn.Module):
+    """Actions in −1 … 1. `actor` and `critics` share nothing, and are trained apart.
+
+    The recurrent state is `memory_spec`: what a policy's noise remembers, or nothing.
+    """
+
+    frame_stack = None
+
+    def __init__(
+        self, actor: Encoder, critics: Sequence[Critic], action_shape: tuple[int, ...], memory_spec: Nest = ()
+    ) -> None:
+        super().__init__()
+        self.action_shape = action_shape
+        layer = orthogonal(nn.Linear(actor.output_size, math.prod(action_shape)), LAST_LAYER_GAIN)
+        self.actor = nn.ModuleList([actor, layer])
+        self.critics = nn.ModuleList(critics)
+        self.state_spec: Nest = memory_spec
+
+    @property
+    def part_sizes(self) -> tuple[int, int]:
+        """Numbers of parameters of the policy and of the critics, in the order of `parameters()`."""
+        parts = (self.actor, self.critics)
+        policy, critics = (sum(parameter.numel() for parameter in part.parameters()) for part in parts)
+        return policy, critics
+
+    def initial_state(self, batch: int, device: torch.device | str | None = None) -> Nest:
+        """The state before an episode, `[batch, …]`."""
+        return optree.tree_map(lambda leaf: torch.zeros(batch, *leaf.shape, device=device), self.state_spec)
+
+    def policy(self, observation: Nest) -> Tensor:
+        """The best action known, `[T, B, A]` in a row."""
+        encoder, layer = self.actor
+        action: Tensor = layer(encoder(observation)).float().tanh()
+        return action
+
+    def judge(self, observation: Nest, action: Tensor) -> list[Tensor]:
+        """Q(o, a) of every critic, `[T, B]` each."""
+        return [critic(observation, action) for critic in self.critics]
+
+    def forward(self, observation: Nest, first: Tensor, state: Nest) -> DeterministicOutput:
+        """The policy's actions, with the noise that came along added to them."""
+        noise = None
+        if isinstance(observation, dict) and NOISE in observation:
+            noise = observation[NOISE].flatten(2)
+            observation = observation["observation"]
+        best = self.policy(observation)
+        value = q = self.critics[0](observation, best)
+        action = best
+        if noise is not None:
+            action = (best + noise).clamp(-1.0, 1.0)
+            q = self.critics[0](observation, action)
+        return DeterministicOutput(action.view(*action.shape[:2], *self.action_shape), q, value, state)
+
+
+def noise_memory(action_shape: tuple[int, ...]) -> ArraySpec:
+    """What correlated noise remembers: its last value."""
+    return ArraySpec(action_shape, "float32")
