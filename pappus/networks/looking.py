@@ -23,6 +23,9 @@ class Look:
     def __init__(self) -> None:
         self._steps: WeakKeyDictionary[nn.Module, StepFunction] = WeakKeyDictionary()
 
+    def __reduce__(self) -> tuple[type[Look], tuple[()]]:
+        return Look, ()  # another process has networks of its own
+
     def __call__(self, network: nn.Module, observation: Nest) -> Any:
         inputs = _inputs(observation, getattr(network, "frame_stack", None) is not None)
         if torch.is_grad_enabled():

@@ -125,6 +125,7 @@ class DirectReplay:
 
     def __init__(self, spec: ReplaySpec) -> None:
         self._spec = spec
+        self.inserted = 0
         self.service = spec.service()
         self._client = Client.of(self.service)
 
@@ -179,10 +180,13 @@ class DirectSource:
 
 
 class SharedReplay:
-    """A replay edge between processes of one machine. Only the keeper's process holds the service."""
+    """A replay edge between processes of one machine. Only the keeper's process holds the service.
 
-    def __init__(self, spec: ReplaySpec) -> None:
-        self._spec = spec
+    `counted` outlives a keeper: it holds the number of items that were inserted.
+    """
+
+    def __init__(self, spec: ReplaySpec, counted: Array) -> None:
+        self._spec, self._counted = spec, counted
 
     def sink(self) -> RecordingSink:
         """For an actor."""
@@ -194,7 +198,7 @@ class SharedReplay:
 
     def keeper(self) -> SharedKeeper:
         """For the role that keeps it."""
-        return SharedKeeper(self._spec)
+        return SharedKeeper(self._spec, self._counted)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
         return TrajectoryWriter(connect_near(self._spec.path), envs, history, 1)
@@ -203,11 +207,20 @@ class SharedReplay:
 class SharedKeeper:
     """The service, served on a unix socket, its rows in memory that clients map."""
 
-    def __init__(self, spec: ReplaySpec) -> None:
-        self._memory = SharedMemory()
+    def __init__(self, spec: ReplaySpec, counted: Array) -> None:
+        self._memory, self._counted = SharedMemory(), counted
         self.service = spec.service(self._memory)
         self._path = spec.path
         self._server: SocketServer | None = None
+
+    @property
+    def inserted(self) -> int:
+        """Items that were inserted, as far as a predecessor noted."""
+        return int(self._counted[0])
+
+    @inserted.setter
+    def inserted(self, count: int) -> None:
+        self._counted[0] = count
 
     def open(self) -> None:
         """Let clients in: not before a checkpoint could be loaded."""

@@ -205,8 +205,8 @@ class Conductor:
         self._saving = self._store.begin(self._board.env_steps)
         self._controls.save(self._saving)
 
-    def saved(self, directory: Path) -> None:
-        """All states are written; make the checkpoint official."""
+    def saved(self, directory: Path) -> Path:
+        """All states are written; make the checkpoint official, and say where it is."""
         mean = self._board.episodic_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
         self._best_return = mean if best else self._best_return
@@ -223,6 +223,7 @@ class Conductor:
             self._ask()
         elif self._last_save:
             self._phase = "over"
+        return path
 
     def seconds(self) -> dict[str, float]:
         """Wall time since the command, and the part of it that was training, earlier parts of the run included."""

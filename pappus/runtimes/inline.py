@@ -113,7 +113,7 @@ class InlineRuntime:
         for name, memory in edges.items() if exact else ():
             self._blocks[name].memory[:] = memory
         for node in self._nodes:
-            if (exact and node.name in saved) or node.essential:
+            if (exact and node.name in saved) or (node.saved and node.name in saved):
                 self.roles[node.name].load(load_state(checkpoint, node.name))
         if not exact:
             self._conductor.event(FRESH_START)

@@ -71,8 +71,8 @@ class LocalRuntime:
         return False
 
     def save(self, directory: Path) -> None:
-        """Have the essential roles write their state; the others start afresh anyway."""
-        asked = {worker.group for worker in self._workers.values() if worker.essential}
+        """Have the roles write their state that begin with it; the others start afresh anyway."""
+        asked = {worker.group for worker in self._workers.values() if worker.saved}
         self._saving = (directory, asked, time.monotonic() + SAVE_SECONDS)
         for group in asked:
             self._workers[group].send({"save": str(directory)})
@@ -129,7 +129,7 @@ class LocalRuntime:
             waiting.discard(group)
             if not waiting:
                 self._saving = None
-                self._conductor.saved(directory)
+                self._checkpoint = self._conductor.saved(directory)
 
     def _server_says(self, answer: dict[str, Any]) -> None:
         if answer.get("closed"):

@@ -30,6 +30,7 @@ class Worker:
     def __init__(self, group: str, nodes: list[Node]) -> None:
         self.group, self.nodes = group, nodes
         self.essential = any(node.essential for node in nodes)
+        self.saved = any(node.saved for node in nodes)
         self.incarnation = 0
         self.pid: int | None = None
         self.line: socket.socket | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from pappus.accelerator import Accelerator
 from pappus.core import Desk
 from pappus.replay.ports import DirectReplay, SharedReplay
@@ -44,7 +46,7 @@ def footprint(edge: Edge) -> tuple[int, int]:
         case TallyEdge():
             return Tally.footprint(edge.writers)
         case ReplayEdge():
-            return 0, 0  # its keeper holds it
+            return 8, 0  # how many items came; the rest is with its keeper
     return 0, 2  # it lies on a device, or in one process
 
 
@@ -66,7 +68,8 @@ def transport(edge: Edge, block: Block) -> Transport:
         case TallyEdge():
             return Tally(edge.name, edge.writers, block)
         case ReplayEdge():
-            return SharedReplay(edge.spec) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)
+            counted = block.memory.view(np.int64)
+            return SharedReplay(edge.spec, counted) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)
 
 
 class Wiring:

@@ -101,7 +101,7 @@ def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
     wiring = Wiring(assignment.edges, blocks)
     roles = [wiring.build(node, assignment.incarnation) for node in assignment.nodes]
     for node, role in zip(assignment.nodes, roles, strict=True):
-        if assignment.checkpoint is not None and node.essential:
+        if assignment.checkpoint is not None and node.saved:
             role.load(load_state(assignment.checkpoint, role.name))
     return roles
 

@@ -84,7 +84,7 @@ def apex(run: Run) -> Program:
             f"actor-{i}", build_actor, run=run, index=i, sink=replay.sink(), weights=weights.reader(),
             counter=steps.counter(i),
         )
-    program.add("replay", build_keeper, run=run, keeper=replay.keeper())
+    program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     program.add(
         "learner", build_learner, essential=True, run=run, source=replay.source(), weights=weights.writer(),
         counted=steps.reader(),
@@ -127,7 +127,7 @@ def build_actor(
 
 def build_keeper(name: str, incarnation: int, run: Run, keeper: Keeper) -> ReplayKeeper:
     """The one table."""
-    return ReplayKeeper(name, keeper)
+    return ReplayKeeper(name, keeper, None if run.directory is None else run.directory / "replay")
 
 
 def build_learner(

@@ -175,6 +175,12 @@ class Node:
     arguments: Mapping[str, Any]
     group: str
     essential: bool
+    durable: bool = False
+
+    @property
+    def saved(self) -> bool:
+        """Whether checkpoints hold its state, and it begins with that."""
+        return self.essential or self.durable
 
     def ends(self) -> list[End]:
         """The ends of edges that this node holds."""
@@ -227,13 +233,14 @@ class Program:
         return edge
 
     def add(
-        self, name: str, build: Callable[..., Role], *, essential: bool = False, group: str = "", **arguments: Any
+        self, name: str, build: Callable[..., Role], *, essential: bool = False, durable: bool = False,
+        group: str = "", **arguments: Any,
     ) -> None:
-        """A new role. The run ends when an essential one dies; others are restarted. Nodes of one group share a
-        process, each with a thread of its own."""
+        """A new role. The run ends when an essential one dies; others are restarted, a durable one from the newest
+        checkpoint. Nodes of one group share a process, each with a thread of its own."""
         if any(node.name == name for node in self.nodes):
             raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
-        self.nodes.append(Node(name, build, arguments, group or name, essential))
+        self.nodes.append(Node(name, build, arguments, group or name, essential, durable))
 
     def groups(self) -> dict[str, list[Node]]:
         """Nodes by process, in the order in which they were added."""
