@@ -49,7 +49,7 @@ class LiveTable:
     """
 
     def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
-        self.table, self._chunks = table, chunks
+        self.table, self.chunks = table, chunks
         self.limiter = table.fresh_limiter()
         self.rng = np.random.default_rng(seed)
         capacity = table.max_size
@@ -62,11 +62,30 @@ class LiveTable:
         self._windows = Windows.empty(capacity, len(chunks.columns))
         self._free = np.arange(capacity)[::-1].copy()
         self._sampler, self._remover = table.sampler.over(capacity), table.remover.over(capacity)
+        self._largest = 0
+        self.starved = False
+        """Whether items went for want of steps, and there are fewer than samples wait for since."""
 
     @property
     def size(self) -> int:
         """Items that are here."""
         return self.limiter.size
+
+    @property
+    def was_open(self) -> bool:
+        """Whether it ever held as many items as samples wait for, since it was made or reset."""
+        return self._largest >= self.limiter.min_size
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether items may go that were not sampled, where there is no room for others."""
+        return np.isinf(self.limiter.most) or not self.table.max_times_sampled
+
+    @property
+    def steps_held(self) -> int:
+        """Steps of all chunks that its items lie on."""
+        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
+        return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
 
     @property
     def mass(self) -> float:
@@ -84,7 +103,7 @@ class LiveTable:
             return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
         if overflow > 0:
             self.remove(overflow)
-        self._chunks.hold(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
         places = self._free[self._num_free - count : self._num_free].copy()
         keys = self._next_key[places]
         self._next_key[places] += self.table.max_size
@@ -94,6 +113,7 @@ class LiveTable:
         self._sampler.insert(places, priorities)
         self._remover.insert(places, priorities)
         self.limiter.inserts += count
+        self._grown()
         return keys
 
     def available(self, wanted: int) -> int:
@@ -123,9 +143,9 @@ class LiveTable:
         return joined(parts)
 
     def _draw(self, places: Array, probabilities: Array) -> Drawn:
-        self._chunks.kernels.add(self._times_sampled, places, 1)
+        self.chunks.kernels.add(self._times_sampled, places, 1)
         windows = self._windows.pick(places)
-        self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span))
         drawn = Drawn(
             self._keys[places], probabilities, self._priorities[places], self._times_sampled[places],
             self.limiter.inserts - self._number[places] - 1, self.size, self.mass, windows,
@@ -157,11 +177,17 @@ class LiveTable:
         """Take out what the remover chooses."""
         self._drop(self._remover.next(count, self.rng)[0])
 
+    def give_way(self, count: int) -> None:
+        """The same, for want of steps."""
+        self.remove(count)
+        self.starved = self.size < self.limiter.min_size
+
     def reset(self) -> None:
         """Take all out, and count from zero again."""
         self._drop(self._keys[self._keys >= 0] % self.table.max_size)
         self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
         self._number[:] = 0
+        self._largest, self.starved = 0, False
 
     def check(self, priorities: Array) -> None:
         """Raise `UserError` for what is no priority."""
@@ -192,10 +218,15 @@ class LiveTable:
         self._keys[places], self._priorities[places] = state.keys, state.priorities
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number
         self._windows.put(places, state.windows)
-        self._chunks.hold(self._chunks.spanned(state.windows.base, state.windows.span), self._chunks.by_items)
+        self.chunks.hold(self.chunks.spanned(state.windows.base, state.windows.span), self.chunks.by_items)
         self._free[: len(state.free)] = state.free
         self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
         self._remover.insert(state.remover_order, self._priorities[state.remover_order])
+        self._grown()
+
+    def _grown(self) -> None:
+        self._largest = max(self._largest, self.size)
+        self.starved = self.starved and self.size < self.limiter.min_size
 
     def _drop(self, places: Array) -> None:
         if not len(places):
@@ -206,7 +237,7 @@ class LiveTable:
         self._remover.delete(places)
         self._free[self._num_free : self._num_free + len(places)] = places
         self.limiter.deletes += len(places)
-        self._chunks.release(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
+        self.chunks.release(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
 
     def _are_here(self, keys: Array) -> Array:
         here: Array = (keys >= 0) & (self._keys[keys % self.table.max_size] == keys)

@@ -27,6 +27,7 @@ from pappus.replay.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
 from pappus.replay.rate_limiters import RateLimiter
+from pappus.replay.room import make_room, too_few_steps
 from pappus.replay.sources import rows_to_send
 from pappus.replay.tables import Table
 from pappus.types import Array, ArraySpec
@@ -73,7 +74,7 @@ class Service:
         self.tables: dict[str, Table] = {table.name: table for table in tables}
         if not tables or len(self.tables) < len(tables):
             raise UserError("a service needs at least one table, and tables need different names")
-        steps = max(table.max_size for table in tables) if max_steps is None else max_steps
+        steps = max(table.steps for table in tables) if max_steps is None else max_steps
         self.layout: Layout = plan(_union(tables), steps, max(1, min(chunk_length, steps)))
         if not compress:
             refuse_too_large(self.layout)
@@ -101,7 +102,7 @@ class Service:
     def take_chunks(self, session: Session, count: int, seconds: float | None = None) -> Array:
         """Free chunks for a writer, who holds them until it gives them back; fewer than asked for means none.
 
-        A table whose inserts never wait makes room by removing items, as if it were full; otherwise one waits.
+        A table that gives way makes room by removing items, as if it were full; otherwise one waits.
         """
         held = len(session.chunks) if seconds is None else 0  # who does not wait for ever may let go of them
         if count + held > self.layout.num_chunks:
@@ -113,7 +114,7 @@ class Service:
         with self._lock:
             for _ in self._tries(session, "write steps", "", seconds):
                 if self._chunks.num_free < count:
-                    self._make_room(count)
+                    make_room(self._live.values(), self._chunks, count, self._sampled())
                 taken = self._chunks.take(count)
                 if taken is not None:
                     session.chunks.update(dict.fromkeys(taken.tolist()))
@@ -300,13 +301,18 @@ class Service:
             f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
             for wait in self._waiting.values() if wait.table in (table, "")
         ]
-        text = f"table {table!r}: {self._table(table).explain()}"
-        if self._chunks.num_free == 0:
-            text += (
-                f"; all {self.layout.rows} steps are taken, and writers wait until items go: sample them, delete them, "
-                "or raise max_steps"
+        live = self._table(table)
+        texts = [f"table {table!r}: {live.explain()}"]
+        free = self._chunks.num_free * self.layout.chunk_length
+        full = not free or any(wait.what == "write steps" for wait in self._waiting.values())
+        if full:
+            texts.append(
+                f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
+                "go: sample them, delete them, or raise max_steps"
             )
-        return "; ".join([text, *waits])
+        if (full or live.starved) and 0 < live.size < live.limiter.min_size:
+            texts.append(too_few_steps(live))
+        return "; ".join([*texts, *waits])
 
     def look_up(self) -> None:
         """Have all who wait look whether their client is still there."""
@@ -363,14 +369,9 @@ class Service:
         if self._waiting:
             self._changed.notify_all()
 
-    def _make_room(self, count: int) -> None:
-        """Remove items where inserts never wait and most are to spare, until there is room, or will be in a moment."""
-        open_ended = [live for live in self._live.values() if np.isinf(live.limiter.most)]
-        while self._chunks.num_free + self._chunks.num_promised < count:
-            largest = max(open_ended, key=lambda live: live.size - live.limiter.min_size, default=None)
-            if largest is None or largest.size == 0:
-                return
-            largest.remove(min(largest.size, self.layout.chunk_length))
+    def _sampled(self) -> set[str]:
+        """The tables that somebody waits to sample from."""
+        return {wait.table for wait in self._waiting.values() if wait.what == "sample"}
 
     def _table(self, name: str) -> LiveTable:
         if name not in self._live:

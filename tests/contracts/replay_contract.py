@@ -154,6 +154,15 @@ def put(
             add(writer, table, number, 1.0 if priorities is None else priorities[i])
 
 
+def put_sequences(client: Client, table: str, count: int, length: int) -> None:
+    """Items of `length` steps, each of which begins where the last one ends."""
+    with client.writer(history=length) as writer:
+        for i in range(count * length):
+            writer.append({"x": i})
+            if i % length == length - 1:
+                writer.create_item(table, 1.0, {"x": writer.history["x"][-length:]})
+
+
 def numbers(batch: Batch) -> list[int]:
     """The first step of every item."""
     return [int(x) for x in batch.data["x"][:, 0]]
@@ -1075,6 +1084,61 @@ class Steps:
         writing.result()
         assert found == list(range(100))
         chunks_become(client, 0)
+
+    def test_a_table_of_sequences_is_filled_by_default(self, make: Way) -> None:
+        table = replay(size=50, limiter=rate_limiters.min_size(50), steps_per_item=20)
+        client, service = make(table, chunk_length=4)
+        assert service.layout.rows >= 50 * 20 and client.tables["t"] == table
+        put_sequences(client, "t", 50, 20)
+        assert client.info("t")["size"] == 50 and client.sample("t", 1, timeout=0.0)
+
+    @pytest.mark.parametrize("steps", [0.0, -1.0, float("inf"), float("nan")])
+    def test_items_need_some_steps(self, make: Way, steps: float) -> None:
+        with pytest.raises(UserError, match="steps_per_item="):
+            make(replay(steps_per_item=steps))
+
+    @pytest.mark.parametrize("settings", [
+        {"limiter": rate_limiters.min_size(50)}, {"limiter": rate_limiters.sample_to_insert_ratio(1.0, 50, 10.0)},
+        {"limiter": RateLimiter(1.0, 50, 0.0, 100.0), "max_times_sampled": 1},
+    ], ids=["min_size", "ratio", "sampled once"])
+    def test_too_few_steps_for_min_size_are_an_error_where_a_sampler_waits_for_it(
+        self, make: Way, settings: dict[str, Any]
+    ) -> None:
+        client, service = make(replay(size=100, **settings), max_steps=16, chunk_length=4)
+        sampling = Background(lambda: drawn(client, "t"))
+        waiting(service, "t", "waits to sample")
+        with pytest.raises(UserError, match=r"too small for min_size=50 .* raise max_steps to 4\d\d .*per_item=8"):
+            put_sequences(make.client(service), "t", 50, 8)
+        assert not sampling.done
+        client.move_bounds("t", least=-1000.0, most=1000.0, min_size=1)
+        assert len(sampling.result()) == 1
+
+    def test_a_sampler_that_comes_later_ends_the_wait_of_a_writer_that_is_stuck(self, make: Way) -> None:
+        limiter = RateLimiter(1.0, 50, 0.0, 100.0)
+        client, service = make(replay(size=100, limiter=limiter, max_times_sampled=1), max_steps=16, chunk_length=4)
+        writing = Background(lambda: put_sequences(make.client(service), "t", 50, 8))
+        assert "max_steps is too small for min_size=50" in waiting(service, "t", "waits to write steps")
+        with pytest.raises(TimeoutError, match="max_steps is too small"):
+            drawn(client, "t", timeout=SECONDS / 4)
+        with pytest.raises(UserError, match="raise max_steps to"):
+            writing.result()
+
+    def test_where_items_go_before_a_table_opens_it_says_so(self, make: Way) -> None:
+        client, _ = make(replay(size=100, limiter=rate_limiters.min_size(50)), max_steps=16, chunk_length=4)
+        put_sequences(client, "t", 50, 8)
+        assert "max_steps is too small for min_size=50" in client.explain("t")
+        client.move_bounds("t", min_size=1)
+        assert "too small" not in client.explain("t")
+
+    def test_where_items_need_not_be_sampled_old_ones_make_room_within_the_ratio(self, make: Way) -> None:
+        limiter = rate_limiters.sample_to_insert_ratio(1.0, 2, 4.0)
+        client, service = make(replay(size=1000, limiter=limiter), max_steps=16, chunk_length=4)
+        writing = Background(lambda: put_sequences(make.client(service), "t", 60, 8))
+        for _ in range(56):
+            drawn(client, "t")
+        writing.result()
+        info = client.info("t")
+        assert info["inserts"] == 60 and info["size"] < 60
 
     def test_a_writer_that_could_only_wait_for_itself_is_refused(self, make: Way) -> None:
         """Its history alone is more than all chunks: nothing that anybody samples or deletes makes room for it."""
