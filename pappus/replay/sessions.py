@@ -31,12 +31,14 @@ import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.messages import Blocks, Buffer, Encoded, Message, decode, encode
+from pappus.replay.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.replay.service import Service, Session
 from pappus.replay.sources import rows_to_send, slices_of
 from pappus.types import Array
 
 PROTOCOL = 1
+MAX_HELLO = 64 << 10
+"""Bytes of a message from somebody who may be anybody: enough for a name and a token."""
 MAX_BATCH = 1 << 24
 MAX_SECONDS = 1e6
 MAX_BOUND = 1e15
@@ -57,6 +59,11 @@ class ServedSession:
         self._welcomed = False
         self._chunk_of: dict[int, int] = {}
         """From elsewhere: the client's numbers of its chunks, and ours."""
+
+    @property
+    def max_message(self) -> int:
+        """Bytes that the next request may have: memory is for those who were welcomed."""
+        return MAX_MESSAGE if self._welcomed else MAX_HELLO
 
     def answer(self, request: Buffer) -> Encoded:
         """Do what is asked. What cannot be done is said in the answer, and the session goes on."""

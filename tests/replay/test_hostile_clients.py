@@ -21,9 +21,9 @@ from pappus.errors import UserError
 from pappus.replay import grpc_wire, sockets, tables
 from pappus.replay.client import Client
 from pappus.replay.grpc_wire import METHOD, SIZE, GrpcServer, Parts
-from pappus.replay.messages import Buffer, Message, decode, encode
+from pappus.replay.messages import MAX_MESSAGE, Buffer, Message, decode, encode
 from pappus.replay.service import Service, Session
-from pappus.replay.sessions import PROTOCOL, ServedSession
+from pappus.replay.sessions import MAX_HELLO, PROTOCOL, ServedSession
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.transports.grpc_caller import Identity
 from pappus.types import Array, ArraySpec
@@ -282,6 +282,19 @@ def test_nothing_is_done_for_who_does_not_say_hello(site: Site) -> None:
     answer = line.hear()
     assert answer is not None and "error" not in answer.words, "it may still introduce itself"
     assert site.client.info("t")["size"] == 3
+    site.unharmed()
+
+
+def test_a_stranger_is_not_listened_to_for_long(site: Site) -> None:
+    """What it announces is too large: the connection is closed, and nothing more is waited for."""
+    for size in (MAX_HELLO + 1, MAX_MESSAGE):
+        line = site.line()
+        line.say_raw(SIZE.pack(size) + bytes(100))
+        assert line.hear() is None
+    answer = site.line(hello(name="n" * (MAX_HELLO - 1000))).hear()
+    assert answer is not None and "error" not in answer.words
+    long = site.ask({"do": "delete", "table": "t"}, keys=np.arange(MAX_HELLO) + 10_000)
+    assert long is not None and long.words["count"] == 0, "who was welcomed may say more"
     site.unharmed()
 
 
