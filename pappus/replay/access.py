@@ -91,6 +91,7 @@ class DirectAccess:
     """The service is in this process."""
 
     def __init__(self, service: Service, name: str = "this process") -> None:
+        service.refuse_closed()
         # Nothing here refers to itself: a service that nobody uses any more gives its memory back at once.
         closed = self._closed = threading.Event()
         self._service, self._session = service, Session(name, lambda: not closed.is_set())

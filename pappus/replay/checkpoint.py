@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import zlib
@@ -36,6 +37,8 @@ from pappus.telemetry.files import sync
 from pappus.types import Array
 
 FORMAT = "pappus replay 1"
+DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
+"""Where a checkpoint is written until it is complete: .NAME.PROCESS-THREAD."""
 BLOCK_BYTES = 8 << 20
 """Chunks are written, and let go of, in pieces of about this size."""
 
@@ -86,6 +89,26 @@ def load(service: Service, path: str | Path) -> None:
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
         _restore(service, live, manifest, arrays, folder)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what saves that were killed left of a checkpoint; those that are being written stay."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = DRAFT.fullmatch(path.name)
+        if found and not _is_written(int(found["process"]), int(found["thread"])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_written(process: int, thread: int) -> bool:
+    if process == os.getpid():  # in a container a server may have the number that the last one had
+        return thread in {running.ident for running in threading.enumerate()}
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:

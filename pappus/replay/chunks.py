@@ -125,6 +125,11 @@ class Chunks(Columns):
         if len(freed):
             self.on_free(freed)
 
+    def forget_rows(self) -> None:
+        """Keep the records and no row: the memory is free when nobody else looks at it."""
+        self.following, self.columns = self.following.copy(), {}
+        self.on_free = lambda freed: None
+
     @property
     def num_promised(self) -> int:
         """Chunks that will be free as soon as batches are read, a checkpoint is written and compression is done."""

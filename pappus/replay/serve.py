@@ -14,7 +14,7 @@ from types import FrameType
 
 from pappus.config import WireConfig
 from pappus.errors import PappusError, UserError
-from pappus.replay.checkpoint import load, save
+from pappus.replay.checkpoint import load, remove_drafts, save
 from pappus.replay.config_file import load_tables
 from pappus.replay.connecting import near_socket
 from pappus.replay.service import Service, projected
@@ -41,6 +41,8 @@ class StandAlone:
         self._service = Service(found.tables, found.max_steps, found.chunk_length, 0, found.compress, memory.allocate)
         _say(f"{projected(self._service.layout)} at most")
         self._folder, self._every = Path(checkpoints) if checkpoints else None, every
+        if self._folder is not None:
+            remove_drafts(self._folder)
         self._restore()
         from pappus.replay.grpc_wire import GrpcServer
 
@@ -76,6 +78,7 @@ class StandAlone:
             self._near.close()
         if self._folder is not None:
             self._save()
+        self._service.close()
 
     def _restore(self) -> None:
         """From the newest checkpoint that is whole."""

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ class Session:
 class Service:
     """Several tables whose items may share steps.
 
-    All that waits takes `seconds`, after which it gives back what it has: None waits for as long as it takes.
+    All that waits takes `seconds`, after which it gives back what it has: None waits for as long as it takes. One that
+    compresses, or shares its memory, has a thread and a descriptor: `close` it, or use it in a `with`.
     """
 
     def __init__(
@@ -79,11 +81,12 @@ class Service:
         if not compress:
             refuse_too_large(self.layout)
         allocate = allocate or (DiscardableMemory.allocate if compress else None)
-        memory = allocate(self.layout.nbytes) if allocate else None
-        self._chunks = Chunks(self.layout, None if memory is None else memory.array)
+        self._memory: DiscardableMemory | None = allocate(self.layout.nbytes) if allocate else None
+        self._chunks = Chunks(self.layout, None if self._memory is None else self._memory.array)
+        self._closed = False
         self._compression: Compression | None = None
-        if compress and memory is not None:
-            self._compression = Compression(self._chunks, memory, compress, self._release_compressed)
+        if compress and self._memory is not None:
+            self._compression = Compression(self._chunks, self._memory, compress, self._release_compressed)
             self._chunks.on_free = self._compression.forget
         seeds = np.random.SeedSequence(seed).generate_state(len(tables))
         self._live = {
@@ -98,6 +101,33 @@ class Service:
     def chunks(self) -> Chunks:
         """Where the rows are. Their bookkeeping belongs to the service."""
         return self._chunks
+
+    def close(self) -> None:
+        """End threads and waits, and give up the rows: their memory is free when no client looks at it any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+            compression, self._compression = self._compression, None
+            memory, self._memory = self._memory, None
+        if compression is not None:
+            compression.close()
+        with self._lock:
+            self._chunks.forget_rows()
+        if memory is not None:
+            memory.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def refuse_closed(self) -> None:
+        """Raise `RunError` after `close`."""
+        if self._closed:
+            raise RunError("the replay service was closed; make another one")
 
     def take_chunks(self, session: Session, count: int, seconds: float | None = None) -> Array:
         """Free chunks for a writer, who holds them until it gives them back; fewer than asked for means none.
@@ -140,24 +170,30 @@ class Service:
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
         """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
-        if self._compression is None:
+        compression = self._compression
+        self.refuse_closed()  # first the compression: it is gone only when this sees it
+        if compression is None:
             return {}
         names = list(self.layout.signature)
         return {
-            name: self._compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
-            for name in self._compression.columns if name in columns
+            name: compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
+            for name in compression.columns if name in columns
         }
 
     def read(self, column: str, rows: Array) -> Array:
         """Rows of a column, of chunks that somebody holds."""
-        if self._compression is not None and column in self._compression.columns:
-            return self._compression.rows(column, rows)
-        return self._chunks.columns[column].take(rows, axis=0)
+        compression, values = self._compression, self._chunks.columns.get(column)
+        self.refuse_closed()
+        assert values is not None
+        if compression is not None and column in compression.columns:
+            return compression.rows(column, rows)
+        return values.take(rows, axis=0)
 
     def settle(self) -> None:
         """Wait until what writers are done with is compressed."""
-        if self._compression is not None:
-            self._compression.settle()
+        compression = self._compression
+        if compression is not None:
+            compression.settle()
 
     def _release_compressed(self, chunks: Array) -> None:
         with self._lock:
@@ -167,6 +203,7 @@ class Service:
     def link(self, session: Session, before: Array, after: Array) -> None:
         """Streams go on from one chunk in another; both are the session's."""
         with self._lock:
+            self.refuse_closed()
             for chunk in itertools.chain(before.tolist(), after.tolist()):
                 if chunk not in session.chunks:
                     raise UserError(f"chunk {chunk} is not {session.name}'s to link")
@@ -337,6 +374,7 @@ class Service:
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
         """All tables, while nothing changes: for a checkpoint, which must be quick about it."""
         with self._lock:
+            self.refuse_closed()
             yield self._live
             self._tell()
 
@@ -350,6 +388,7 @@ class Service:
         began, number, patience = time.monotonic(), next(self._numbers), PATIENCE_SECONDS
         try:
             while True:
+                self.refuse_closed()
                 left = float("inf") if seconds is None else began + seconds - time.monotonic()
                 yield left <= 0
                 if left <= 0 and not go_on():
@@ -374,6 +413,7 @@ class Service:
         return {wait.table for wait in self._waiting.values() if wait.what == "sample"}
 
     def _table(self, name: str) -> LiveTable:
+        self.refuse_closed()
         if name not in self._live:
             names = list(self._live)
             raise UserError(f"there is no table {name!r}{closest(name, names)}; there are {', '.join(names)}")

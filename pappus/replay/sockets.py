@@ -43,7 +43,13 @@ class SharedMemory:
         """Fresh bytes."""
         self.descriptor = SharedBlock.create(nbytes, num_bells=0).descriptors[0]
         mapping = mmap.mmap(self.descriptor, nbytes)
-        return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping)
+        return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping, self.close)
+
+    def close(self) -> None:
+        """Nobody else can map it from now on."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class SocketServer:
