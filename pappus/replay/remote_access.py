@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ import numpy as np
 from pappus.errors import PappusError, RunError, UserError
 from pappus.replay.access import Held
 from pappus.replay.chunks import Columns, Layout
+from pappus.replay.deadlines import Deadline
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import Buffer, Encoded, Message, decode, encode
 from pappus.replay.sessions import PROTOCOL, columns_of, drawn_from
@@ -86,9 +86,9 @@ class RemoteAccess:
         self._tell({"do": "link"}, before=before, after=after)
 
     def flush(self, seconds: float | None) -> bool:
-        until = None if seconds is None else time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while self._unanswered:
-            if not self._settle(None if until is None else max(0.0, until - time.monotonic())):
+            if not self._settle(deadline.left):
                 return False
         return True
 
