@@ -114,8 +114,8 @@ class Values:
 class Context:
     """One batch: its items and where their steps are."""
 
-    def __init__(self, windows: Windows, source: Source, leads: int, recycler: Recycler) -> None:
-        self.windows, self.source, self.leads, self._recycler = windows, source, leads, recycler
+    def __init__(self, windows: Windows, source: Source, lead: int, recycler: Recycler) -> None:
+        self.windows, self.source, self.lead, self._recycler = windows, source, lead, recycler
         self._order = {name: i for i, name in enumerate(source.columns)}
         self._begun: dict[str, Rows] = {}
         self._under_way: list[Future[None]] = []
@@ -226,9 +226,9 @@ class Field:
             found = self._evaluate(context)
             if not isinstance(found, Rows):
                 raise UserError("stack belongs before any arithmetic: it chooses steps")
-            if context.leads < count - 1:
+            if context.lead < count - 1:
                 raise UserError(
-                    f"stack({count}) looks {count - 1} steps back, and the table keeps lead={context.leads} with its "
+                    f"stack({count}) looks {count - 1} steps back, and the table keeps lead={context.lead} with its "
                     f"items; make the table with lead={count - 1}"
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
@@ -420,9 +420,9 @@ class Trajectory:
         self.lead = max(field.lead for field in fields.values())
         self._recycler = Recycler()
 
-    def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Values]:
+    def evaluate(self, windows: Windows, source: Source, lead: int) -> dict[str, Values]:
         """All fields of a batch of items, of a table that keeps so many leading steps with each."""
-        context = Context(windows, source, leads, self._recycler)
+        context = Context(windows, source, lead, self._recycler)
         try:
             found = {name: field.rows(context) for name, field in self.fields.items()}
             values = {name: context.fetch_later(one) if isinstance(one, Rows) else one for name, one in found.items()}

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
+from pappus.replay.gathering import pieces_of
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.replay.service import Service, Session
@@ -43,9 +44,6 @@ MAX_BATCH = 1 << 24
 MAX_SECONDS = 1e6
 MAX_BOUND = 1e15
 MAX_INTEGER = (1 << 63) - 1
-BLOCK_BYTES = 512 << 10
-RUN_BYTES = 16 << 10
-"""Rows that lie together for so many bytes, on average, are sent from where they lie."""
 
 
 class ServedSession:
@@ -316,21 +314,6 @@ def _chunks(array: Array) -> Array:
     if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
         raise WireError("chunks must be different numbers of at least 0, in a row")
     return found
-
-
-def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
-    """`column[rows]` in pieces: long runs of rows as they lie, the others gathered in blocks that fit into a cache."""
-    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
-    row_bytes = max(1, column[:1].nbytes)
-    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
-        begin = 0
-        for end in ends.tolist():
-            yield column[rows[begin] : rows[begin] + end - begin]
-            begin = end
-        return
-    count = max(1, BLOCK_BYTES // row_bytes)
-    for i in range(0, len(rows), count):
-        yield column.take(rows[i : i + count], axis=0, mode="clip")
 
 
 def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
