@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pappus.errors import UserError
+from pappus.replay import limited_draws
 from pappus.replay.chunks import Chunks
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.tables import Table
@@ -137,17 +138,32 @@ class LiveTable:
             count = self.available(wanted)
             draw = self._sampler.next if self.table.max_times_sampled else self._sampler.sample
             return self._draw(*draw(count, self.rng))
-        parts = [self._draw(*self._sampler.sample(1, self.rng))]
-        while len(parts) < wanted and self.available(1):
-            parts.append(self._draw(*self._sampler.sample(1, self.rng)))
+        parts: list[Drawn] = []
+        while wanted and (count := self.available(wanted)):
+            parts.append(self._draw(*self._limited(count)))
+            wanted -= len(parts[-1].keys)
         return joined(parts)
 
-    def _draw(self, places: Array, probabilities: Array) -> Drawn:
+    def _limited(self, count: int) -> limited_draws.Draws:
+        """So many draws or fewer, but one, of items that go when they were sampled so often."""
+        most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
+        if self.table.sampler.order in ("uniform", "prioritized"):
+            places, probabilities = self._sampler.sample(count, self.rng)
+            return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
+        places, _ = self._sampler.next(min(-(-count // most) + 1, self._sampler.drawable), self.rng)
+        return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
+
+    def _sampled_before(self, places: Array) -> Array:
+        """How often; an item of a checkpoint that was sampled too often for this table goes the next time."""
+        return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
+
+    def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
         self.chunks.kernels.add(self._times_sampled, places, 1)
         windows = self._windows.pick(places)
         self.chunks.hold(self.chunks.spanned(windows.base, windows.span))
         drawn = Drawn(
-            self._keys[places], probabilities, self._priorities[places], self._times_sampled[places],
+            self._keys[places], probabilities, self._priorities[places],
+            self._times_sampled[places] if times is None else times.astype(np.int32),
             self.limiter.inserts - self._number[places] - 1, self.size, self.mass, windows,
         )
         self.limiter.samples += len(places)

@@ -69,11 +69,13 @@ class Uniform:
     def update(self, places: Array, priorities: Array) -> None: ...
 
     def delete(self, places: Array) -> None:
-        for place in places.tolist():  # the last in the row takes the place of the one that goes
-            hole, self._count = self._position[place], self._count - 1
-            last = self._used[self._count]
-            self._used[hole], self._position[last] = last, hole
-            self._position[place] = -1
+        holes = self._position[places]
+        self._position[places] = -1
+        left = self._count - len(places)
+        last = self._used[left : self._count]
+        moved, holes = last[self._position[last] >= 0], holes[holes < left]  # as many: the last in the row fill up
+        self._used[holes], self._position[moved] = moved, holes
+        self._count = left
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         places: Array = self._used[rng.integers(0, self._count, count)]
