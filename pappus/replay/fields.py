@@ -280,10 +280,7 @@ class Field:
                 raise UserError(f"column {discount!r} must have one number for every step")
             d = d.reshape(*d.shape, *more)
             r = values.array.astype(np.float64)
-            total, weight = np.zeros_like(r), np.ones_like(d)
-            for i in range(min(n or steps, steps)):
-                total[:, : steps - i] += weight[:, : steps - i] * r[:, i:]
-                weight[:, : steps - i] *= gamma * d[:, i:]
+            total = _sum_to_the_end(r, gamma * d) if n is None or n >= steps else _sum_of_some(r, gamma * d, n)
             kind = np.result_type(values.array.dtype, np.float32)
             return values.holding(total.astype(kind)).cleared()
 
@@ -437,6 +434,23 @@ class Trajectory:
 def whole(columns: Mapping[str, Any]) -> Trajectory:
     """Every column as it is."""
     return Trajectory(**{name: col(name) for name in columns})
+
+
+def _sum_to_the_end(r: Array, d: Array) -> Array:
+    """`[batch, time, …]`: G_t = r_t + d_t · G_(t+1), from the last step back."""
+    total = r.copy()
+    for t in range(r.shape[1] - 2, -1, -1):
+        total[:, t] += d[:, t] * total[:, t + 1]
+    return total
+
+
+def _sum_of_some(r: Array, d: Array, n: int) -> Array:
+    """`[batch, time, …]`: r_t + d_t · r_(t+1) + d_t · d_(t+1) · r_(t+2) + …, of n steps."""
+    steps, total, weight = r.shape[1], np.zeros_like(r), np.ones_like(d)
+    for i in range(n):
+        total[:, : steps - i] += weight[:, : steps - i] * r[:, i:]
+        weight[:, : steps - i] *= d[:, i:]
+    return total
 
 
 def _number_type(array: Array) -> Any:
