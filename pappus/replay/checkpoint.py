@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from pappus.errors import RunError, UserError
-from pappus.replay.chunks import Chunks, Layout
+from pappus.replay.chunks import Layout
 from pappus.replay.items import Windows
 from pappus.replay.live_table import LiveTable, TableState
 from pappus.replay.rate_limiters import limiter_from
@@ -40,7 +40,7 @@ FORMAT = "pappus replay 1"
 DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
 """Where a checkpoint is written until it is complete: .NAME.PROCESS-THREAD."""
 BLOCK_BYTES = 8 << 20
-"""Chunks are written, and let go of, in pieces of about this size."""
+"""Chunks are written, and let go of, in blocks of about this size, column by column: it is part of the format."""
 
 
 def save(service: Service, path: str | Path) -> Path:
@@ -221,7 +221,7 @@ def _restore(
     known = (follows >= 0) & (follows < len(renamed))
     chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
     with (folder / "chunks.bin").open("rb") as file:
-        _read_rows(chunks, file, taken)
+        _read_rows(service, file, taken)
     length = chunks.layout.chunk_length
     for index, words in enumerate(manifest["tables"]):
         table = live[words["table"]["name"]]
@@ -248,13 +248,14 @@ def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable)
     )
 
 
-def _read_rows(chunks: Chunks, file: BinaryIO, taken: Array) -> None:
-    layout = chunks.layout
+def _read_rows(service: Service, file: BinaryIO, taken: Array) -> None:
+    layout = service.layout
     for block in _blocks(layout, taken):
         rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
         for name, spec in layout.signature.items():
             data = file.read(len(rows) * spec.nbytes)
-            chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+            service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+        service.pack(block)
 
 
 def _blocks(layout: Layout, chunks: Array) -> Iterator[Array]:

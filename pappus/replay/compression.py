@@ -150,16 +150,22 @@ class Compression:
                 raise UserError(f"compress names {name!r}, which is no column{closest(name, list(signature))}")
         return tuple(columns)
 
-    def _work(self) -> None:
+    def pack(self, chunks: Array) -> None:
+        """Compress chunks now; they stay held. For when nothing waits to be compressed."""
         import zstandard
 
         packer = zstandard.ZstdCompressor(level=LEVEL)
-        while (chunk := self._waiting.get()) is not None:
+        for chunk in chunks.tolist():
             try:
-                for name in () if self._closed else self._columns:
+                for name in self._columns:
                     self._pack(packer, name, chunk)
             except (OSError, MemoryError, zstandard.ZstdError) as error:
                 log.warning("a chunk stays as it is, since it cannot be compressed: %s", error)
+
+    def _work(self) -> None:
+        while (chunk := self._waiting.get()) is not None:
+            if not self._closed:
+                self.pack(np.array([chunk]))
             self._release(np.array([chunk]))
             self._waiting.task_done()
         self._waiting.task_done()

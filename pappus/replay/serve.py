@@ -17,7 +17,8 @@ from pappus.errors import PappusError, UserError
 from pappus.replay.checkpoint import load, remove_drafts, save
 from pappus.replay.config_file import load_tables
 from pappus.replay.connecting import near_socket
-from pappus.replay.service import Service, projected
+from pappus.replay.memory import projected
+from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.telemetry.processes import set_title
 from pappus.transports.addresses import check_wire, with_port

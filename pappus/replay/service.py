@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from pappus.replay.chunks import Chunks, Layout, plan
 from pappus.replay.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
+from pappus.replay.memory import refuse_too_large
 from pappus.replay.rate_limiters import RateLimiter
 from pappus.replay.room import make_room, too_few_steps
 from pappus.replay.sources import rows_to_send
@@ -366,9 +366,14 @@ class Service:
             session.chunks.clear()
             self._tell()
 
+    def pack(self, chunks: Array) -> None:
+        """Compress restored chunks at once, so that no more than a few lie there plainly. While standing still."""
+        if self._compression is not None:
+            self._compression.pack(chunks)
+
     def adopt(self, chunks: Array) -> None:
-        """Chunks that were taken for a restored table are their items' alone. To be called while standing still."""
-        self._let_go(chunks)
+        """Chunks that were taken for a restored table, and packed, are their items' alone. While standing still."""
+        self._chunks.release(chunks, self._chunks.by_writers)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
@@ -442,33 +447,6 @@ class Service:
                     f"an item for table {table.name!r} needs steps that {session.name} holds no more; give the writer "
                     "a longer history"
                 )
-
-
-def refuse_too_large(layout: Layout) -> None:
-    """Raise `UserError` for chunks that this machine's memory cannot hold."""
-    available = _available_memory()
-    if available is not None and layout.nbytes > available:
-        raise UserError(f"{projected(layout)}, and this machine has {available / 2**30:.1f} GiB left; lower max_steps")
-
-
-def projected(layout: Layout) -> str:
-    """What the chunks will take, as a sum."""
-    return (
-        f"{layout.rows:,} steps of {layout.step_bytes:,} bytes take {layout.nbytes / 2**30:.2f} GiB"
-    )
-
-
-def _available_memory() -> int | None:
-    try:
-        with open("/proc/meminfo") as lines:
-            words = next(line for line in lines if line.startswith("MemAvailable")).split()
-        return int(words[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
 
 
 def _union(tables: Sequence[Table]) -> dict[str, ArraySpec]:
