@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pappus.errors import UserError
 from pappus.replay.chunks import Layout
-from pappus.replay.fields import Source
+from pappus.replay.evaluating import Source
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.service import Service, Session
 from pappus.replay.sources import ChunkSource, PackedSource

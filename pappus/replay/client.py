@@ -17,10 +17,10 @@ from pappus.errors import UserError, closest
 from pappus.replay.access import Access, DirectAccess, Held
 from pappus.replay.chunks import Layout
 from pappus.replay.deadlines import Deadline
-from pappus.replay.fields import Trajectory, whole
 from pappus.replay.items import Drawn
 from pappus.replay.service import Service
 from pappus.replay.tables import Table
+from pappus.replay.trajectories import Trajectory, whole
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array
 

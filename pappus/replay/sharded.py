@@ -21,8 +21,8 @@ import numpy as np
 from pappus.errors import UserError
 from pappus.replay.client import Batch, Client, Sampler
 from pappus.replay.deadlines import Deadline
-from pappus.replay.fields import Trajectory
 from pappus.replay.items import joined
+from pappus.replay.trajectories import Trajectory
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array
 

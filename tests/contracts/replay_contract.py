@@ -29,10 +29,11 @@ from pappus.replay import rate_limiters, tables
 from pappus.replay.access import Access
 from pappus.replay.checkpoint import load, save
 from pappus.replay.client import Batch, Client
-from pappus.replay.fields import Field, Trajectory, col, concatenate
+from pappus.replay.fields import Field, col, concatenate
 from pappus.replay.rate_limiters import RateLimiter
 from pappus.replay.service import Service
 from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, Table, prioritized
+from pappus.replay.trajectories import Trajectory
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array, ArraySpec
 from tests.process_tools import eventually

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pappus.replay import tables
 from pappus.replay.client import Client
-from pappus.replay.fields import Field, Trajectory, col, concatenate
+from pappus.replay.fields import Field, col, concatenate
 from pappus.replay.service import Service
+from pappus.replay.trajectories import Trajectory
 from pappus.types import Array, ArraySpec
 
 LEAD = 3
