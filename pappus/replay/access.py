@@ -14,9 +14,10 @@ from pappus.errors import UserError
 from pappus.replay.chunks import Layout
 from pappus.replay.evaluating import Source
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.service import Service, Session
+from pappus.replay.service import Service
 from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table
+from pappus.replay.waiting import Session
 from pappus.types import Array
 
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from pappus.errors import RunError, UserError, closest
+from pappus.replay.checks import check_windows
 from pappus.replay.chunks import Chunks, Layout, plan
 from pappus.replay.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.items import Drawn, Windows, joined
@@ -30,36 +28,12 @@ from pappus.replay.memory import refuse_too_large
 from pappus.replay.rate_limiters import RateLimiter
 from pappus.replay.room import make_room, too_few_steps
 from pappus.replay.sources import rows_to_send
-from pappus.replay.tables import Table
-from pappus.types import Array, ArraySpec
+from pappus.replay.tables import Table, shared_signature
+from pappus.replay.waiting import Deed, Session, Waits
+from pappus.types import Array
 
 CHUNK_LENGTH = 32
 """Rows of a chunk: one that is half used wastes little, and windows cross few."""
-ALIVE_SECONDS = 0.5
-"""How often somebody who waits looks whether the other side is still there."""
-PATIENCE_SECONDS = 10.0
-"""After so long a wait the log says why; and again after twice, four times as long."""
-
-log = logging.getLogger("pappus.replay")
-
-
-@dataclass
-class Waiting:
-    """Somebody whom a limiter, or a lack of room, keeps waiting."""
-
-    who: str
-    what: str
-    table: str
-    since: float
-
-
-class Session:
-    """What one client holds: chunks that it writes or may still refer to, and batches that it is reading."""
-
-    def __init__(self, name: str, alive: Callable[[], bool] = lambda: True) -> None:
-        self.name, self.alive = name, alive
-        self.chunks: dict[int, None] = {}
-        self.batches: dict[int, list[Array]] = {}
 
 
 class Service:
@@ -77,7 +51,7 @@ class Service:
         if not tables or len(self.tables) < len(tables):
             raise UserError("a service needs at least one table, and tables need different names")
         steps = max(table.steps for table in tables) if max_steps is None else max_steps
-        self.layout: Layout = plan(_union(tables), steps, max(1, min(chunk_length, steps)))
+        self.layout: Layout = plan(shared_signature(tables), steps, max(1, min(chunk_length, steps)))
         if not compress:
             refuse_too_large(self.layout)
         allocate = allocate or (DiscardableMemory.allocate if compress else None)
@@ -93,8 +67,7 @@ class Service:
             table.name: LiveTable(table, self._chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
         }
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting: dict[int, Waiting] = {}
+        self._waits = Waits(self._lock)
         self._numbers = itertools.count(1)
 
     @property
@@ -108,7 +81,7 @@ class Service:
             if self._closed:
                 return
             self._closed = True
-            self._changed.notify_all()
+            self._waits.tell()
             compression, self._compression = self._compression, None
             memory, self._memory = self._memory, None
         if compression is not None:
@@ -144,7 +117,7 @@ class Service:
         with self._lock:
             for _ in self._tries(session, "write steps", "", seconds):
                 if self._chunks.num_free < count:
-                    make_room(self._live.values(), self._chunks, count, self._sampled())
+                    make_room(self._live.values(), self._chunks, count, self._waits.tables("sample"))
                 taken = self._chunks.take(count)
                 if taken is not None:
                     session.chunks.update(dict.fromkeys(taken.tolist()))
@@ -166,7 +139,7 @@ class Service:
         else:  # the writer's hold becomes that of the compression
             self._chunks.by_writers[chunks] -= 1
             self._compression.enqueue(chunks)
-        self._tell()
+        self._waits.tell()
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
         """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
@@ -198,7 +171,7 @@ class Service:
     def _release_compressed(self, chunks: Array) -> None:
         with self._lock:
             self._chunks.release(chunks)
-            self._tell()
+            self._waits.tell()
 
     def link(self, session: Session, before: Array, after: Array) -> None:
         """Streams go on from one chunk in another; both are the session's."""
@@ -221,13 +194,13 @@ class Service:
         done: list[Array] = []
         position = 0
         with self._lock:
-            self._check_windows(session, live.table, windows)
+            check_windows(self._chunks, session, live.table, windows)
             for _ in self._tries(session, "insert", table, seconds):
                 while count := min(live.limiter.inserts_now(windows.num_items - position), live.table.max_size):
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
                     position += count
-                    self._tell()
+                    self._waits.tell()
                 if position == windows.num_items:
                     break
         return np.concatenate(done) if done else np.zeros(0, np.int64)
@@ -251,7 +224,7 @@ class Service:
                 while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
                     parts.append(self._hold(session, number, live.sample(now)))
                     missing -= len(parts[-1].keys)
-                    self._tell()
+                    self._waits.tell()
                 if not missing:
                     break
         return number, joined(parts) if parts else None
@@ -277,27 +250,27 @@ class Service:
         with self._lock:
             for held in session.batches.pop(number, []):
                 self._chunks.release(held)
-            self._tell()
+            self._waits.tell()
 
     def update(self, table: str, keys: Array, priorities: Array) -> int:
         """Change priorities; how many of the keys were still there."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
-            self._tell()  # somebody may wait for a priority above 0
+            self._waits.tell()  # somebody may wait for a priority above 0
             return changed
 
     def delete(self, table: str, keys: Array) -> int:
         """Take items out; how many of the keys were still there."""
         with self._lock:
             deleted = self._table(table).delete(np.asarray(keys, np.int64))
-            self._tell()
+            self._waits.tell()
             return deleted
 
     def reset(self, table: str) -> None:
         """Empty a table and its limiter's counts."""
         with self._lock:
             self._table(table).reset()
-            self._tell()
+            self._waits.tell()
 
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
         """Change a limiter while somebody may wait for it."""
@@ -306,7 +279,7 @@ class Service:
             if min_size is not None and min_size > live.table.max_size:
                 raise UserError(f"min_size={min_size} is more than table {table!r} can hold ({live.table.max_size})")
             live.limiter.move(least, most, min_size)
-            self._tell()
+            self._waits.tell()
 
     def weigh(self, table: str) -> tuple[float, int]:
         """What all items of a table weigh together, and how many there are; (0, 0) while none can be sampled."""
@@ -333,15 +306,10 @@ class Service:
             return self._explain(table)
 
     def _explain(self, table: str) -> str:
-        now = time.monotonic()
-        waits = [
-            f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
-            for wait in self._waiting.values() if wait.table in (table, "")
-        ]
         live = self._table(table)
         texts = [f"table {table!r}: {live.explain()}"]
         free = self._chunks.num_free * self.layout.chunk_length
-        full = not free or any(wait.what == "write steps" for wait in self._waiting.values())
+        full = not free or self._waits.tables("write steps")
         if full:
             texts.append(
                 f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
@@ -349,12 +317,12 @@ class Service:
             )
         if (full or live.starved) and 0 < live.size < live.limiter.min_size:
             texts.append(too_few_steps(live))
-        return "; ".join([*texts, *waits])
+        return "; ".join([*texts, *self._waits.named(table)])
 
     def look_up(self) -> None:
         """Have all who wait look whether their client is still there."""
         with self._lock:
-            self._changed.notify_all()
+            self._waits.tell()
 
     def leave(self, session: Session) -> None:
         """A client is gone: what it held is free. Its items stay."""
@@ -364,7 +332,7 @@ class Service:
             self._let_go(np.array(list(session.chunks), np.int64))
             session.batches.clear()
             session.chunks.clear()
-            self._tell()
+            self._waits.tell()
 
     def pack(self, chunks: Array) -> None:
         """Compress restored chunks at once, so that no more than a few lie there plainly. While standing still."""
@@ -381,41 +349,18 @@ class Service:
         with self._lock:
             self.refuse_closed()
             yield self._live
-            self._tell()
+            self._waits.tell()
 
     def _tries(
-        self, session: Session, what: str, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
+        self, session: Session, what: Deed, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """Yields whenever something changed, with the lock held; with True when time is up, and then no more.
+        """As `Waits.tries`, until the service is closed."""
+        for last in self._waits.tries(session, what, table, seconds, self._explanations, go_on):
+            self.refuse_closed()
+            yield last
 
-        As long as `go_on` says so, time does not end.
-        """
-        began, number, patience = time.monotonic(), next(self._numbers), PATIENCE_SECONDS
-        try:
-            while True:
-                self.refuse_closed()
-                left = float("inf") if seconds is None else began + seconds - time.monotonic()
-                yield left <= 0
-                if left <= 0 and not go_on():
-                    return
-                self._waiting[number] = Waiting(session.name, what, table, began)
-                self._changed.wait(min(left, ALIVE_SECONDS) if left > 0 else ALIVE_SECONDS)
-                if not session.alive():
-                    raise RunError(f"{session.name} is gone")
-                if time.monotonic() - began > patience:
-                    patience *= 2
-                    for name in [table] if table else self.tables:
-                        log.warning("%s", self._explain(name))
-        finally:
-            self._waiting.pop(number, None)
-
-    def _tell(self) -> None:
-        if self._waiting:
-            self._changed.notify_all()
-
-    def _sampled(self) -> set[str]:
-        """The tables that somebody waits to sample from."""
-        return {wait.table for wait in self._waiting.values() if wait.what == "sample"}
+    def _explanations(self, table: str) -> list[str]:
+        return [self._explain(name) for name in ([table] if table else self.tables)]
 
     def _table(self, name: str) -> LiveTable:
         self.refuse_closed()
@@ -423,40 +368,3 @@ class Service:
             names = list(self._live)
             raise UserError(f"there is no table {name!r}{closest(name, names)}; there are {', '.join(names)}")
         return self._live[name]
-
-    def _check_windows(self, session: Session, table: Table, windows: Windows) -> None:
-        """Raise `UserError` unless every window lies in chunks of the session's, and its slices in the window."""
-        if not windows.num_items:
-            return
-        own = windows.span - windows.lead
-        ends = (windows.start + windows.length).max(axis=1)
-        if not (
-            (windows.base >= 0).all() and (windows.base < self.layout.rows).all() and (windows.lead >= 0).all()
-            and (windows.lead <= table.lead).all() and (windows.start >= 0).all() and (windows.length >= 0).all()
-            and (ends <= own).all() and (own >= 1).all() and (windows.span <= self.layout.rows).all()
-        ):
-            raise UserError(f"an item for table {table.name!r} lies outside the steps that {session.name} wrote")
-        foreign = [name for name in self.layout.signature if name not in table.signature]
-        columns = list(self.layout.signature)
-        for name in foreign:
-            if windows.length[:, columns.index(name)].any():
-                raise UserError(f"column {name!r} is not in the signature of table {table.name!r}; leave it out")
-        for chunk in np.unique(self._chunks.spanned(windows.base, windows.span)).tolist():
-            if chunk not in session.chunks:
-                raise UserError(
-                    f"an item for table {table.name!r} needs steps that {session.name} holds no more; give the writer "
-                    "a longer history"
-                )
-
-
-def _union(tables: Sequence[Table]) -> dict[str, ArraySpec]:
-    """All columns of all tables; one name means one thing."""
-    columns: dict[str, ArraySpec] = {}
-    for table in tables:
-        for name, spec in table.signature.items():
-            if columns.setdefault(name, spec) != spec:
-                raise UserError(
-                    f"column {name!r} is {columns[name].dtype}{list(columns[name].shape)} in one table and "
-                    f"{spec.dtype}{list(spec.shape)} in {table.name!r}; tables of one service share their steps"
-                )
-    return columns

@@ -33,8 +33,9 @@ from pappus.errors import PappusError, UserError, WireError
 from pappus.replay.gathering import pieces_of
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
-from pappus.replay.service import Service, Session
+from pappus.replay.service import Service
 from pappus.replay.sources import rows_to_send, slices_of
+from pappus.replay.waiting import Session
 from pappus.types import Array
 
 PROTOCOL = 1

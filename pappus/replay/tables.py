@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -119,6 +119,19 @@ def table_from(words: Mapping[str, Any]) -> Table:
         rate_limiters.limiter_from(words["rate_limiter"]), words["max_size"], signature, words["max_times_sampled"],
         words["lead"], words.get("steps_per_item", 1.0),  # older checkpoints do not say
     )
+
+
+def shared_signature(tables: Sequence[Table]) -> dict[str, ArraySpec]:
+    """All columns of all tables; one name means one thing."""
+    columns: dict[str, ArraySpec] = {}
+    for table in tables:
+        for name, spec in table.signature.items():
+            if columns.setdefault(name, spec) != spec:
+                raise UserError(
+                    f"column {name!r} is {columns[name].dtype}{list(columns[name].shape)} in one table and "
+                    f"{spec.dtype}{list(spec.shape)} in {table.name!r}; tables of one service share their steps"
+                )
+    return columns
 
 
 def queue(

@@ -69,6 +69,20 @@ def test_closing_gives_descriptors_and_memory_back() -> None:
     assert allocated[0]() is None and descriptors() == before
 
 
+def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
+    gc.disable()
+    try:
+        service = Service([replay()])
+        client = Client.of(service)
+        put(client, "t", range(5))
+        assert drawn(client, "t")
+        left = weakref.ref(service)
+        del service, client
+        assert left() is None
+    finally:
+        gc.enable()
+
+
 def test_who_waits_when_a_service_is_closed_is_told_so() -> None:
     service = Service([replay()])
     client = Client.of(service)

@@ -22,9 +22,10 @@ from pappus.replay import grpc_wire, sockets, tables
 from pappus.replay.client import Client
 from pappus.replay.grpc_wire import METHOD, SIZE, GrpcServer, Parts
 from pappus.replay.messages import MAX_MESSAGE, Buffer, Message, decode, encode
-from pappus.replay.service import Service, Session
+from pappus.replay.service import Service
 from pappus.replay.sessions import MAX_HELLO, PROTOCOL, ServedSession
 from pappus.replay.sockets import SharedMemory, SocketServer
+from pappus.replay.waiting import Session
 from pappus.transports.grpc_caller import Identity
 from pappus.types import Array, ArraySpec
 from tests.contracts.replay_contract import (
@@ -752,7 +753,7 @@ def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None
     service = Service(TABLES, 32, LENGTH)
     session = ServedSession(service, "mallory", near, "", lambda: False)
     session.answer(hello())
-    with patch("pappus.replay.service.ALIVE_SECONDS", 0.001):
+    with patch("pappus.replay.waiting.ALIVE_SECONDS", 0.001):
         for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
             seconds = words.get("seconds")
             said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}
