@@ -18,7 +18,7 @@ from pappus.replay import ArraySpec, Client, Service, uniform_replay
 from pappus.replay.checkpoint import DRAFT, remove_drafts, save
 from pappus.replay.compression import DiscardableMemory
 from pappus.replay.sockets import SharedMemory
-from tests.contracts.replay_contract import Background, drawn, put, replay, waiting
+from tests.contracts.replay_tools import Background, drawn, put, replay, waiting
 
 pytestmark = pytest.mark.timeout(60)
 FRAMES = {"x": ArraySpec((), "int64"), "obs": ArraySpec((64, 64), "uint8")}

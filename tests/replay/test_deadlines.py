@@ -11,7 +11,7 @@ from pappus.replay import Client, Service, ShardedClient, deadlines
 from pappus.replay.access import DirectAccess, Held
 from pappus.replay.client import Batch
 from pappus.replay.deadlines import Deadline
-from tests.contracts.replay_contract import Background, drawn, put, replay, waiting
+from tests.contracts.replay_tools import Background, drawn, put, replay, waiting
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -28,7 +28,7 @@ from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.waiting import Session
 from pappus.transports.grpc_caller import Identity
 from pappus.types import Array, ArraySpec
-from tests.contracts.replay_contract import (
+from tests.contracts.replay_tools import (
     NUMBER,
     SECONDS,
     Background,

@@ -14,7 +14,7 @@ from pappus.replay import Client, Service
 from pappus.replay.checkpoint import load, save
 from pappus.replay.limited_draws import at_random, in_turn
 from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
-from tests.contracts.replay_contract import drawn, put, replay
+from tests.contracts.replay_tools import drawn, put, replay
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0, 1.5])
 
