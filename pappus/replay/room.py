@@ -21,14 +21,20 @@ def make_room(tables: Collection[LiveTable], chunks: Chunks, count: int, sampled
     `sampled` are the tables for whose items somebody waits. `UserError` if nobody could ever go on.
     """
     while chunks.num_free + chunks.num_promised < count:
-        filled = [table for table in tables if table.size]
-        closed = [table for table in filled if not table.was_open]
-        if closed and len(closed) == len(filled) and any(table.table.name in sampled for table in closed):
+        closed = never_open(tables)
+        if any(table.table.name in sampled for table in closed):
             raise UserError(f"a writer would wait for ever: {'; '.join(map(too_few_steps, closed))}")
-        gives = max((t for t in filled if t.gives_way), key=lambda t: t.size - t.limiter.min_size, default=None)
-        if gives is None:
+        giving = [table for table in tables if table.size and table.gives_way]
+        if not giving:
             return
-        gives.give_way(min(gives.size, chunks.layout.chunk_length))
+        most = max(giving, key=lambda table: table.size - table.limiter.min_size)
+        most.give_way(min(most.size, chunks.layout.chunk_length))
+
+
+def never_open(tables: Collection[LiveTable]) -> list[LiveTable]:
+    """All tables with items, if none of them ever had enough to be sampled: nothing that is sampled makes room then."""
+    filled = [table for table in tables if table.size]
+    return [] if any(table.was_open for table in filled) else filled
 
 
 def too_few_steps(table: LiveTable) -> str:

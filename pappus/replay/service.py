@@ -26,7 +26,7 @@ from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
 from pappus.replay.memory import refuse_too_large
 from pappus.replay.rate_limiters import RateLimiter
-from pappus.replay.room import make_room, too_few_steps
+from pappus.replay.room import make_room, never_open, too_few_steps
 from pappus.replay.sources import rows_to_send
 from pappus.replay.tables import Table, shared_signature
 from pappus.replay.waiting import Deed, Session, Waits
@@ -315,7 +315,8 @@ class Service:
                 f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
                 "go: sample them, delete them, or raise max_steps"
             )
-        if (full or live.starved) and 0 < live.size < live.limiter.min_size:
+        stuck = full and not self._chunks.num_promised and live in never_open(self._live.values())
+        if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
             texts.append(too_few_steps(live))
         return "; ".join([*texts, *self._waits.named(table)])
 

@@ -261,6 +261,21 @@ class Steps:
         client.move_bounds("t", least=-1000.0, most=1000.0, min_size=1)
         assert len(sampling.result()) == 1
 
+    def test_a_table_that_waits_for_another_one_s_samples_is_not_said_to_be_too_small(self, make: Way) -> None:
+        """There would be room as soon as the queue is sampled."""
+        rare = replay("rare", size=100, limiter=RateLimiter(1.0, 50, 0.0, 100.0), max_times_sampled=1)
+        client, service = make([rare, tables.queue("t", 1000, NUMBER)], max_steps=16, chunk_length=4)
+        put(client, "rare", [7])
+        writing = Background(lambda: put(make.client(service), "t", range(100)))
+        assert "too small" not in waiting(service, "rare", "waits to write steps")
+        sampling = Background(lambda: drawn(make.client(service), "rare", timeout=0.1))
+        found: list[int] = []
+        while len(found) < 100:
+            found += drawn(client, "t")
+        writing.result()
+        with pytest.raises(TimeoutError, match="samples wait for 49 more items"):
+            sampling.result()
+
     def test_a_sampler_that_comes_later_ends_the_wait_of_a_writer_that_is_stuck(self, make: Way) -> None:
         limiter = RateLimiter(1.0, 50, 0.0, 100.0)
         client, service = make(replay(size=100, limiter=limiter, max_times_sampled=1), max_steps=16, chunk_length=4)
