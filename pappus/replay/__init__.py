@@ -8,7 +8,7 @@
 
 from pappus.replay.client import Batch, Client, Sampler
 from pappus.replay.connecting import connect
-from pappus.replay.fields import Field, Trajectory, col, concatenate
+from pappus.replay.fields import Field, col, concatenate
 from pappus.replay.rate_limiters import min_size, sample_to_insert_ratio
 from pappus.replay.service import Service
 from pappus.replay.sharded import ShardedClient
@@ -25,6 +25,7 @@ from pappus.replay.tables import (
     stack,
     uniform_replay,
 )
+from pappus.replay.trajectories import Trajectory
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import ArraySpec
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Protocol
 
 from pappus.errors import UserError
 from pappus.replay.chunks import Layout
-from pappus.replay.fields import Source
+from pappus.replay.evaluating import Source
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.service import Service, Session
+from pappus.replay.service import Service
 from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table
+from pappus.replay.waiting import Session
 from pappus.types import Array
 
 
@@ -94,6 +95,7 @@ class DirectAccess:
     """The service is in this process."""
 
     def __init__(self, service: Service, name: str = "this process") -> None:
+        service.refuse_closed()
         # Nothing here refers to itself: a service that nobody uses any more gives its memory back at once.
         closed = self._closed = threading.Event()
         self._service, self._session = service, Session(name, lambda: not closed.is_set())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import zlib
@@ -26,7 +27,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from pappus.errors import RunError, UserError
-from pappus.replay.chunks import Chunks, Layout
+from pappus.replay.chunks import Layout
 from pappus.replay.items import Windows
 from pappus.replay.live_table import LiveTable, TableState
 from pappus.replay.rate_limiters import limiter_from
@@ -36,8 +37,10 @@ from pappus.telemetry.files import sync
 from pappus.types import Array
 
 FORMAT = "pappus replay 1"
+DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
+"""Where a checkpoint is written until it is complete: .NAME.PROCESS-THREAD."""
 BLOCK_BYTES = 8 << 20
-"""Chunks are written, and let go of, in pieces of about this size."""
+"""Chunks are written, and let go of, in blocks of about this size, column by column: it is part of the format."""
 
 
 def save(service: Service, path: str | Path) -> Path:
@@ -86,6 +89,26 @@ def load(service: Service, path: str | Path) -> None:
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
         _restore(service, live, manifest, arrays, folder)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove what saves that were killed left of a checkpoint; those that are being written stay."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = DRAFT.fullmatch(path.name)
+        if found and not _is_written(int(found["process"]), int(found["thread"])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_written(process: int, thread: int) -> bool:
+    if process == os.getpid():  # in a container a server may have the number that the last one had
+        return thread in {running.ident for running in threading.enumerate()}
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
@@ -198,7 +221,7 @@ def _restore(
     known = (follows >= 0) & (follows < len(renamed))
     chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
     with (folder / "chunks.bin").open("rb") as file:
-        _read_rows(chunks, file, taken)
+        _read_rows(service, file, taken)
     length = chunks.layout.chunk_length
     for index, words in enumerate(manifest["tables"]):
         table = live[words["table"]["name"]]
@@ -225,13 +248,14 @@ def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable)
     )
 
 
-def _read_rows(chunks: Chunks, file: BinaryIO, taken: Array) -> None:
-    layout = chunks.layout
+def _read_rows(service: Service, file: BinaryIO, taken: Array) -> None:
+    layout = service.layout
     for block in _blocks(layout, taken):
         rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
         for name, spec in layout.signature.items():
             data = file.read(len(rows) * spec.nbytes)
-            chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+            service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+        service.pack(block)
 
 
 def _blocks(layout: Layout, chunks: Array) -> Iterator[Array]:

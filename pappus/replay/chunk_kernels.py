@@ -1,18 +1,16 @@
-"""The loops over rows and chunks that every batch goes through: compiled where numba is installed, else in NumPy."""
+"""The loops over rows and chunks that every batch goes through, as loops and in NumPy."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pappus.types import Array
 
 
-class Kernels(NamedTuple):
+class ChunkKernels(NamedTuple):
     """`length` is that of a chunk, `following[chunk]` the one that goes on where it ends."""
 
     locate: Callable[[Array, int, Array, Array, Array], None]
@@ -35,23 +33,6 @@ def _add_with_numpy(holders: Array, chunks: Array, by: int) -> None:
     np.add.at(holders, chunks, by)
 
 
-NUMPY = Kernels(_locate_with_numpy, _add_with_numpy)
-
-
-@cache
-def numba_kernels() -> Kernels:
-    """The compiled loops; compiled code is kept on disk."""
-    import numba
-
-    compiled: Any = numba.njit(cache=True, nogil=True)
-    return Kernels(compiled(_locate), compiled(_add))
-
-
-def default_kernels() -> Kernels:
-    """Compiled where numba is installed."""
-    return numba_kernels() if importlib.util.find_spec("numba") is not None else NUMPY
-
-
 def _locate(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
     for i in range(len(bases)):
         first, offset = bases[i] // length, bases[i] % length
@@ -66,3 +47,7 @@ def _locate(following: Array, length: int, bases: Array, positions: Array, rows:
 def _add(holders: Array, chunks: Array, by: int) -> None:
     for i in range(len(chunks)):
         holders[chunks[i]] += by
+
+
+NUMPY = ChunkKernels(_locate_with_numpy, _add_with_numpy)
+LOOPS = ChunkKernels(_locate, _add)

@@ -20,7 +20,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.chunk_kernels import Kernels, default_kernels
+from pappus.replay.chunk_kernels import LOOPS, NUMPY, ChunkKernels
+from pappus.replay.compiling import fastest
 from pappus.types import Array, ArraySpec
 
 Signature: TypeAlias = Mapping[str, ArraySpec]
@@ -54,8 +55,8 @@ class Layout(NamedTuple):
 class Columns:
     """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
 
-    def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
-        self.layout, self.kernels = layout, kernels or default_kernels()
+    def __init__(self, layout: Layout, memory: Array, kernels: ChunkKernels | None = None) -> None:
+        self.layout, self.kernels = layout, kernels or fastest(LOOPS, NUMPY)
         self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
         """The chunk that goes on where this one ends."""
         self.columns: dict[str, Array] = {}
@@ -87,7 +88,7 @@ class Columns:
 class Chunks(Columns):
     """Chunks with a count of who holds them. Not safe to use from two threads at once: a service has a lock."""
 
-    def __init__(self, layout: Layout, memory: Array | None = None, kernels: Kernels | None = None) -> None:
+    def __init__(self, layout: Layout, memory: Array | None = None, kernels: ChunkKernels | None = None) -> None:
         super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
         self.holders = np.zeros(layout.num_chunks, np.int32)
         self.by_items = np.zeros(layout.num_chunks, np.int32)
@@ -124,6 +125,11 @@ class Chunks(Columns):
         self.num_free += len(freed)
         if len(freed):
             self.on_free(freed)
+
+    def forget_rows(self) -> None:
+        """Keep the records and no row: the memory is free when nobody else looks at it."""
+        self.following, self.columns = self.following.copy(), {}
+        self.on_free = lambda freed: None
 
     @property
     def num_promised(self) -> int:

@@ -6,7 +6,6 @@ import itertools
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -17,15 +16,19 @@ import numpy as np
 from pappus.errors import UserError, closest
 from pappus.replay.access import Access, DirectAccess, Held
 from pappus.replay.chunks import Layout
-from pappus.replay.fields import Trajectory, whole
+from pappus.replay.deadlines import Deadline
 from pappus.replay.items import Drawn
 from pappus.replay.service import Service
 from pappus.replay.tables import Table
+from pappus.replay.trajectories import Trajectory, whole
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array
 
 PATIENCE_SECONDS = 10.0
 """After so long a wait one is told why."""
+
+LONGEST_SECONDS = 1e6
+"""Longer than anybody waits, and not too long for a lock."""
 
 CLOSE_SECONDS = 0.2
 """How soon somebody who waits for a batch sees that the sampler was closed."""
@@ -90,8 +93,16 @@ class Client:
         Waits for the limiter. After `timeout` seconds it returns the items that it got, or raises `TimeoutError`, which
         says what it waited for; without a timeout it says so in the log, every now and then.
         """
-        with self._sampling_lock:
-            return sample_through(self._sampling, table, count, trajectory, timeout)
+        deadline = Deadline(timeout)
+        if not self._sampling_lock.acquire(timeout=-1 if timeout is None else min(max(timeout, 0.0), LONGEST_SECONDS)):
+            raise TimeoutError(
+                f"nothing could be sampled in {timeout:g} s, since another thread samples with this client; give each "
+                "thread a client or a sampler of its own"
+            )
+        try:
+            return sample_through(self._sampling, table, count, trajectory, deadline)
+        finally:
+            self._sampling_lock.release()
 
     def try_sample(self, table: str, count: int, trajectory: Trajectory) -> Batch | None:
         """All `count` items at once, or None if the limiter does not allow so many now."""
@@ -111,7 +122,7 @@ class Client:
         accesses = [self._open_access() for _ in range(min(2, prefetch))]
         together = prefetch // len(accesses)
         return Sampler(
-            [partial(sample_through, access, table, count * together, trajectory, None) for access in accesses],
+            [partial(sample_through, access, table, count * together, trajectory) for access in accesses],
             [access.close for access in accesses], together,
         )
 
@@ -193,7 +204,7 @@ def _part(batch: Batch, items: slice) -> Batch:
 
 
 def sample_through(
-    access: Access, table: str, count: int, trajectory: Trajectory | None, timeout: float | None
+    access: Access, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
 ) -> Batch:
     """One batch by way of an access."""
     if table not in access.tables:
@@ -209,7 +220,7 @@ def sample_through(
             f"a stack looks {shape.lead} steps back, and table {table!r} keeps lead={access.tables[table].lead} with "
             f"its items; make the table with lead={shape.lead}"
         )
-    return _shaped(access, table, shape, _wait_for_items(access, table, count, shape, timeout))
+    return _shaped(access, table, shape, _wait_for_items(access, table, count, shape, deadline or Deadline(None)))
 
 
 def _shaped(access: Access, table: str, shape: Trajectory, held: Held) -> Batch:
@@ -224,18 +235,17 @@ def _shaped(access: Access, table: str, shape: Trajectory, held: Held) -> Batch:
     )
 
 
-def _wait_for_items(access: Access, table: str, count: int, shape: Trajectory, timeout: float | None) -> Held:
-    began = time.monotonic()
+def _wait_for_items(access: Access, table: str, count: int, shape: Trajectory, deadline: Deadline) -> Held:
     while True:
-        left = float("inf") if timeout is None else began + timeout - time.monotonic()
-        last = left <= PATIENCE_SECONDS
-        seconds = max(left, 0.0) if last else PATIENCE_SECONDS
+        left = deadline.left
+        last = left is not None and left <= PATIENCE_SECONDS
+        seconds = left if left is not None and last else PATIENCE_SECONDS
         held = access.sample(table, count, shape.columns, shape.lead, seconds, last)
         if held is not None:
             return held
         if last:
-            raise TimeoutError(f"nothing could be sampled in {timeout:g} s; {access.explain(table)}")
-        log.warning("sampling waits since %.0f s; %s", time.monotonic() - began, access.explain(table))
+            raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {access.explain(table)}")
+        log.warning("sampling waits since %.0f s; %s", deadline.waited, access.explain(table))
 
 
 class Sampler:

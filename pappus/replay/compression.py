@@ -44,6 +44,8 @@ class DiscardableMemory(NamedTuple):
 
     array: Array
     mapping: mmap.mmap
+    close: Callable[[], None] = lambda: None
+    """Give up what others would reach it by; the memory goes with the last array that views it."""
 
     @classmethod
     def allocate(cls, nbytes: int) -> DiscardableMemory:
@@ -72,8 +74,11 @@ class Compression:
         self._packed: dict[str, dict[int, list[bytes]]] = {name: {} for name in self._columns}
         self._nbytes = 0
         self._lock = threading.Lock()
-        self._waiting: queue.Queue[int] = queue.Queue()
-        threading.Thread(target=self._work, daemon=True, name="replay compression").start()
+        self._waiting: queue.Queue[int | None] = queue.Queue()
+        """Chunks to be compressed; None ends the thread."""
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, daemon=True, name="replay compression")
+        self._thread.start()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -93,6 +98,12 @@ class Compression:
     def settle(self) -> None:
         """Wait until all that was enqueued is compressed."""
         self._waiting.join()
+
+    def close(self) -> None:
+        """End the thread; what waits to be compressed stays as it is. Rows can still be read."""
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
 
     def forget(self, chunks: Array) -> None:
         """Chunks are free, and will be written anew."""
@@ -139,19 +150,25 @@ class Compression:
                 raise UserError(f"compress names {name!r}, which is no column{closest(name, list(signature))}")
         return tuple(columns)
 
-    def _work(self) -> None:
+    def pack(self, chunks: Array) -> None:
+        """Compress chunks now; they stay held. For when nothing waits to be compressed."""
         import zstandard
 
         packer = zstandard.ZstdCompressor(level=LEVEL)
-        while True:
-            chunk = self._waiting.get()
+        for chunk in chunks.tolist():
             try:
                 for name in self._columns:
                     self._pack(packer, name, chunk)
             except (OSError, MemoryError, zstandard.ZstdError) as error:
                 log.warning("a chunk stays as it is, since it cannot be compressed: %s", error)
+
+    def _work(self) -> None:
+        while (chunk := self._waiting.get()) is not None:
+            if not self._closed:
+                self.pack(np.array([chunk]))
             self._release(np.array([chunk]))
             self._waiting.task_done()
+        self._waiting.task_done()
 
     def _pack(self, packer: Packer, name: str, chunk: int) -> None:
         """Compress a chunk's rows; or, while that is on trial, only see what it would bring."""

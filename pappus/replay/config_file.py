@@ -1,6 +1,6 @@
 """Tables from a YAML file, for a service that stands alone.
 
-    max_steps: 1000000                  # steps that are stored, at most (default: the largest max_size)
+    max_steps: 1000000                  # steps that are stored, at most (default: what the tables' items need)
     compress: auto                      # or columns, such as [obs]; none by default
     tables:
       - name: replay
@@ -11,6 +11,7 @@
         max_size: 1000000
         max_times_sampled: 0            # 0: as often as one likes
         lead: 3                         # earlier steps that stay with an item: 3 for stacks of 4 frames
+        steps_per_item: 1               # new steps that an item needs: 40 for sequences that begin every 40 steps
         signature:
           obs: {shape: [84, 84], dtype: uint8}
           action: {shape: [], dtype: int64}
@@ -71,7 +72,7 @@ def _compress(words: Any, where: str) -> Compress:
 
 def _table(words: Any, where: str) -> Table:
     needed = {"name", "sampler", "remover", "rate_limiter", "max_size", "signature"}
-    found = _fields(words, where, needed, {"max_times_sampled", "lead"})
+    found = _fields(words, where, needed, {"max_times_sampled", "lead", "steps_per_item"})
     where = f"{where} ({found['name']})"
     if not isinstance(found["signature"], Mapping) or not found["signature"]:
         raise UserError(f"{where}: signature must name at least one column")
@@ -82,6 +83,7 @@ def _table(words: Any, where: str) -> Table:
         {str(name): _column(spec, f"{where}: column {name!r}") for name, spec in found["signature"].items()},
         _whole(found.get("max_times_sampled", 0), f"{where}: max_times_sampled"),
         _whole(found.get("lead", 0), f"{where}: lead"),
+        _number(found.get("steps_per_item", 1.0), f"{where}: steps_per_item"),
     )
 
 

@@ -14,9 +14,10 @@ import optree
 
 from pappus.config import ReplayConfig
 from pappus.experience import Experience, Sequence, Sequences, Transition, Transitions
-from pappus.replay.fields import Field, Trajectory, col
+from pappus.replay.fields import Field, col
 from pappus.replay.rate_limiters import sample_to_insert_ratio
 from pappus.replay.tables import FIFO, UNIFORM, Table, prioritized
+from pappus.replay.trajectories import Trajectory
 from pappus.types import Array, ArraySpec, EnvSpec, Nest
 
 TABLE = "replay"

@@ -17,164 +17,16 @@ Choosing steps and stacking them costs no copy: first the rows are worked out, t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from pappus.errors import UserError, closest
-from pappus.replay.gathering import gather
-from pappus.replay.items import Windows
-from pappus.replay.recycling import Recycler
+from pappus.errors import UserError
+from pappus.replay.choosing import Rows, Values, step_of, steps_of
+from pappus.replay.evaluating import Context
 from pappus.types import Array
-
-
-class Source(Protocol):
-    """Where rows are: the chunks themselves, or what came of them over a wire."""
-
-    columns: dict[str, Array]
-
-    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
-        """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
-
-    def uncopied(self, column: str, rows: Array) -> Array | None:
-        """`columns[column][rows]` without a copy, where that is possible and nobody else's."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Steps that are chosen but not yet fetched: their positions `[batch, (time,) …]` and the item's bounds."""
-
-    column: str
-    positions: Array
-    lengths: Array
-    """Real steps of each item, where there is a time dimension."""
-    dims: tuple[str, ...]
-    steps: Array
-    """`[batch, time]`: the positions of the steps themselves, whatever is stacked on them."""
-
-
-@dataclass(frozen=True)
-class Values:
-    """Fetched numbers, with the names of their dimensions."""
-
-    array: Array
-    lengths: Array
-    dims: tuple[str, ...]
-    steps: Array
-    """`[batch, time]`: the positions that they belong to."""
-    pad: float = 0
-    """What stands beyond an item's end."""
-
-    def axis(self, dim: str) -> int:
-        """Where a dimension is."""
-        if dim not in self.dims:
-            near = closest(dim, list(self.dims))
-            raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
-        return self.dims.index(dim)
-
-    def real(self) -> Array | None:
-        """Which steps are real, shaped to the array; None if all are."""
-        if "time" not in self.dims or not len(self.lengths):
-            return None
-        steps = self.array.shape[self.axis("time")]
-        if self.lengths.min() >= steps:
-            return None
-        batch, time = self.axis("batch"), self.axis("time")
-        shape = [1] * self.array.ndim
-        shape[batch], shape[time] = len(self.lengths), steps
-        real = np.arange(steps) < self.lengths[:, None]
-        return (real if batch < time else real.T).reshape(shape)
-
-    def clear(self, pad: float = 0) -> None:
-        """Write `pad` beyond each item's end; the array must be nobody else's."""
-        real = self.real()
-        if real is not None:
-            np.copyto(self.array, np.asarray(pad).astype(self.array.dtype), where=~real)
-
-    def cleared(self) -> Values:
-        """The same with nothing but padding beyond each item's end."""
-        real = self.real()
-        if real is None:
-            return self
-        return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
-
-    def holding(self, array: Array) -> Values:
-        """Other numbers for the same steps."""
-        return Values(array, self.lengths, self.dims, self.steps, self.pad)
-
-    def without(self, dim: str, array: Array) -> Values:
-        """The same dimensions but one."""
-        return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
-
-
-class Context:
-    """One batch: its items and where their steps are."""
-
-    def __init__(self, windows: Windows, source: Source, leads: int, recycler: Recycler) -> None:
-        self.windows, self.source, self.leads, self._recycler = windows, source, leads, recycler
-        self._order = {name: i for i, name in enumerate(source.columns)}
-        self._begun: dict[str, Rows] = {}
-        self._under_way: list[Future[None]] = []
-
-    def begin(self, column: str) -> Rows:
-        """All steps of a column."""
-        if column not in self._begun:
-            self._begun[column] = self._begin(column)
-        return self._begun[column]
-
-    def _begin(self, column: str) -> Rows:
-        if column not in self._order:
-            names = list(self._order)
-            raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
-        windows, index = self.windows, self._order[column]
-        first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
-        if not lengths.all():
-            raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
-        positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
-        return Rows(column, positions, lengths, ("batch", "time"), positions)
-
-    def beside(self, column: str, steps: Array, lengths: Array) -> Array:
-        """`[batch, time]` of another column at the same steps; it may lack each item's last, which is not used."""
-        rows = self.begin(column)
-        first = rows.positions[:, :1]
-        needed = np.arange(steps.shape[1]) < lengths[:, None] - 1
-        outside = (steps < first) | (steps >= first + rows.lengths[:, None])
-        if (needed & outside).any():
-            raise UserError(f"column {column!r} of an item does not cover the steps that are summed; lengthen it")
-        within = np.clip(steps, first, first + rows.lengths[:, None] - 1)
-        return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
-
-    def fetch(self, rows: Rows, pad: float = 0) -> Values:
-        """The numbers. Beyond an item's end there is `pad`."""
-        fetched = self.fetch_later(rows)
-        self.complete()
-        fetched.clear(pad)
-        return fetched
-
-    def fetch_later(self, rows: Rows) -> Values:
-        """The numbers, as soon as `complete` was called; beyond an item's end there is anything."""
-        values, windows = self.source.columns[rows.column], self.windows
-        last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
-        where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
-        dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
-        array = self.source.uncopied(rows.column, where)
-        return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
-
-    def complete(self) -> None:
-        """Wait for all that is still being copied."""
-        while self._under_way:
-            self._under_way.pop().result()
-
-    def _take(self, values: Array, rows: Array) -> Array:
-        if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
-            return values[rows]
-        out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
-        self._under_way += gather(values, rows, out)
-        return out
 
 
 class Field:
@@ -208,8 +60,8 @@ class Field:
             if "time" not in found.dims:
                 raise UserError(f"there is no time left to choose steps from, only {', '.join(found.dims)}")
             if isinstance(key, slice):
-                return _slice(found, key)
-            return _index(found, int(key))
+                return steps_of(found, key)
+            return step_of(found, int(key))
 
         return self._then(chosen)
 
@@ -226,9 +78,9 @@ class Field:
             found = self._evaluate(context)
             if not isinstance(found, Rows):
                 raise UserError("stack belongs before any arithmetic: it chooses steps")
-            if context.leads < count - 1:
+            if context.lead < count - 1:
                 raise UserError(
-                    f"stack({count}) looks {count - 1} steps back, and the table keeps lead={context.leads} with its "
+                    f"stack({count}) looks {count - 1} steps back, and the table keeps lead={context.lead} with its "
                     f"items; make the table with lead={count - 1}"
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
@@ -280,10 +132,7 @@ class Field:
                 raise UserError(f"column {discount!r} must have one number for every step")
             d = d.reshape(*d.shape, *more)
             r = values.array.astype(np.float64)
-            total, weight = np.zeros_like(r), np.ones_like(d)
-            for i in range(min(n or steps, steps)):
-                total[:, : steps - i] += weight[:, : steps - i] * r[:, i:]
-                weight[:, : steps - i] *= gamma * d[:, i:]
+            total = _sum_to_the_end(r, gamma * d) if n is None or n >= steps else _sum_of_some(r, gamma * d, n)
             kind = np.result_type(values.array.dtype, np.float32)
             return values.holding(total.astype(kind)).cleared()
 
@@ -409,81 +258,23 @@ def concatenate(*fields: Field, over: str) -> Field:
     )
 
 
-class Trajectory:
-    """Named fields: what `sample` returns as arrays under the same names."""
-
-    def __init__(self, **fields: Field) -> None:
-        if not fields:
-            raise UserError("a trajectory without fields shows nothing; give such as obs=col('obs')")
-        self.fields: Mapping[str, Field] = fields
-        self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
-        self.lead = max(field.lead for field in fields.values())
-        self._recycler = Recycler()
-
-    def evaluate(self, windows: Windows, source: Source, leads: int) -> dict[str, Values]:
-        """All fields of a batch of items, of a table that keeps so many leading steps with each."""
-        context = Context(windows, source, leads, self._recycler)
-        try:
-            found = {name: field.rows(context) for name, field in self.fields.items()}
-            values = {name: context.fetch_later(one) if isinstance(one, Rows) else one for name, one in found.items()}
-        finally:
-            context.complete()  # large ones are copied all at once
-        for name, one in found.items():
-            if isinstance(one, Rows):
-                values[name].clear()
-        return values
+def _sum_to_the_end(r: Array, d: Array) -> Array:
+    """`[batch, time, …]`: G_t = r_t + d_t · G_(t+1), from the last step back."""
+    total = r.copy()
+    for t in range(r.shape[1] - 2, -1, -1):
+        total[:, t] += d[:, t] * total[:, t + 1]
+    return total
 
 
-def whole(columns: Mapping[str, Any]) -> Trajectory:
-    """Every column as it is."""
-    return Trajectory(**{name: col(name) for name in columns})
+def _sum_of_some(r: Array, d: Array, n: int) -> Array:
+    """`[batch, time, …]`: r_t + d_t · r_(t+1) + d_t · d_(t+1) · r_(t+2) + …, of n steps."""
+    steps, total, weight = r.shape[1], np.zeros_like(r), np.ones_like(d)
+    for i in range(n):
+        total[:, : steps - i] += weight[:, : steps - i] * r[:, i:]
+        weight[:, : steps - i] *= d[:, i:]
+    return total
 
 
 def _number_type(array: Array) -> Any:
     """What a plain number becomes beside an array: float32 stays float32."""
     return array.dtype if array.dtype.kind == "f" else None
-
-
-def _bounds(lengths: Array, key: slice) -> tuple[Array, Array]:
-    """Where a slice begins and ends in each item."""
-    begin = np.zeros_like(lengths) if key.start is None else _counted(key.start, lengths)
-    end = lengths if key.stop is None else _counted(key.stop, lengths)
-    return begin, np.maximum(end, begin)
-
-
-def _counted(index: int, lengths: Array) -> Array:
-    return np.clip(np.where(index < 0, lengths + index, index), 0, lengths)
-
-
-def _index(found: Rows | Values, index: int) -> Rows | Values:
-    """One step of each item; of an item that is shorter, its nearest."""
-    at = np.clip(found.lengths + index if index < 0 else index, 0, np.maximum(found.lengths - 1, 0))
-    axis = found.dims.index("time")
-    dims = tuple(dim for dim in found.dims if dim != "time")
-    array = found.positions if isinstance(found, Rows) else found.array
-    front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
-        array, (found.dims.index("batch"), axis), (0, 1)
-    )
-    chosen = front[np.arange(len(at)), at]
-    if isinstance(found, Rows):
-        return Rows(found.column, chosen, found.lengths, dims, found.steps)
-    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)
-
-
-def _slice(found: Rows | Values, key: slice) -> Rows | Values:
-    """Some steps of each item, moved to the front."""
-    begin, end = _bounds(found.lengths, key)
-    lengths = end - begin
-    steps = int(lengths.max(initial=0))
-    array = found.positions if isinstance(found, Rows) else found.array
-    batch, time = found.dims.index("batch"), found.dims.index("time")
-    there = np.minimum(begin[:, None] + np.arange(steps), max(found.steps.shape[1] - 1, 0))
-    kept = np.take_along_axis(found.steps, there, axis=1)
-    if isinstance(found, Values) and not begin.any():
-        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept, found.pad).cleared()
-    front = np.moveaxis(array, (batch, time), (0, 1))
-    at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
-    chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
-    if isinstance(found, Rows):
-        return Rows(found.column, chosen, lengths, found.dims, kept)
-    return Values(chosen, lengths, found.dims, kept, found.pad).cleared()

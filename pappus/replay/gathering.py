@@ -1,10 +1,11 @@
-"""Copying many rows at once, with several cores where there is much to copy."""
+"""Fetching many rows: into one array, with several cores where there is much to copy, or piece by piece to be sent."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -16,6 +17,10 @@ WORTH_A_THREAD = 4 << 20
 """Bytes; below this a copy is done before another thread has woken up."""
 MOST_THREADS = 4
 """Beyond that memory is the limit."""
+
+BLOCK_BYTES = 512 << 10
+RUN_BYTES = 16 << 10
+"""Rows that lie together for so many bytes, on average, are sent from where they lie."""
 
 _pool: ThreadPoolExecutor | None = None
 
@@ -36,6 +41,21 @@ def gather(values: Array, rows: Array, out: Array) -> list[Future[None]]:
     ]
     _copy(source, flat[: bounds[1]], into[: bounds[1]])
     return others
+
+
+def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
+    """`column[rows]` in pieces: long runs of rows as they lie, the others gathered in blocks that fit into a cache."""
+    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
+    row_bytes = max(1, column[:1].nbytes)
+    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
+        begin = 0
+        for end in ends.tolist():
+            yield column[rows[begin] : rows[begin] + end - begin]
+            begin = end
+        return
+    count = max(1, BLOCK_BYTES // row_bytes)
+    for i in range(0, len(rows), count):
+        yield column.take(rows[i : i + count], axis=0, mode="clip")
 
 
 def _copy(source: Array, rows: Array, into: Array) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
-from pappus.replay.messages import Buffer, Encoded
+from pappus.replay.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.recycling import Recycler
 from pappus.replay.remote_access import FarAccess
 from pappus.replay.service import Service
@@ -35,7 +35,6 @@ from pappus.transports.grpc_caller import Identity
 from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
 
 METHOD = "/pappus.Replay/Session"
-MAX_MESSAGE = 1 << 30
 PART_BYTES = 1 << 20
 SIZE = struct.Struct("<Q")
 MAX_SESSIONS = 1024
@@ -76,7 +75,7 @@ class GrpcServer:
         context.add_callback(session.interrupt)
         try:
             parts = Parts(requests)
-            while (request := parts.join()) is not None:
+            while (request := parts.join(session.max_message)) is not None:
                 yield from cut(session.answer(request))
         finally:
             session.end()
@@ -104,14 +103,14 @@ class Parts:
         self._parts = parts
         self._recycler = Recycler()
 
-    def join(self) -> Buffer | None:
-        """The next message; None where there are no more."""
+    def join(self, most: int = MAX_MESSAGE) -> Buffer | None:
+        """The next message, of so many bytes at most; None where there are no more."""
         part = next(self._parts, None)
         if part is None:
             return None
-        size = SIZE.unpack_from(part)[0] if len(part) >= SIZE.size else MAX_MESSAGE + 1
-        if size > MAX_MESSAGE:
-            raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
+        size = SIZE.unpack_from(part)[0] if len(part) >= SIZE.size else most + 1
+        if size > most:
+            raise RunError(f"a message of {size} bytes is larger than {most}")
         if len(part) == SIZE.size + size:
             return memoryview(part)[SIZE.size :]
         whole = self._recycler.empty((size,), np.dtype(np.uint8))

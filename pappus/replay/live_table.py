@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pappus.errors import UserError
+from pappus.replay import limited_draws
 from pappus.replay.chunks import Chunks
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.tables import Table
@@ -49,7 +50,7 @@ class LiveTable:
     """
 
     def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
-        self.table, self._chunks = table, chunks
+        self.table, self.chunks = table, chunks
         self.limiter = table.fresh_limiter()
         self.rng = np.random.default_rng(seed)
         capacity = table.max_size
@@ -62,11 +63,30 @@ class LiveTable:
         self._windows = Windows.empty(capacity, len(chunks.columns))
         self._free = np.arange(capacity)[::-1].copy()
         self._sampler, self._remover = table.sampler.over(capacity), table.remover.over(capacity)
+        self._largest = 0
+        self.starved = False
+        """Whether items went for want of steps, and there are fewer than samples wait for since."""
 
     @property
     def size(self) -> int:
         """Items that are here."""
         return self.limiter.size
+
+    @property
+    def was_open(self) -> bool:
+        """Whether it ever held as many items as samples wait for, since it was made or reset."""
+        return self._largest >= self.limiter.min_size
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether items may go that were not sampled, where there is no room for others."""
+        return np.isinf(self.limiter.most) or not self.table.max_times_sampled
+
+    @property
+    def steps_held(self) -> int:
+        """Steps of all chunks that its items lie on."""
+        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
+        return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
 
     @property
     def mass(self) -> float:
@@ -84,7 +104,7 @@ class LiveTable:
             return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
         if overflow > 0:
             self.remove(overflow)
-        self._chunks.hold(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
         places = self._free[self._num_free - count : self._num_free].copy()
         keys = self._next_key[places]
         self._next_key[places] += self.table.max_size
@@ -94,6 +114,7 @@ class LiveTable:
         self._sampler.insert(places, priorities)
         self._remover.insert(places, priorities)
         self.limiter.inserts += count
+        self._grown()
         return keys
 
     def available(self, wanted: int) -> int:
@@ -117,17 +138,32 @@ class LiveTable:
             count = self.available(wanted)
             draw = self._sampler.next if self.table.max_times_sampled else self._sampler.sample
             return self._draw(*draw(count, self.rng))
-        parts = [self._draw(*self._sampler.sample(1, self.rng))]
-        while len(parts) < wanted and self.available(1):
-            parts.append(self._draw(*self._sampler.sample(1, self.rng)))
+        parts: list[Drawn] = []
+        while wanted and (count := self.available(wanted)):
+            parts.append(self._draw(*self._limited(count)))
+            wanted -= len(parts[-1].keys)
         return joined(parts)
 
-    def _draw(self, places: Array, probabilities: Array) -> Drawn:
-        self._chunks.kernels.add(self._times_sampled, places, 1)
+    def _limited(self, count: int) -> limited_draws.Draws:
+        """So many draws or fewer, but one, of items that go when they were sampled so often."""
+        most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
+        if self.table.sampler.order in ("uniform", "prioritized"):
+            places, probabilities = self._sampler.sample(count, self.rng)
+            return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
+        places, _ = self._sampler.next(min(-(-count // most) + 1, self._sampler.drawable), self.rng)
+        return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
+
+    def _sampled_before(self, places: Array) -> Array:
+        """How often; an item of a checkpoint that was sampled too often for this table goes the next time."""
+        return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
+
+    def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
+        self.chunks.kernels.add(self._times_sampled, places, 1)
         windows = self._windows.pick(places)
-        self._chunks.hold(self._chunks.spanned(windows.base, windows.span))
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span))
         drawn = Drawn(
-            self._keys[places], probabilities, self._priorities[places], self._times_sampled[places],
+            self._keys[places], probabilities, self._priorities[places],
+            self._times_sampled[places] if times is None else times.astype(np.int32),
             self.limiter.inserts - self._number[places] - 1, self.size, self.mass, windows,
         )
         self.limiter.samples += len(places)
@@ -157,11 +193,17 @@ class LiveTable:
         """Take out what the remover chooses."""
         self._drop(self._remover.next(count, self.rng)[0])
 
+    def give_way(self, count: int) -> None:
+        """The same, for want of steps."""
+        self.remove(count)
+        self.starved = self.size < self.limiter.min_size
+
     def reset(self) -> None:
         """Take all out, and count from zero again."""
         self._drop(self._keys[self._keys >= 0] % self.table.max_size)
         self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
         self._number[:] = 0
+        self._largest, self.starved = 0, False
 
     def check(self, priorities: Array) -> None:
         """Raise `UserError` for what is no priority."""
@@ -192,10 +234,15 @@ class LiveTable:
         self._keys[places], self._priorities[places] = state.keys, state.priorities
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number
         self._windows.put(places, state.windows)
-        self._chunks.hold(self._chunks.spanned(state.windows.base, state.windows.span), self._chunks.by_items)
+        self.chunks.hold(self.chunks.spanned(state.windows.base, state.windows.span), self.chunks.by_items)
         self._free[: len(state.free)] = state.free
         self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
         self._remover.insert(state.remover_order, self._priorities[state.remover_order])
+        self._grown()
+
+    def _grown(self) -> None:
+        self._largest = max(self._largest, self.size)
+        self.starved = self.starved and self.size < self.limiter.min_size
 
     def _drop(self, places: Array) -> None:
         if not len(places):
@@ -206,7 +253,7 @@ class LiveTable:
         self._remover.delete(places)
         self._free[self._num_free : self._num_free + len(places)] = places
         self.limiter.deletes += len(places)
-        self._chunks.release(self._chunks.spanned(windows.base, windows.span), self._chunks.by_items)
+        self.chunks.release(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
 
     def _are_here(self, keys: Array) -> Array:
         here: Array = (keys >= 0) & (self._keys[keys % self.table.max_size] == keys)

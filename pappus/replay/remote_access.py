@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,7 +11,8 @@ import numpy as np
 from pappus.errors import PappusError, RunError, UserError
 from pappus.replay.access import Held
 from pappus.replay.chunks import Columns, Layout
-from pappus.replay.items import Drawn, Windows
+from pappus.replay.deadlines import Deadline
+from pappus.replay.items import Windows
 from pappus.replay.messages import Buffer, Encoded, Message, decode, encode
 from pappus.replay.sessions import PROTOCOL, columns_of, drawn_from
 from pappus.replay.sources import ChunkSource, PackedSource
@@ -47,6 +47,8 @@ class RemoteAccess:
         self._unanswered: deque[int] = deque()
         """Bytes of each request whose answer nobody waits for."""
         self._bytes = 0
+        self._source: ChunkSource | None = None
+        """Where rows are that do not come with sampled items."""
         welcome = self._ask({"do": "hello", "protocol": PROTOCOL, "token": token, "name": name}).words
         self.tables: Mapping[str, Table] = {
             table.name: table for table in (table_from(words) for words in welcome["tables"])
@@ -85,13 +87,30 @@ class RemoteAccess:
     def insert(self, table: str, priorities: Array, windows: Windows) -> None:
         self._tell({"do": "insert", "table": table}, priorities=priorities, **windows._asdict())
 
+    def sample(
+        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
+    ) -> Held | None:
+        answer = self._ask(
+            {
+                "do": "sample", "table": table, "count": count, "columns": sorted(columns), "lead": lead,
+                "seconds": seconds, "partial": partial,
+            }
+        )
+        if not answer.words["number"]:
+            return None
+        drawn, packed, source = drawn_from(answer), columns_of(answer), self._source
+        if packed or source is None:
+            names = list(self.layout.signature)
+            return Held(int(answer.words["number"]), drawn, PackedSource(packed, drawn.windows, names, lead, source))
+        return Held(int(answer.words["number"]), drawn, source)
+
     def link(self, before: Array, after: Array) -> None:
         self._tell({"do": "link"}, before=before, after=after)
 
     def flush(self, seconds: float | None) -> bool:
-        until = None if seconds is None else time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while self._unanswered:
-            if not self._settle(None if until is None else max(0.0, until - time.monotonic())):
+            if not self._settle(deadline.left):
                 return False
         return True
 
@@ -100,17 +119,6 @@ class RemoteAccess:
 
     def close(self) -> None:
         self._connection.close()
-
-    def _request_sample(
-        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
-    ) -> tuple[Message, Drawn] | None:
-        answer = self._ask(
-            {
-                "do": "sample", "table": table, "count": count, "columns": sorted(columns), "lead": lead,
-                "seconds": seconds, "partial": partial,
-            }
-        )
-        return (answer, drawn_from(answer)) if answer.words["number"] else None
 
     def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
         """A request and its answer; those before it are settled first, and what was wrong with them is said."""
@@ -189,18 +197,6 @@ class NearAccess(RemoteAccess):
 
     def publish(self, chunks: Array, begin: int, end: int) -> None: ...
 
-    def sample(
-        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
-    ) -> Held | None:
-        found = self._request_sample(table, count, columns, lead, seconds, partial)
-        if found is None:
-            return None
-        answer, drawn = found
-        packed = columns_of(answer)
-        names = list(self.layout.signature)
-        source = PackedSource(packed, drawn.windows, names, lead, self._source) if packed else self._source
-        return Held(int(answer.words["number"]), drawn, source)
-
     def done(self, held: Held) -> None:
         self._tell({"do": "done", "number": held.number})
 
@@ -223,15 +219,6 @@ class FarAccess(RemoteAccess):
     def publish(self, chunks: Array, begin: int, end: int) -> None:
         columns = {f"column/{name}": rows for name, rows in self._chunks.rows(chunks, begin, end).items()}
         self._tell({"do": "rows", "begin": begin, "end": end}, chunks=chunks, **columns)
-
-    def sample(
-        self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
-    ) -> Held | None:
-        found = self._request_sample(table, count, columns, lead, seconds, partial)
-        if found is None:
-            return None
-        answer, drawn = found
-        return Held(0, drawn, PackedSource(columns_of(answer), drawn.windows, list(self.layout.signature), lead))
 
     def done(self, held: Held) -> None: ...
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from pappus.errors import UserError
+from pappus.replay.limited_draws import at_random
 from pappus.replay.sum_tree import SumTree
 from pappus.types import Array
 
@@ -69,11 +70,13 @@ class Uniform:
     def update(self, places: Array, priorities: Array) -> None: ...
 
     def delete(self, places: Array) -> None:
-        for place in places.tolist():  # the last in the row takes the place of the one that goes
-            hole, self._count = self._position[place], self._count - 1
-            last = self._used[self._count]
-            self._used[hole], self._position[last] = last, hole
-            self._position[place] = -1
+        holes = self._position[places]
+        self._position[places] = -1
+        left = self._count - len(places)
+        last = self._used[left : self._count]
+        moved, holes = last[self._position[last] >= 0], holes[holes < left]  # as many: the last in the row fill up
+        self._used[holes], self._position[moved] = moved, holes
+        self._count = left
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         places: Array = self._used[rng.integers(0, self._count, count)]
@@ -141,20 +144,28 @@ class Prioritized:
 
     def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """As said; when only priorities of 0 are left, those."""
-        places, probabilities, weights = np.empty(count, np.int64), np.ones(count), np.zeros(count)
-        drawn = min(count, self._positive)
-        for i in range(drawn):
-            one = slice(i, i + 1)
-            places[one], probabilities[one] = self.sample(1, rng)
-            weights[one] = self._tree.priorities(places[one])
-            if count > 1:
-                self._tree.update(places[one], np.zeros(1))
-        if drawn < count:
-            others = np.flatnonzero(self._used)
-            others = others[~np.isin(others, places[:drawn])]
-            places[drawn:] = others[: count - drawn]
-        if count > 1:
-            self._tree.update(places[:drawn], weights[:drawn])
+        if count == 1 and self._positive:
+            return self.sample(1, rng)
+        places, probabilities = self._different(min(count, self._positive), rng)
+        if (zeros := count - len(places)) > 0:
+            others = np.setdiff1d(np.flatnonzero(self._used), places)
+            places = np.concatenate([places, others[:zeros]])
+            probabilities = np.concatenate([probabilities, np.ones(zeros)])
+        return places, probabilities
+
+    def _different(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """So many places of priorities above 0, as if each went before the next is drawn; in the end all are back."""
+        places, probabilities, weights = np.empty(count, np.int64), np.empty(count), np.empty(count)
+        done = 0
+        while done < count:
+            drawn, likely = self.sample(count - done, rng)
+            draws = at_random(drawn, likely, np.zeros(len(drawn), np.int64), 1, count)
+            new = slice(done, done + len(draws.places))
+            places[new], probabilities[new] = draws.places, draws.probabilities
+            weights[new] = self._tree.priorities(draws.places)
+            self._tree.update(draws.places, np.zeros(len(draws.places)))
+            done = new.stop
+        self._tree.update(places, weights)
         return places, probabilities
 
     @property

@@ -14,10 +14,11 @@ from types import FrameType
 
 from pappus.config import WireConfig
 from pappus.errors import PappusError, UserError
-from pappus.replay.checkpoint import load, save
+from pappus.replay.checkpoint import load, remove_drafts, save
 from pappus.replay.config_file import load_tables
 from pappus.replay.connecting import near_socket
-from pappus.replay.service import Service, projected
+from pappus.replay.memory import projected
+from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.telemetry.processes import set_title
 from pappus.transports.addresses import check_wire, with_port
@@ -41,6 +42,8 @@ class StandAlone:
         self._service = Service(found.tables, found.max_steps, found.chunk_length, 0, found.compress, memory.allocate)
         _say(f"{projected(self._service.layout)} at most")
         self._folder, self._every = Path(checkpoints) if checkpoints else None, every
+        if self._folder is not None:
+            remove_drafts(self._folder)
         self._restore()
         from pappus.replay.grpc_wire import GrpcServer
 
@@ -76,6 +79,7 @@ class StandAlone:
             self._near.close()
         if self._folder is not None:
             self._save()
+        self._service.close()
 
     def _restore(self) -> None:
         """From the newest checkpoint that is whole."""

@@ -11,59 +11,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from pappus.errors import RunError, UserError, closest
+from pappus.replay.checks import check_windows
 from pappus.replay.chunks import Chunks, Layout, plan
 from pappus.replay.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
+from pappus.replay.memory import refuse_too_large
 from pappus.replay.rate_limiters import RateLimiter
+from pappus.replay.room import make_room, never_open, too_few_steps
 from pappus.replay.sources import rows_to_send
-from pappus.replay.tables import Table
-from pappus.types import Array, ArraySpec
+from pappus.replay.tables import Table, shared_signature
+from pappus.replay.waiting import Deed, Session, Waits
+from pappus.types import Array
 
 CHUNK_LENGTH = 32
 """Rows of a chunk: one that is half used wastes little, and windows cross few."""
-ALIVE_SECONDS = 0.5
-"""How often somebody who waits looks whether the other side is still there."""
-PATIENCE_SECONDS = 10.0
-"""After so long a wait the log says why; and again after twice, four times as long."""
-
-log = logging.getLogger("pappus.replay")
-
-
-@dataclass
-class Waiting:
-    """Somebody whom a limiter, or a lack of room, keeps waiting."""
-
-    who: str
-    what: str
-    table: str
-    since: float
-
-
-class Session:
-    """What one client holds: chunks that it writes or may still refer to, and batches that it is reading."""
-
-    def __init__(self, name: str, alive: Callable[[], bool] = lambda: True) -> None:
-        self.name, self.alive = name, alive
-        self.chunks: dict[int, None] = {}
-        self.batches: dict[int, list[Array]] = {}
 
 
 class Service:
     """Several tables whose items may share steps.
 
-    All that waits takes `seconds`, after which it gives back what it has: None waits for as long as it takes.
+    All that waits takes `seconds`, after which it gives back what it has: None waits for as long as it takes. One that
+    compresses, or shares its memory, has a thread and a descriptor: `close` it, or use it in a `with`.
     """
 
     def __init__(
@@ -73,24 +50,24 @@ class Service:
         self.tables: dict[str, Table] = {table.name: table for table in tables}
         if not tables or len(self.tables) < len(tables):
             raise UserError("a service needs at least one table, and tables need different names")
-        steps = max(table.max_size for table in tables) if max_steps is None else max_steps
-        self.layout: Layout = plan(_union(tables), steps, max(1, min(chunk_length, steps)))
+        steps = max(table.steps for table in tables) if max_steps is None else max_steps
+        self.layout: Layout = plan(shared_signature(tables), steps, max(1, min(chunk_length, steps)))
         if not compress:
             refuse_too_large(self.layout)
         allocate = allocate or (DiscardableMemory.allocate if compress else None)
-        memory = allocate(self.layout.nbytes) if allocate else None
-        self._chunks = Chunks(self.layout, None if memory is None else memory.array)
+        self._memory: DiscardableMemory | None = allocate(self.layout.nbytes) if allocate else None
+        self._chunks = Chunks(self.layout, None if self._memory is None else self._memory.array)
+        self._closed = False
         self._compression: Compression | None = None
-        if compress and memory is not None:
-            self._compression = Compression(self._chunks, memory, compress, self._release_compressed)
+        if compress and self._memory is not None:
+            self._compression = Compression(self._chunks, self._memory, compress, self._release_compressed)
             self._chunks.on_free = self._compression.forget
         seeds = np.random.SeedSequence(seed).generate_state(len(tables))
         self._live = {
             table.name: LiveTable(table, self._chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
         }
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting: dict[int, Waiting] = {}
+        self._waits = Waits(self._lock)
         self._numbers = itertools.count(1)
 
     @property
@@ -98,10 +75,37 @@ class Service:
         """Where the rows are. Their bookkeeping belongs to the service."""
         return self._chunks
 
+    def close(self) -> None:
+        """End threads and waits, and give up the rows: their memory is free when no client looks at it any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._waits.tell()
+            compression, self._compression = self._compression, None
+            memory, self._memory = self._memory, None
+        if compression is not None:
+            compression.close()
+        with self._lock:
+            self._chunks.forget_rows()
+        if memory is not None:
+            memory.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def refuse_closed(self) -> None:
+        """Raise `RunError` after `close`."""
+        if self._closed:
+            raise RunError("the replay service was closed; make another one")
+
     def take_chunks(self, session: Session, count: int, seconds: float | None = None) -> Array:
         """Free chunks for a writer, who holds them until it gives them back; fewer than asked for means none.
 
-        A table whose inserts never wait makes room by removing items, as if it were full; otherwise one waits.
+        A table that gives way makes room by removing items, as if it were full; otherwise one waits.
         """
         held = len(session.chunks) if seconds is None else 0  # who does not wait for ever may let go of them
         if count + held > self.layout.num_chunks:
@@ -113,7 +117,7 @@ class Service:
         with self._lock:
             for _ in self._tries(session, "write steps", "", seconds):
                 if self._chunks.num_free < count:
-                    self._make_room(count)
+                    make_room(self._live.values(), self._chunks, count, self._waits.tables("sample"))
                 taken = self._chunks.take(count)
                 if taken is not None:
                     session.chunks.update(dict.fromkeys(taken.tolist()))
@@ -135,37 +139,44 @@ class Service:
         else:  # the writer's hold becomes that of the compression
             self._chunks.by_writers[chunks] -= 1
             self._compression.enqueue(chunks)
-        self._tell()
+        self._waits.tell()
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
         """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
-        if self._compression is None:
+        compression = self._compression
+        self.refuse_closed()  # first the compression: it is gone only when this sees it
+        if compression is None:
             return {}
         names = list(self.layout.signature)
         return {
-            name: self._compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
-            for name in self._compression.columns if name in columns
+            name: compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
+            for name in compression.columns if name in columns
         }
 
     def read(self, column: str, rows: Array) -> Array:
         """Rows of a column, of chunks that somebody holds."""
-        if self._compression is not None and column in self._compression.columns:
-            return self._compression.rows(column, rows)
-        return self._chunks.columns[column].take(rows, axis=0)
+        compression, values = self._compression, self._chunks.columns.get(column)
+        self.refuse_closed()
+        assert values is not None
+        if compression is not None and column in compression.columns:
+            return compression.rows(column, rows)
+        return values.take(rows, axis=0)
 
     def settle(self) -> None:
         """Wait until what writers are done with is compressed."""
-        if self._compression is not None:
-            self._compression.settle()
+        compression = self._compression
+        if compression is not None:
+            compression.settle()
 
     def _release_compressed(self, chunks: Array) -> None:
         with self._lock:
             self._chunks.release(chunks)
-            self._tell()
+            self._waits.tell()
 
     def link(self, session: Session, before: Array, after: Array) -> None:
         """Streams go on from one chunk in another; both are the session's."""
         with self._lock:
+            self.refuse_closed()
             for chunk in itertools.chain(before.tolist(), after.tolist()):
                 if chunk not in session.chunks:
                     raise UserError(f"chunk {chunk} is not {session.name}'s to link")
@@ -183,13 +194,13 @@ class Service:
         done: list[Array] = []
         position = 0
         with self._lock:
-            self._check_windows(session, live.table, windows)
+            check_windows(self._chunks, session, live.table, windows)
             for _ in self._tries(session, "insert", table, seconds):
                 while count := min(live.limiter.inserts_now(windows.num_items - position), live.table.max_size):
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
                     position += count
-                    self._tell()
+                    self._waits.tell()
                 if position == windows.num_items:
                     break
         return np.concatenate(done) if done else np.zeros(0, np.int64)
@@ -213,7 +224,7 @@ class Service:
                 while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
                     parts.append(self._hold(session, number, live.sample(now)))
                     missing -= len(parts[-1].keys)
-                    self._tell()
+                    self._waits.tell()
                 if not missing:
                     break
         return number, joined(parts) if parts else None
@@ -239,27 +250,27 @@ class Service:
         with self._lock:
             for held in session.batches.pop(number, []):
                 self._chunks.release(held)
-            self._tell()
+            self._waits.tell()
 
     def update(self, table: str, keys: Array, priorities: Array) -> int:
         """Change priorities; how many of the keys were still there."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
-            self._tell()  # somebody may wait for a priority above 0
+            self._waits.tell()  # somebody may wait for a priority above 0
             return changed
 
     def delete(self, table: str, keys: Array) -> int:
         """Take items out; how many of the keys were still there."""
         with self._lock:
             deleted = self._table(table).delete(np.asarray(keys, np.int64))
-            self._tell()
+            self._waits.tell()
             return deleted
 
     def reset(self, table: str) -> None:
         """Empty a table and its limiter's counts."""
         with self._lock:
             self._table(table).reset()
-            self._tell()
+            self._waits.tell()
 
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
         """Change a limiter while somebody may wait for it."""
@@ -268,7 +279,7 @@ class Service:
             if min_size is not None and min_size > live.table.max_size:
                 raise UserError(f"min_size={min_size} is more than table {table!r} can hold ({live.table.max_size})")
             live.limiter.move(least, most, min_size)
-            self._tell()
+            self._waits.tell()
 
     def weigh(self, table: str) -> tuple[float, int]:
         """What all items of a table weigh together, and how many there are; (0, 0) while none can be sampled."""
@@ -295,23 +306,24 @@ class Service:
             return self._explain(table)
 
     def _explain(self, table: str) -> str:
-        now = time.monotonic()
-        waits = [
-            f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
-            for wait in self._waiting.values() if wait.table in (table, "")
-        ]
-        text = f"table {table!r}: {self._table(table).explain()}"
-        if self._chunks.num_free == 0:
-            text += (
-                f"; all {self.layout.rows} steps are taken, and writers wait until items go: sample them, delete them, "
-                "or raise max_steps"
+        live = self._table(table)
+        texts = [f"table {table!r}: {live.explain()}"]
+        free = self._chunks.num_free * self.layout.chunk_length
+        full = not free or self._waits.tables("write steps")
+        if full:
+            texts.append(
+                f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
+                "go: sample them, delete them, or raise max_steps"
             )
-        return "; ".join([text, *waits])
+        stuck = full and not self._chunks.num_promised and live in never_open(self._live.values())
+        if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
+            texts.append(too_few_steps(live))
+        return "; ".join([*texts, *self._waits.named(table)])
 
     def look_up(self) -> None:
         """Have all who wait look whether their client is still there."""
         with self._lock:
-            self._changed.notify_all()
+            self._waits.tell()
 
     def leave(self, session: Session) -> None:
         """A client is gone: what it held is free. Its items stay."""
@@ -321,123 +333,39 @@ class Service:
             self._let_go(np.array(list(session.chunks), np.int64))
             session.batches.clear()
             session.chunks.clear()
-            self._tell()
+            self._waits.tell()
+
+    def pack(self, chunks: Array) -> None:
+        """Compress restored chunks at once, so that no more than a few lie there plainly. While standing still."""
+        if self._compression is not None:
+            self._compression.pack(chunks)
 
     def adopt(self, chunks: Array) -> None:
-        """Chunks that were taken for a restored table are their items' alone. To be called while standing still."""
-        self._let_go(chunks)
+        """Chunks that were taken for a restored table, and packed, are their items' alone. While standing still."""
+        self._chunks.release(chunks, self._chunks.by_writers)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
         """All tables, while nothing changes: for a checkpoint, which must be quick about it."""
         with self._lock:
+            self.refuse_closed()
             yield self._live
-            self._tell()
+            self._waits.tell()
 
     def _tries(
-        self, session: Session, what: str, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
+        self, session: Session, what: Deed, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """Yields whenever something changed, with the lock held; with True when time is up, and then no more.
+        """As `Waits.tries`, until the service is closed."""
+        for last in self._waits.tries(session, what, table, seconds, self._explanations, go_on):
+            self.refuse_closed()
+            yield last
 
-        As long as `go_on` says so, time does not end.
-        """
-        began, number, patience = time.monotonic(), next(self._numbers), PATIENCE_SECONDS
-        try:
-            while True:
-                left = float("inf") if seconds is None else began + seconds - time.monotonic()
-                yield left <= 0
-                if left <= 0 and not go_on():
-                    return
-                self._waiting[number] = Waiting(session.name, what, table, began)
-                self._changed.wait(min(left, ALIVE_SECONDS) if left > 0 else ALIVE_SECONDS)
-                if not session.alive():
-                    raise RunError(f"{session.name} is gone")
-                if time.monotonic() - began > patience:
-                    patience *= 2
-                    for name in [table] if table else self.tables:
-                        log.warning("%s", self._explain(name))
-        finally:
-            self._waiting.pop(number, None)
-
-    def _tell(self) -> None:
-        if self._waiting:
-            self._changed.notify_all()
-
-    def _make_room(self, count: int) -> None:
-        """Remove items where inserts never wait and most are to spare, until there is room, or will be in a moment."""
-        open_ended = [live for live in self._live.values() if np.isinf(live.limiter.most)]
-        while self._chunks.num_free + self._chunks.num_promised < count:
-            largest = max(open_ended, key=lambda live: live.size - live.limiter.min_size, default=None)
-            if largest is None or largest.size == 0:
-                return
-            largest.remove(min(largest.size, self.layout.chunk_length))
+    def _explanations(self, table: str) -> list[str]:
+        return [self._explain(name) for name in ([table] if table else self.tables)]
 
     def _table(self, name: str) -> LiveTable:
+        self.refuse_closed()
         if name not in self._live:
             names = list(self._live)
             raise UserError(f"there is no table {name!r}{closest(name, names)}; there are {', '.join(names)}")
         return self._live[name]
-
-    def _check_windows(self, session: Session, table: Table, windows: Windows) -> None:
-        """Raise `UserError` unless every window lies in chunks of the session's, and its slices in the window."""
-        if not windows.num_items:
-            return
-        own = windows.span - windows.lead
-        ends = (windows.start + windows.length).max(axis=1)
-        if not (
-            (windows.base >= 0).all() and (windows.base < self.layout.rows).all() and (windows.lead >= 0).all()
-            and (windows.lead <= table.lead).all() and (windows.start >= 0).all() and (windows.length >= 0).all()
-            and (ends <= own).all() and (own >= 1).all() and (windows.span <= self.layout.rows).all()
-        ):
-            raise UserError(f"an item for table {table.name!r} lies outside the steps that {session.name} wrote")
-        foreign = [name for name in self.layout.signature if name not in table.signature]
-        columns = list(self.layout.signature)
-        for name in foreign:
-            if windows.length[:, columns.index(name)].any():
-                raise UserError(f"column {name!r} is not in the signature of table {table.name!r}; leave it out")
-        for chunk in np.unique(self._chunks.spanned(windows.base, windows.span)).tolist():
-            if chunk not in session.chunks:
-                raise UserError(
-                    f"an item for table {table.name!r} needs steps that {session.name} holds no more; give the writer "
-                    "a longer history"
-                )
-
-
-def refuse_too_large(layout: Layout) -> None:
-    """Raise `UserError` for chunks that this machine's memory cannot hold."""
-    available = _available_memory()
-    if available is not None and layout.nbytes > available:
-        raise UserError(f"{projected(layout)}, and this machine has {available / 2**30:.1f} GiB left; lower max_steps")
-
-
-def projected(layout: Layout) -> str:
-    """What the chunks will take, as a sum."""
-    return (
-        f"{layout.rows:,} steps of {layout.step_bytes:,} bytes take {layout.nbytes / 2**30:.2f} GiB"
-    )
-
-
-def _available_memory() -> int | None:
-    try:
-        with open("/proc/meminfo") as lines:
-            words = next(line for line in lines if line.startswith("MemAvailable")).split()
-        return int(words[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
-
-
-def _union(tables: Sequence[Table]) -> dict[str, ArraySpec]:
-    """All columns of all tables; one name means one thing."""
-    columns: dict[str, ArraySpec] = {}
-    for table in tables:
-        for name, spec in table.signature.items():
-            if columns.setdefault(name, spec) != spec:
-                raise UserError(
-                    f"column {name!r} is {columns[name].dtype}{list(columns[name].shape)} in one table and "
-                    f"{spec.dtype}{list(spec.shape)} in {table.name!r}; tables of one service share their steps"
-                )
-    return columns

@@ -30,20 +30,21 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
+from pappus.replay.gathering import pieces_of
 from pappus.replay.items import Drawn, Windows
-from pappus.replay.messages import Blocks, Buffer, Encoded, Message, decode, encode
-from pappus.replay.service import Service, Session
+from pappus.replay.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
+from pappus.replay.service import Service
 from pappus.replay.sources import rows_to_send, slices_of
+from pappus.replay.waiting import Session
 from pappus.types import Array
 
 PROTOCOL = 1
+MAX_HELLO = 64 << 10
+"""Bytes of a message from somebody who may be anybody: enough for a name and a token."""
 MAX_BATCH = 1 << 24
 MAX_SECONDS = 1e6
 MAX_BOUND = 1e15
 MAX_INTEGER = (1 << 63) - 1
-BLOCK_BYTES = 512 << 10
-RUN_BYTES = 16 << 10
-"""Rows that lie together for so many bytes, on average, are sent from where they lie."""
 
 
 class ServedSession:
@@ -57,6 +58,11 @@ class ServedSession:
         self._welcomed = False
         self._chunk_of: dict[int, int] = {}
         """From elsewhere: the client's numbers of its chunks, and ours."""
+
+    @property
+    def max_message(self) -> int:
+        """Bytes that the next request may have: memory is for those who were welcomed."""
+        return MAX_MESSAGE if self._welcomed else MAX_HELLO
 
     def answer(self, request: Buffer) -> Encoded:
         """Do what is asked. What cannot be done is said in the answer, and the session goes on."""
@@ -309,21 +315,6 @@ def _chunks(array: Array) -> Array:
     if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
         raise WireError("chunks must be different numbers of at least 0, in a row")
     return found
-
-
-def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
-    """`column[rows]` in pieces: long runs of rows as they lie, the others gathered in blocks that fit into a cache."""
-    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
-    row_bytes = max(1, column[:1].nbytes)
-    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
-        begin = 0
-        for end in ends.tolist():
-            yield column[rows[begin] : rows[begin] + end - begin]
-            begin = end
-        return
-    count = max(1, BLOCK_BYTES // row_bytes)
-    for i in range(0, len(rows), count):
-        yield column.take(rows[i : i + count], axis=0, mode="clip")
 
 
 def drawn_arrays(drawn: Drawn) -> dict[str, Array]:

@@ -20,8 +20,9 @@ import numpy as np
 
 from pappus.errors import UserError
 from pappus.replay.client import Batch, Client, Sampler
-from pappus.replay.fields import Trajectory
+from pappus.replay.deadlines import Deadline
 from pappus.replay.items import joined
+from pappus.replay.trajectories import Trajectory
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array
 
@@ -57,10 +58,15 @@ class ShardedClient:
         self, table: str, count: int, trajectory: Trajectory | None = None, timeout: float | None = None
     ) -> Batch:
         """As `Client.sample`. Keys tell the shard, too, and are understood by this client's other methods."""
-        masses, sizes = self._weigh(table, timeout)
+        deadline = Deadline(timeout)
+        masses, sizes = self._weigh(table, deadline)
         shares = self._rng.multinomial(count, masses / masses.sum())
+
+        def draw(client: Client, share: int) -> Batch:
+            return client.sample(table, share, trajectory, deadline.left)
+
         asked = [
-            (shard, self._pool.submit(self._clients[shard].sample, table, int(share), trajectory, timeout))
+            (shard, self._pool.submit(draw, self._clients[shard], int(share)))
             for shard, share in enumerate(shares) if share
         ]
         parts, errors = [], []
@@ -134,15 +140,14 @@ class ShardedClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _weigh(self, table: str, timeout: float | None) -> tuple[Array, Array]:
+    def _weigh(self, table: str, deadline: Deadline) -> tuple[Array, Array]:
         """Masses and sizes of all shards, as soon as one has something."""
-        began = time.monotonic()
         while True:
             found = np.array(list(self._pool.map(lambda client: client.weigh(table), self._clients)), np.float64)
             if found[:, 0].sum() > 0:
                 return found[:, 0], found[:, 1]
-            if timeout is not None and time.monotonic() - began >= timeout:
-                raise TimeoutError(f"nothing could be sampled in {timeout:g} s; {self.explain(table)}")
+            if deadline.left == 0:
+                raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {self.explain(table)}")
             time.sleep(PAUSE_SECONDS)
 
     def _routed(self, keys: Array, act: Callable[[Client, Array, Array], int]) -> int:

@@ -20,14 +20,13 @@ import numpy as np
 
 from pappus.errors import RunError, UserError
 from pappus.replay.compression import DiscardableMemory
-from pappus.replay.messages import Buffer, Encoded
+from pappus.replay.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.remote_access import NearAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
 from pappus.transports.addresses import make_way
 from pappus.transports.memory import SharedBlock
 
-MAX_MESSAGE = 1 << 30
 SIZE = struct.Struct("<Q")
 ACCEPT_PAUSE_SECONDS = 0.1
 log = logging.getLogger("pappus.replay")
@@ -44,7 +43,13 @@ class SharedMemory:
         """Fresh bytes."""
         self.descriptor = SharedBlock.create(nbytes, num_bells=0).descriptors[0]
         mapping = mmap.mmap(self.descriptor, nbytes)
-        return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping)
+        return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping, self.close)
+
+    def close(self) -> None:
+        """Nobody else can map it from now on."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class SocketServer:
@@ -105,7 +110,7 @@ class SocketServer:
         try:
             socket.send_fds(client, [b"\0"], [self._memory.descriptor])
             stream = SocketConnection(client)
-            while (request := stream.receive(None)) is not None:
+            while (request := stream.receive(None, session.max_message)) is not None:
                 stream.send(session.answer(request))
         except (OSError, RunError):
             pass  # it is gone, and what it held is free in a moment
@@ -128,7 +133,7 @@ class SocketConnection:
         except OSError as error:
             raise RunError(f"{GONE}: {error.strerror}") from None
 
-    def receive(self, seconds: float | None) -> Buffer | None:
+    def receive(self, seconds: float | None, most: int = MAX_MESSAGE) -> Buffer | None:
         try:
             self._socket.settimeout(seconds)
             first = self._socket.recv(1)
@@ -141,8 +146,8 @@ class SocketConnection:
         if not first:
             raise RunError(GONE)
         size = SIZE.unpack(first + self._read(SIZE.size - 1))[0]
-        if size > MAX_MESSAGE:
-            raise RunError(f"a message of {size} bytes is larger than {MAX_MESSAGE}")
+        if size > most:
+            raise RunError(f"a message of {size} bytes is larger than {most}")
         return self._read(size)
 
     def fileno(self) -> int:

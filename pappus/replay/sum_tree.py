@@ -13,18 +13,16 @@ installed; without it NumPy walks all places of a batch down (or up) together, s
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
+from pappus.replay.compiling import fastest
 from pappus.types import Array
 
 
-@dataclass(frozen=True)
-class Kernels:
+class TreeKernels(NamedTuple):
     """The two loops. `nodes` has 2·size entries, of which `nodes[size:]` are the leaves."""
 
     update: Callable[[Array, Array, Array], None]
@@ -36,13 +34,13 @@ class Kernels:
 class SumTree:
     """Priorities of `capacity` places, all 0 at the start. A place of priority 0 is never drawn."""
 
-    def __init__(self, capacity: int, kernels: Kernels | None = None) -> None:
+    def __init__(self, capacity: int, kernels: TreeKernels | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"capacity={capacity} holds nothing; use 1 or more")
         self.capacity = capacity
         self._size = 1 << (capacity - 1).bit_length()
         self._nodes = np.zeros(2 * self._size, np.float64)
-        self._kernels = kernels or default_kernels()
+        self._kernels = kernels or fastest(LOOPS, NUMPY)
 
     @property
     def total(self) -> float:
@@ -98,26 +96,6 @@ def _find_with_numpy(nodes: Array, targets: Array, places: Array) -> None:
     places[:] = at - size
 
 
-NUMPY = Kernels(_update_with_numpy, _find_with_numpy)
-_compiled: Kernels | None = None
-
-
-def numba_kernels() -> Kernels:
-    """The compiled loops; compiled code is kept on disk, so only the very first call waits for the compiler."""
-    global _compiled
-    if _compiled is None:
-        import numba
-
-        compiled: Any = numba.njit(cache=True, nogil=True)
-        _compiled = Kernels(compiled(_update), compiled(_find))
-    return _compiled
-
-
-def default_kernels() -> Kernels:
-    """Compiled where numba is installed."""
-    return numba_kernels() if importlib.util.find_spec("numba") is not None else NUMPY
-
-
 def _update(nodes: Array, places: Array, priorities: Array) -> None:
     size = len(nodes) // 2
     for i in range(len(places)):
@@ -142,3 +120,7 @@ def _find(nodes: Array, targets: Array, places: Array) -> None:
             else:
                 node = 2 * node
         places[i] = node - size
+
+
+NUMPY = TreeKernels(_update_with_numpy, _find_with_numpy)
+LOOPS = TreeKernels(_update, _find)

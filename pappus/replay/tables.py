@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -67,6 +68,8 @@ class Table:
     """An item goes when it was sampled so often; 0 keeps it."""
     lead: int = 0
     """Earlier steps of the episode that stay with an item, for whoever stacks frames: 3 for stacks of 4."""
+    steps_per_item: float = 1.0
+    """New steps that an item needs: 40 for sequences that begin every 40 steps. A service has room for as many."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -76,11 +79,21 @@ class Table:
                 f"table {self.name!r}: max_size={self.max_size} must be at least 1, max_times_sampled="
                 f"{self.max_times_sampled} and lead={self.lead} at least 0"
             )
+        if not 0 < self.steps_per_item < math.inf:
+            raise UserError(
+                f"table {self.name!r}: steps_per_item={self.steps_per_item} must be a positive number; give the steps "
+                "from the beginning of one item to that of the next"
+            )
         if self.rate_limiter.min_size > self.max_size:
             raise UserError(
                 f"table {self.name!r} never opens: it holds max_size={self.max_size} items, and samples wait for "
                 f"{self.rate_limiter.min_size}; lower min_size or raise max_size"
             )
+
+    @property
+    def steps(self) -> int:
+        """Steps that its items cover when it is full."""
+        return math.ceil(self.max_size * self.steps_per_item)
 
     def fresh_limiter(self) -> RateLimiter:
         """Its limiter, with nothing counted."""
@@ -93,6 +106,7 @@ class Table:
             "remover": [self.remover.order, self.remover.alpha],
             "rate_limiter": self.rate_limiter.to_list(),
             "max_size": self.max_size, "max_times_sampled": self.max_times_sampled, "lead": self.lead,
+            "steps_per_item": self.steps_per_item,
             "signature": {name: [list(spec.shape), spec.dtype] for name, spec in self.signature.items()},
         }
 
@@ -103,29 +117,50 @@ def table_from(words: Mapping[str, Any]) -> Table:
     return Table(
         words["name"], Selection(*words["sampler"]), Selection(*words["remover"]),
         rate_limiters.limiter_from(words["rate_limiter"]), words["max_size"], signature, words["max_times_sampled"],
-        words["lead"],
+        words["lead"], words.get("steps_per_item", 1.0),  # older checkpoints do not say
     )
 
 
-def queue(name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0) -> Table:
+def shared_signature(tables: Sequence[Table]) -> dict[str, ArraySpec]:
+    """All columns of all tables; one name means one thing."""
+    columns: dict[str, ArraySpec] = {}
+    for table in tables:
+        for name, spec in table.signature.items():
+            if columns.setdefault(name, spec) != spec:
+                raise UserError(
+                    f"column {name!r} is {columns[name].dtype}{list(columns[name].shape)} in one table and "
+                    f"{spec.dtype}{list(spec.shape)} in {table.name!r}; tables of one service share their steps"
+                )
+    return columns
+
+
+def queue(
+    name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0, steps_per_item: float = 1.0
+) -> Table:
     """Every item once, the oldest first; whoever inserts waits while `max_size` items are there."""
-    return Table(name, FIFO, FIFO, rate_limiters.queue(max_size), max_size, signature, 1, lead)
+    return Table(name, FIFO, FIFO, rate_limiters.queue(max_size), max_size, signature, 1, lead, steps_per_item)
 
 
-def stack(name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0) -> Table:
+def stack(
+    name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0, steps_per_item: float = 1.0
+) -> Table:
     """Every item once, the newest first; whoever inserts waits while `max_size` items are there."""
-    return Table(name, LIFO, LIFO, rate_limiters.stack(max_size), max_size, signature, 1, lead)
+    return Table(name, LIFO, LIFO, rate_limiters.stack(max_size), max_size, signature, 1, lead, steps_per_item)
 
 
 def uniform_replay(
-    name: str, max_size: int, signature: Mapping[str, ArraySpec], min_size: int = 1, lead: int = 0
+    name: str, max_size: int, signature: Mapping[str, ArraySpec], min_size: int = 1, lead: int = 0,
+    steps_per_item: float = 1.0,
 ) -> Table:
     """Items drawn evenly, as often as one likes; the oldest go."""
-    return Table(name, UNIFORM, FIFO, rate_limiters.min_size(min_size), max_size, signature, 0, lead)
+    limiter = rate_limiters.min_size(min_size)
+    return Table(name, UNIFORM, FIFO, limiter, max_size, signature, 0, lead, steps_per_item)
 
 
 def prioritized_replay(
-    name: str, max_size: int, signature: Mapping[str, ArraySpec], alpha: float = 0.6, min_size: int = 1, lead: int = 0
+    name: str, max_size: int, signature: Mapping[str, ArraySpec], alpha: float = 0.6, min_size: int = 1, lead: int = 0,
+    steps_per_item: float = 1.0,
 ) -> Table:
     """Items drawn in proportion to priority^α, as often as one likes; the oldest go."""
-    return Table(name, prioritized(alpha), FIFO, rate_limiters.min_size(min_size), max_size, signature, 0, lead)
+    limiter = rate_limiters.min_size(min_size)
+    return Table(name, prioritized(alpha), FIFO, limiter, max_size, signature, 0, lead, steps_per_item)

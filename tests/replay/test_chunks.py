@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.chunk_kernels import NUMPY, Kernels, numba_kernels
+from pappus.replay.chunk_kernels import LOOPS, NUMPY, ChunkKernels
 from pappus.replay.chunks import Chunks, plan
+from pappus.replay.compiling import compiled
 from pappus.types import ArraySpec
 
 SIGNATURE = {"x": ArraySpec((), "int64")}
-KERNELS = {"numpy": lambda: NUMPY, "numba": numba_kernels}
+KERNELS = {"numpy": lambda: NUMPY, "numba": lambda: compiled(LOOPS)}
 
 
-def chunks(steps: int, length: int, kernels: Kernels | None = None) -> Chunks:
+def chunks(steps: int, length: int, kernels: ChunkKernels | None = None) -> Chunks:
     return Chunks(plan(SIGNATURE, steps, length), kernels=kernels)
 
 

@@ -130,6 +130,27 @@ def test_a_checkpoint_has_the_rows_themselves(make: Make, tmp_path: Path) -> Non
     check(Client.of(plain), 5)
 
 
+def test_what_is_restored_is_compressed_block_by_block(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, service = make(400, compress=["obs"])
+    monkeypatch.setattr("pappus.replay.checkpoint.BLOCK_BYTES", 2 * 32 * (2 * 64 * 64 + 8))
+    write(client, 400)
+    save(service, tmp_path / "saved")
+    again = Service([uniform_replay("replay", 400, SIGNATURE, lead=3)], 464, compress=["obs"])
+    plain, pack = [], again.pack
+
+    def counted(chunks: Array) -> None:
+        plain.append(int(again.chunks.columns["obs"].any(axis=(1, 2)).sum()))
+        pack(chunks)
+
+    monkeypatch.setattr(again, "pack", counted)
+    load(again, tmp_path / "saved")
+    assert len(plain) >= 7 and max(plain) <= 2 * 32 and not again.chunks.columns["obs"].any()
+    assert again.info("replay")["packed_bytes"] > 0
+    check(Client.of(again), 5)
+
+
 def test_memory_goes_back_to_the_system() -> None:
     service = Service([uniform_replay("replay", 4000, SIGNATURE)], 4000, compress=["obs"])
     client = Client.of(service)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pappus.replay import tables
 from pappus.replay.client import Client
-from pappus.replay.fields import Field, Trajectory, col, concatenate
+from pappus.replay.fields import Field, col, concatenate
 from pappus.replay.service import Service
+from pappus.replay.trajectories import Trajectory
 from pappus.types import Array, ArraySpec
 
 LEAD = 3
@@ -196,6 +197,21 @@ def test_a_discounted_sum_of_some_steps_takes_the_discounts_of_the_same_ones(
     pairs = zip(items.own["reward"], items.own["discount"], strict=True)
     expected = [returns(rewards[key], discounts[key], gamma, n) for rewards, discounts in pairs]
     same(items.evaluate(col("reward")[key].discounted_sum(gamma, n)), expected)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.sampled_from([None, 199, 200, 201]))
+def test_a_discounted_sum_over_hundreds_of_steps_is_the_literal_sum(seed: int, n: int | None) -> None:
+    rng, client = np.random.default_rng(seed), Client.of(Service([tables.queue("t", 2, SIGNATURE)], 1000))
+    rewards, discounts = rng.normal(size=(2, 200)), rng.uniform(0.9, 1.0, (2, 200))
+    with client.writer(history=200) as writer:
+        for item, length in enumerate((200, 31)):
+            for t in range(length):
+                writer.append({"reward": rewards[item, t], "discount": discounts[item, t]})
+            writer.create_item("t", 1.0, {name: writer.history[name][:] for name in ("reward", "discount")})
+            writer.end_episode()
+    found = client.sample("t", 2, Trajectory(ret=col("reward").discounted_sum(0.997, n))).data["ret"]
+    same(found, [returns(rewards[0], discounts[0], 0.997, n), returns(rewards[1, :31], discounts[1, :31], 0.997, n)])
 
 
 Step: TypeAlias = tuple[Callable[[Field], Field], Callable[[Steps], Steps]]

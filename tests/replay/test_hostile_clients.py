@@ -21,13 +21,14 @@ from pappus.errors import UserError
 from pappus.replay import grpc_wire, sockets, tables
 from pappus.replay.client import Client
 from pappus.replay.grpc_wire import METHOD, SIZE, GrpcServer, Parts
-from pappus.replay.messages import Buffer, Message, decode, encode
-from pappus.replay.service import Service, Session
-from pappus.replay.sessions import PROTOCOL, ServedSession
+from pappus.replay.messages import MAX_MESSAGE, Buffer, Message, decode, encode
+from pappus.replay.service import Service
+from pappus.replay.sessions import MAX_HELLO, PROTOCOL, ServedSession
 from pappus.replay.sockets import SharedMemory, SocketServer
+from pappus.replay.waiting import Session
 from pappus.transports.grpc_caller import Identity
 from pappus.types import Array, ArraySpec
-from tests.contracts.replay_contract import (
+from tests.contracts.replay_tools import (
     NUMBER,
     SECONDS,
     Background,
@@ -282,6 +283,19 @@ def test_nothing_is_done_for_who_does_not_say_hello(site: Site) -> None:
     answer = line.hear()
     assert answer is not None and "error" not in answer.words, "it may still introduce itself"
     assert site.client.info("t")["size"] == 3
+    site.unharmed()
+
+
+def test_a_stranger_is_not_listened_to_for_long(site: Site) -> None:
+    """What it announces is too large: the connection is closed, and nothing more is waited for."""
+    for size in (MAX_HELLO + 1, MAX_MESSAGE):
+        line = site.line()
+        line.say_raw(SIZE.pack(size) + bytes(100))
+        assert line.hear() is None
+    answer = site.line(hello(name="n" * (MAX_HELLO - 1000))).hear()
+    assert answer is not None and "error" not in answer.words
+    long = site.ask({"do": "delete", "table": "t"}, keys=np.arange(MAX_HELLO) + 10_000)
+    assert long is not None and long.words["count"] == 0, "who was welcomed may say more"
     site.unharmed()
 
 
@@ -739,7 +753,7 @@ def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None
     service = Service(TABLES, 32, LENGTH)
     session = ServedSession(service, "mallory", near, "", lambda: False)
     session.answer(hello())
-    with patch("pappus.replay.service.ALIVE_SECONDS", 0.001):
+    with patch("pappus.replay.waiting.ALIVE_SECONDS", 0.001):
         for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
             seconds = words.get("seconds")
             said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}

@@ -159,3 +159,15 @@ def test_gaps_do_not_stop_the_order_of_age() -> None:
             selector.delete(np.array([gone]))
         count = min(4, len(age))
         assert selector.next(count, rng)[0].tolist() == age[:count]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(12)), st.integers(0, 12), st.integers(0, 12))
+def test_places_that_go_together_leave_the_others(order: list[int], count: int, gone: int) -> None:
+    selector, places = Uniform(12), np.array(order[:count], np.int64)
+    selector.insert(places, np.ones(count))
+    left = places[gone:]
+    selector.delete(np.sort(places[:gone]))
+    assert sorted(selector.in_use().tolist()) == sorted(left.tolist())
+    selector.delete(left)
+    assert len(selector) == 0

@@ -28,6 +28,7 @@ tables:
     rate_limiter: {min_size: 10}
     max_size: 300
     lead: 1
+    steps_per_item: 1.5
     signature:
       number: {shape: [], dtype: int64}
 """
@@ -204,7 +205,7 @@ def test_the_file_says_it_all(tmp_path: Path) -> None:
     (tmp_path / "tables.yaml").write_text(TABLES)
     found = load_tables(tmp_path / "tables.yaml")
     table = found.tables[0]
-    assert (table.name, table.sampler.alpha, table.max_size, table.lead) == ("replay", 0.6, 300, 1)
+    assert (table.name, table.sampler.alpha, table.max_size, table.lead, table.steps) == ("replay", 0.6, 300, 1, 450)
     assert found.max_steps == 400
     assert table.rate_limiter.min_size == 10 and table.signature["number"].dtype == "int64"
 

@@ -12,7 +12,7 @@ from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_r
 from pappus.replay.checkpoint import load, save
 from pappus.replay.grpc_wire import PART_BYTES, Parts, cut
 from pappus.replay.messages import decode, encode
-from pappus.replay.service import Session
+from pappus.replay.waiting import Session
 
 SIGNATURE = {"x": ArraySpec((), "int64")}
 

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pappus.replay.sum_tree import NUMPY, Kernels, SumTree, numba_kernels
+from pappus.replay.compiling import compiled
+from pappus.replay.sum_tree import LOOPS, NUMPY, SumTree, TreeKernels
 from pappus.types import Array
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 KINDS = [pytest.param("numba", marks=pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")), "numpy"]
 
 
-def kernels_of(kind: str) -> Kernels:
-    return numba_kernels() if kind == "numba" else NUMPY
+def kernels_of(kind: str) -> TreeKernels:
+    return compiled(LOOPS) if kind == "numba" else NUMPY
 
 
 def tree_of(kind: str, priorities: list[float] | Array) -> SumTree:
@@ -112,7 +113,7 @@ def test_the_wrong_place_the_empty_tree_and_the_smallest_one(kind: str) -> None:
 @pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")
 def test_both_ways_of_computing_give_the_same_tree_and_the_same_draws() -> None:
     rng = np.random.default_rng(3)
-    trees = [SumTree(1000, kernels) for kernels in (NUMPY, numba_kernels())]
+    trees = [SumTree(1000, kernels) for kernels in (NUMPY, compiled(LOOPS))]
     for _ in range(20):
         places, values, uniforms = rng.integers(0, 1000, 64), rng.random(64) ** 4, rng.random(64)
         for tree in trees:

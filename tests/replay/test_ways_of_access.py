@@ -19,11 +19,11 @@ from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.tables import Table
 from pappus.transports.grpc_caller import Identity
-from tests.contracts.replay_contract import (
+from tests.contracts.replay_contract import ReplayContract
+from tests.contracts.replay_tools import (
     NUMBER,
     SECONDS,
     Background,
-    ReplayContract,
     Way,
     add,
     drawn,
@@ -159,7 +159,7 @@ def test_a_client_in_another_process_frees_everything_when_it_is_killed(remote: 
     client, service = remote(tables.queue("t", 2, NUMBER))
     put(client, "t", [0, 1])
     words = [
-        "from tests.replay.test_ways_of_access import *", "from tests.contracts.replay_contract import *",
+        "from tests.replay.test_ways_of_access import *", "from tests.contracts.replay_tools import *",
         f"access = lambda: {remote.address(service)}", "reading = access()",
         "assert reading.sample('t', 1, frozenset(['x']), 0, 5.0, True) is not None",
         "writer = Client(access).writer()", "add(writer, 't', 2)", "add(writer, 't', 3)", "writer.flush()",
