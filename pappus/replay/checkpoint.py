@@ -27,7 +27,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from pappus.errors import RunError, UserError
-from pappus.replay.chunks import Layout
 from pappus.replay.items import Windows
 from pappus.replay.live_table import LiveTable, TableState
 from pappus.replay.rate_limiters import limiter_from
@@ -36,11 +35,11 @@ from pappus.replay.tables import table_from
 from pappus.telemetry.files import sync
 from pappus.types import Array
 
-FORMAT = "pappus replay 1"
+FORMAT = "pappus replay 2"
 DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
 """Where a checkpoint is written until it is complete: .NAME.PROCESS-THREAD."""
 BLOCK_BYTES = 8 << 20
-"""Chunks are written, and let go of, in blocks of about this size, column by column: it is part of the format."""
+"""Chunks are written, and let go of, in blocks of about this size, column by column."""
 
 
 def save(service: Service, path: str | Path) -> Path:
@@ -130,11 +129,13 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
     _let_go(service, np.setdiff1d(held, chunks))
     arrays["chunks"], arrays["following"] = chunks, following[chunks]
     layout = service.layout
+    block_chunks = max(1, BLOCK_BYTES // max(1, layout.chunk_length * layout.step_bytes))
     manifest = {
         "format": FORMAT, "tables": tables, "chunk_length": layout.chunk_length, "num_chunks": len(chunks),
+        "block_chunks": block_chunks,
         "signature": {name: [list(spec.shape), spec.dtype] for name, spec in layout.signature.items()},
     }
-    return manifest, arrays, list(_blocks(layout, chunks))
+    return manifest, arrays, list(_blocks(chunks, block_chunks))
 
 
 def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int]:
@@ -221,7 +222,7 @@ def _restore(
     known = (follows >= 0) & (follows < len(renamed))
     chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
     with (folder / "chunks.bin").open("rb") as file:
-        _read_rows(service, file, taken)
+        _read_rows(service, file, taken, manifest["block_chunks"])
     length = chunks.layout.chunk_length
     for index, words in enumerate(manifest["tables"]):
         table = live[words["table"]["name"]]
@@ -248,9 +249,9 @@ def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable)
     )
 
 
-def _read_rows(service: Service, file: BinaryIO, taken: Array) -> None:
+def _read_rows(service: Service, file: BinaryIO, taken: Array, block_chunks: int) -> None:
     layout = service.layout
-    for block in _blocks(layout, taken):
+    for block in _blocks(taken, block_chunks):
         rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
         for name, spec in layout.signature.items():
             data = file.read(len(rows) * spec.nbytes)
@@ -258,8 +259,7 @@ def _read_rows(service: Service, file: BinaryIO, taken: Array) -> None:
         service.pack(block)
 
 
-def _blocks(layout: Layout, chunks: Array) -> Iterator[Array]:
-    count = max(1, BLOCK_BYTES // max(1, layout.chunk_length * layout.step_bytes))
+def _blocks(chunks: Array, count: int) -> Iterator[Array]:
     for i in range(0, len(chunks), count):
         yield chunks[i : i + count]
 

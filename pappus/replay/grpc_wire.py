@@ -39,7 +39,8 @@ PART_BYTES = 1 << 20
 SIZE = struct.Struct("<Q")
 MAX_SESSIONS = 1024
 """Sessions at once; each has a thread, which mostly sleeps."""
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = HELLO_SECONDS = 10.0
+"""A server that does not answer is given up after so long, and so is a client that does not say hello."""
 
 
 class GrpcServer:
@@ -73,11 +74,15 @@ class GrpcServer:
             self._checkpoints,
         )
         context.add_callback(session.interrupt)
+        hello = threading.Timer(HELLO_SECONDS, lambda: None if session.welcomed else context.cancel())
+        hello.daemon = True
+        hello.start()  # threads are for those who say who they are
         try:
             parts = Parts(requests)
             while (request := parts.join(session.max_message)) is not None:
                 yield from cut(session.answer(request))
         finally:
+            hello.cancel()
             session.end()
 
 

@@ -55,20 +55,20 @@ class ServedSession:
     ) -> None:
         self._service, self._near, self._token, self._checkpoints = service, near, token, checkpoints
         self._session = Session(name, alive)
-        self._welcomed = False
+        self.welcomed = False
         self._chunk_of: dict[int, int] = {}
         """From elsewhere: the client's numbers of its chunks, and ours."""
 
     @property
     def max_message(self) -> int:
         """Bytes that the next request may have: memory is for those who were welcomed."""
-        return MAX_MESSAGE if self._welcomed else MAX_HELLO
+        return MAX_MESSAGE if self.welcomed else MAX_HELLO
 
     def answer(self, request: Buffer) -> Encoded:
         """Do what is asked. What cannot be done is said in the answer, and the session goes on."""
         try:
             message = decode(request)
-            if not self._welcomed:
+            if not self.welcomed:
                 return self._welcome(message)
             return self._do(message)
         except (PappusError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
@@ -90,7 +90,7 @@ class ServedSession:
             raise WireError(f"this service speaks protocol {PROTOCOL}, and begins with a hello")
         if not hmac.compare_digest(str(words.get("token", "")).encode(), self._token.encode()):
             raise UserError("the token is wrong; give the file that the server was given")
-        self._welcomed = True
+        self.welcomed = True
         name = str(words.get("name", ""))[:100]
         self._session.name = name if name.isprintable() and name else self._session.name
         layout = self._service.layout

@@ -299,6 +299,20 @@ def test_a_stranger_is_not_listened_to_for_long(site: Site) -> None:
     site.unharmed()
 
 
+def test_who_stays_silent_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pappus.replay.grpc_wire.HELLO_SECONDS", 0.05)
+    site = Site("grpc", tmp_path)
+    try:
+        assert site.line().hear() is None, "the connection is closed without a word"
+        welcome = site.line()
+        welcome.say(hello())
+        answer = welcome.hear()
+        assert answer is not None and "error" not in answer.words
+        site.unharmed()
+    finally:
+        site.close()
+
+
 def test_another_protocol_is_not_spoken(site: Site) -> None:
     for change in ({"protocol": 2}, {"protocol": "1"}, {"protocol": None}, {"do": "hi"}, {"do": []}):
         answer = site.line(hello(**change)).hear()
