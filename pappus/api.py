@@ -23,12 +23,12 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.runtimes.wiring import footprint
 from pappus.systems import find_system, presets_for, saved_config
 from pappus.telemetry.board import Board
-from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
 from pappus.topologies.run import Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -152,7 +152,7 @@ def find_resumable(store: CheckpointStore, run: Run) -> Path:
     metadata = store.verify(checkpoint)["metadata"]
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
-    size = load_state(checkpoint, "learner")["weights"].numel()
+    size = stored_weights(checkpoint).size
     if size != run.weights_size:
         raise UserError(
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "

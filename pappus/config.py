@@ -86,8 +86,8 @@ class NetworkConfig:
 class OptimizerConfig:
     """How gradients become weights."""
 
-    name: Literal["adam", "rmsprop"] = "adam"
-    """RMSProp is the paper's choice for IMPALA on Atari."""
+    name: Literal["adam", "rmsprop", "adagrad"] = "adam"
+    """RMSProp is the papers' choice for IMPALA and Ape-X on Atari, AdaGrad that of Gorila."""
     learning_rate: float = 1e-3
     """Step size at the start."""
     anneal: bool = True
@@ -96,6 +96,8 @@ class OptimizerConfig:
     """Decay of RMSProp's squared-gradient average, or Adam's second beta."""
     momentum: float = 0.9
     """Momentum of RMSProp, or Adam's first beta."""
+    centered: bool = False
+    """RMSProp divides by the variance of the gradient and not by its square (Ape-X)."""
     epsilon: float = 1e-5
     """Added to the denominator."""
     clip_norm: float = 40.0

@@ -208,16 +208,6 @@ class ItemSource(Waitable, Protocol):
     def close(self) -> None: ...
 
 
-class StepCounter(Protocol):
-    """Counts the env steps of a run, together with others."""
-
-    def add(self, count: int) -> None: ...
-
-    def total(self) -> int:
-        """Steps of all of them."""
-        ...
-
-
 class StepTotal(Protocol):
     """The env steps of a run, as all who count them have it."""
 
@@ -228,10 +218,24 @@ class StepTotal(Protocol):
         ...
 
 
+class StepCounter(StepTotal, Protocol):
+    """Counts the env steps of a run, together with others."""
+
+    def add(self, count: int) -> None: ...
+
+
 class WeightsWriter(Protocol):
     """Publishes whole versions of one flat buffer, an array or, between those who share a device, a tensor."""
 
     def publish(self, flat: Any, version: int) -> None: ...
+
+
+class ShardWeights(WeightsWriter, Protocol):
+    """Published by one role, whose successor can read what it published last."""
+
+    def version(self) -> int: ...
+
+    def read(self, into: Any) -> int: ...
 
 
 class WeightsReader(Waitable, Protocol):

@@ -24,7 +24,7 @@ from pappus.config import (
 )
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import apex, impala, seed, single
+from pappus.topologies import apex, gorila, impala, seed, single
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -127,6 +127,18 @@ SYSTEMS: dict[str, System] = {
         defaults=RunConfig(
             algorithm=DQNConfig(), system="apex-dqn", topology=apex.ApexConfig(), batch_size=512, envs_per_actor=16,
             optimizer=OptimizerConfig(anneal=False),
+        ),
+    ),
+    "gorila-dqn": System(
+        name="gorila-dqn",
+        purpose="bundles of actor, replay and learner around sharded parameter servers: the first of the family",
+        paper="Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
+        figure=gorila.__doc__ or "",
+        topology=gorila.gorila,
+        algorithm=DQN,
+        defaults=RunConfig(
+            algorithm=DQNConfig(target_every=500), system="gorila-dqn", topology=gorila.GorilaConfig(), actors=2,
+            batch_size=64, envs_per_actor=8, optimizer=OFF_POLICY_OPTIMIZER,
         ),
     ),
     "r2d2": System(

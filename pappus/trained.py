@@ -28,7 +28,7 @@ class StoredWeights:
     name = "weights"
 
     def __init__(self, checkpoint: Path) -> None:
-        self._flat: Array = load_state(checkpoint, "learner")["weights"].numpy()
+        self._flat: Array = stored_weights(checkpoint)
 
     def version(self) -> int:
         return 0
@@ -50,6 +50,13 @@ class StoredWeights:
         return -1
 
     def clear(self) -> None: ...
+
+
+def stored_weights(checkpoint: Path) -> Array:
+    """All weights of a checkpoint in a row: the learner's, or those of the parameter servers one after the other."""
+    shards = sorted(checkpoint.glob("parameter-server-*.safetensors"), key=lambda path: int(path.stem.split("-")[-1]))
+    names = [path.stem for path in shards] or ["learner"]
+    return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in names])
 
 
 class TrainedPolicy:

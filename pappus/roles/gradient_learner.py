@@ -207,8 +207,11 @@ def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parame
     rate: Any = torch.tensor(config.learning_rate, device=device) if capturable else config.learning_rate
     if config.name == "rmsprop":
         return torch.optim.RMSprop(
-            parameters, rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum, capturable=capturable
+            parameters, rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum,
+            centered=config.centered, capturable=capturable,
         )
+    if config.name == "adagrad":
+        return torch.optim.Adagrad(parameters, rate, eps=config.epsilon)
     betas = (config.momentum, config.decay)
     return torch.optim.Adam(
         parameters, rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable

@@ -117,10 +117,13 @@ class Wiring:
 
     def build(self, node: Node, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""
-        arguments = {
-            key: self.connect(value) if isinstance(value, End) else value for key, value in node.arguments.items()
-        }
+        arguments = {key: self._connected(value) for key, value in node.arguments.items()}
         return node.build(node.name, incarnation, **arguments)
+
+    def _connected(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._connected(one) for one in value]
+        return self.connect(value) if isinstance(value, End) else value
 
     def poison(self) -> None:
         """Fill fresh queues with what no env produces, so that a field nobody wrote shows up at once."""

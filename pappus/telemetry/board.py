@@ -107,7 +107,7 @@ class Board:
         for count, value in report["counts"].items():
             full = full_name(kind_of(name), count)
             self._counts[full] = self._counts.get(full, 0) + int(value)
-        if kind_of(name) == "learner":
+        if kind_of(name) in ("learner", "parameter-server"):
             self.env_steps += int(report["counts"].get("env_steps", 0))
             self.updates += int(report["counts"].get("updates", 0))
         if kind_of(name) != "evaluator":

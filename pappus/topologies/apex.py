@@ -93,8 +93,8 @@ def apex(run: Run) -> Program:
     return program
 
 
-def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int) -> ReplaySpec:
-    """The table of a run, with room for what actors still refer to."""
+def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int, index: int = 0) -> ReplaySpec:
+    """A table (of several, the one of that number), with room for what actors still refer to."""
     algorithm, envs = off_policy(run.algorithm), run.config.envs_per_actor
     layout = Layout(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
     experience = algorithm.experience
@@ -103,7 +103,7 @@ def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int) -> R
     max_steps = config.capacity * rows + actors * envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
         layout, layout.table(config, run.config.batch_size), max_steps, envs, run.config.batch_size,
-        config.importance_exponent, derive_seed(run.config.seed, "replay")[0], prefetch,
+        config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
         private_socket(f"{run.directory}"),
     )
 

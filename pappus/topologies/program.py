@@ -167,6 +167,8 @@ Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge |
 class Node:
     """A role to be: `build(name, incarnation, **arguments)` makes it where it shall live.
 
+    Ends, and lists of ends, among the arguments become ports.
+
     `incarnation` counts restarts, so that a role that came back does not repeat what its predecessor saw.
     """
 
@@ -184,7 +186,8 @@ class Node:
 
     def ends(self) -> list[End]:
         """The ends of edges that this node holds."""
-        return [value for value in self.arguments.values() if isinstance(value, End)]
+        listed = [value if isinstance(value, list) else [value] for value in self.arguments.values()]
+        return [value for values in listed for value in values if isinstance(value, End)]
 
 
 @dataclass

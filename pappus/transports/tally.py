@@ -51,3 +51,7 @@ class Counter:
     def total(self) -> int:
         """What all have added so far."""
         return self._tally.total()
+
+    def set_total(self, total: int) -> None:
+        """Count on from there."""
+        self._tally.set_total(total)

@@ -1,0 +1,88 @@
+"""Gorila's bundle: an actor, a replay memory and a learner that share a thread, and whose gradients go elsewhere."""
+
+from __future__ import annotations
+
+import torch
+
+from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
+from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.replay_actor import ReplayActor
+from pappus.roles.replay_learner import ReplayLearner
+from pappus.roles.role import Role
+from pappus.roles.shards import ShardedGradients, ShardedWeights
+
+
+class NoWeights:
+    """For a learner that publishes none."""
+
+    def publish(self, flat: object, version: int) -> None: ...
+
+
+class ServedLearner(ReplayLearner):
+    """replay ──batch──▶ loss ──gradient──▶ shards ──weights──▶ here; the target network follows their versions."""
+
+    def __init__(
+        self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, gradients: ShardedGradients,
+        shards: ShardedWeights, counted: StepTotal, settings: LearnerSettings,
+    ) -> None:
+        super().__init__(name, algorithm, source, NoWeights(), counted, settings)
+        self._gradients, self._shards = gradients, shards
+        self._loss_now = 0.0
+        self._target_of = -1
+        """Which copy to the target network was the last: versions are counted, as everybody sees them."""
+
+    def step(self) -> Waitable | None:
+        """One gradient, or the port that stands in the way."""
+        if self._shards.version() < 0:
+            return self._shards
+        return self._gradients.full() or self._learn()
+
+    def _learn(self) -> Waitable | None:
+        self._pull()
+        return super()._learn()
+
+    def _pull(self) -> None:
+        """The newest weights; and every so many versions they are the target network's, too."""
+        version = self._shards.read(self._flat.values.detach().numpy())
+        now = version // self._algorithm.target_updates.every
+        if now != self._target_of:
+            self._target_of = now
+            with torch.no_grad():
+                self._target_flat.values.copy_(self._flat.values)
+
+    def _follow(self) -> None: ...
+
+    def _apply_gradient(self) -> None:
+        """Clip it, and send it away."""
+        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
+        self._gradients.send(self._flat.gradient.numpy(), self._shards.versions, float(self._loss_now))
+
+    def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        loss, scalars = super()._loss()
+        self._loss_now = float(loss.detach())
+        return loss, scalars
+
+    def _advance(self, steps: int) -> None:
+        self.steps += steps
+        self.updates += 1
+        self.metrics.count("gradients")
+
+
+class Bundle(Role):
+    """Both take turns: the limiter of their replay memory says whose turn it is."""
+
+    def __init__(self, name: str, actor: ReplayActor, learner: ServedLearner) -> None:
+        super().__init__(name)
+        self._actor, self._learner = actor, learner
+        actor.metrics = learner.metrics = self.metrics
+
+    def step(self) -> Waitable | None:
+        """One gradient, or one step of every env; or the port that keeps both from it."""
+        waiting = self._learner.step()
+        if waiting is None or self._actor.step() is None:
+            return None
+        return waiting
+
+    def close(self) -> None:
+        self._actor.close()
+        self._learner.close()

@@ -1,0 +1,182 @@
+"""The parameter server of Gorila and A3C: one shard of the weights, changed by whoever has a gradient for it.
+
+    learner 0 ──gradient, version, loss──┐
+    learner 1 ──gradient, version, loss──┼──▶ shard: optimizer ──▶ weights (versioned)
+      ⋮                                  │
+    learner N ──gradient, version, loss──┘
+
+Gradients are applied in the order in which they come, whichever weights they were computed with. Those that are too old
+are dropped, and so are those of batches whose loss is far from what is usual (Nair et al. 2015, section 4.2).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pappus.config import OptimizerConfig
+from pappus.core import ShardWeights, Source, StepTotal, Waitable
+from pappus.roles.gradient_learner import make_optimizer
+from pappus.roles.role import IDLE, Role
+from pappus.types import ArraySpec, Nest
+
+DECAY = 0.99
+"""Of the running mean and deviation of losses."""
+TRUSTED = 100
+"""Gradients after which a loss can be called unusual."""
+
+
+class Gradient(NamedTuple):
+    """What a learner sends to one shard: its part of the gradient, and which weights and which loss it came from."""
+
+    values: Any
+    version: Any
+    loss: Any
+
+
+def gradient_spec(size: int) -> Gradient:
+    """Specs of what a shard of so many weights is sent."""
+    return Gradient(ArraySpec((size,), "float32"), ArraySpec((), "int64"), ArraySpec((), "float64"))
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What a shard needs to know of the run."""
+
+    optimizer: OptimizerConfig
+    total_steps: int
+    max_staleness: int
+    """A gradient may be computed with weights so many versions old."""
+    loss_deviations: float
+    """A gradient is dropped if its loss is so many standard deviations above the mean; 0: never."""
+
+
+class UsualLoss:
+    """Running mean and deviation of losses, and whether one of them is far above."""
+
+    def __init__(self, deviations: float) -> None:
+        self._deviations = deviations
+        self.mean = self.variance = 0.0
+        self.count = 0
+
+    def admits(self, loss: float) -> bool:
+        """Whether a loss is usual; those that are not change nothing."""
+        limit = self.mean + self._deviations * math.sqrt(self.variance)
+        if self._deviations and self.count >= TRUSTED and loss > limit:
+            return False
+        self.count += 1
+        share = max(1 - DECAY, 1 / self.count)
+        change = loss - self.mean
+        self.mean += share * change
+        self.variance = (1 - share) * (self.variance + share * change * change)
+        return True
+
+
+class ParameterServer(Role):
+    """One shard. The first one, which gets to know the run's steps, says when the run is over."""
+
+    def __init__(
+        self, name: str, initial: torch.Tensor, source: Source, weights: ShardWeights, settings: ServerSettings,
+        counted: StepTotal | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._source, self._weights, self._settings, self._counted = source, weights, settings, counted
+        self._parameter = torch.nn.Parameter(initial.clone())
+        self._parameter.grad = torch.zeros_like(self._parameter)
+        self._optimizer = make_optimizer(settings.optimizer, [self._parameter])
+        self._usual = UsualLoss(settings.loss_deviations)
+        self.steps = self.updates = 0
+        self._published = False
+
+    def step(self) -> Waitable | None:
+        """Apply one gradient, or say that none has come."""
+        if self.finished:
+            return IDLE
+        if not self._published:
+            self._begin()
+            return None
+        gradients = self._source.take(1)
+        if gradients is None:
+            self._count_steps()
+            return self._source
+        gradient: Any = gradients[0]
+        self._receive(gradient)
+        self._source.release()
+        self._count_steps()
+        return None
+
+    def _begin(self) -> None:
+        """Publish; with the weights of a predecessor in this run, which are newer than any checkpoint."""
+        newest = self._weights.version()
+        if newest > self.updates:
+            into = np.empty(self._parameter.numel(), np.float32)
+            version = self._weights.read(into)
+            with torch.no_grad():
+                self._parameter.copy_(torch.from_numpy(into))
+            self.metrics.event(
+                f"back with the weights of version {version:,}, and what its optimizer knew at {self.updates:,}"
+            )
+            self.updates = version
+        self._publish()
+
+    def _receive(self, gradient: Gradient) -> None:
+        staleness, loss = self.updates - int(gradient.version), float(gradient.loss)
+        self.metrics.mean("staleness", staleness)
+        self.metrics.maximum("staleness_max", staleness)
+        if staleness > self._settings.max_staleness:
+            self.metrics.count("gradients_stale")
+        elif not math.isfinite(loss) or not self._usual.admits(loss):
+            self.metrics.count("gradients_unusual")
+        else:
+            self._apply(gradient.values)
+
+    def _apply(self, values: Any) -> None:
+        assert self._parameter.grad is not None
+        self._parameter.grad.copy_(torch.from_numpy(values))
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.learning_rate()
+        self._optimizer.step()
+        self.updates += 1
+        if self._counted is not None:
+            self.metrics.count("updates")
+        self._publish()
+
+    def learning_rate(self) -> float:
+        """The step size now."""
+        optimizer, steps = self._settings.optimizer, self.steps
+        left = max(0.0, 1.0 - steps / self._settings.total_steps) if optimizer.anneal else 1.0
+        return optimizer.learning_rate * left
+
+    def _count_steps(self) -> None:
+        if self._counted is not None:
+            total = self._counted.total()
+            self.metrics.count("env_steps", total - self.steps)
+            self.steps = total
+            self.finished = total >= self._settings.total_steps
+
+    def _publish(self) -> None:
+        self._published = True
+        self._weights.publish(self._parameter.detach().numpy(), self.updates)
+
+    def save(self) -> Nest:
+        """This shard's weights, optimizer and counts."""
+        return {
+            "weights": self._parameter.detach().clone(), "optimizer": copy.deepcopy(self._optimizer.state_dict()),
+            "steps": self.steps, "updates": self.updates,
+            "losses": [self._usual.mean, self._usual.variance, self._usual.count],
+        }
+
+    def load(self, state: Nest) -> None:
+        """Go on from a checkpoint."""
+        with torch.no_grad():
+            self._parameter.copy_(state["weights"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.steps, self.updates = state["steps"], state["updates"]
+        self._usual.mean, self._usual.variance, self._usual.count = state["losses"]
+        if self._counted is not None and self._counted.total() < self.steps:
+            self._counted.set_total(self.steps)

@@ -1,0 +1,68 @@
+"""Weights that are kept in shards, as those who use them see them: one flat buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pappus.core import Sink, Waitable, WeightsReader
+from pappus.types import Array
+
+
+class ShardedWeights:
+    """Reads the newest version of every shard. Its version is that of the first, which says how far the run is."""
+
+    def __init__(self, readers: Sequence[WeightsReader], sizes: Sequence[int]) -> None:
+        self._readers, self._sizes = readers, sizes
+        self.name = readers[0].name
+        self.versions = [-1] * len(readers)
+        """Of every shard, what was read last."""
+
+    def version(self) -> int:
+        """The newest version, -1 until every shard has one."""
+        versions = [reader.version() for reader in self._readers]
+        return versions[0] if min(versions) >= 0 else -1
+
+    def read(self, into: Array) -> int:
+        """Copy the newest version of every shard."""
+        begin = 0
+        for i, (reader, size) in enumerate(zip(self._readers, self._sizes, strict=True)):
+            if reader.version() != self.versions[i]:
+                self.versions[i] = reader.read(into[begin : begin + size])
+            begin += size
+        return self.versions[0]
+
+    def explain(self) -> str:
+        return "no version of some shard was published yet"
+
+    def fileno(self) -> int:
+        return next((reader for reader in self._readers if reader.version() < 0), self._readers[0]).fileno()
+
+    def clear(self) -> None: ...
+
+
+class ShardedGradients:
+    """Sends every shard its part of a gradient."""
+
+    def __init__(self, sinks: Sequence[Sink], sizes: Sequence[int]) -> None:
+        self._sinks, self._sizes = sinks, sizes
+
+    def full(self) -> Waitable | None:
+        """A shard that cannot take one more gradient now."""
+        return next((sink for sink in self._sinks if sink.acquire() is None), None)
+
+    def send(self, gradient: Array, versions: Sequence[int], loss: float) -> None:
+        """A gradient of weights of these versions."""
+        begin = 0
+        for sink, size, version in zip(self._sinks, self._sizes, versions, strict=True):
+            slot: Any = sink.acquire()
+            assert slot is not None, "full() comes before send()"
+            slot.values[:] = gradient[begin : begin + size]
+            slot.version[...], slot.loss[...] = version, loss
+            sink.commit()
+            begin += size
+
+
+def shard_sizes(total: int, shards: int) -> list[int]:
+    """How many of `total` weights each of the shards has: as even as can be."""
+    return [total // shards + (i < total % shards) for i in range(shards)]

@@ -1,0 +1,135 @@
+"""Gorila (Nair et al. 2015, figure 2).
+
+    bundle 0: env ⇄ actor ──▶ replay ──▶ learner ──gradients──┐
+    bundle 1: env ⇄ actor ──▶ replay ──▶ learner ──gradients──┼──▶ parameter server 0 ‖ 1 ‖ … S
+      ⋮                                                       │        (each a part of the weights)
+    bundle N: env ⇄ actor ──▶ replay ──▶ learner ──gradients──┘                │
+                      ▲                     ▲                                  │
+                      └─────────────────────┴────────── weights ◀──────────────┘──▶ evaluator
+
+Everybody goes on at their own pace: a gradient may be computed with weights that have changed since. The servers drop
+those that are too old, and those of batches whose loss is unusual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pappus.config import RunConfig
+from pappus.core import ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
+from pappus.envs.vector import make_env
+from pappus.errors import UserError
+from pappus.networks.flat import FlatParameters
+from pappus.replay.ports import DirectReplay
+from pappus.roles.bundle import Bundle, ServedLearner
+from pappus.roles.evaluator import Evaluator
+from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradient_spec
+from pappus.roles.policy import LocalPolicy
+from pappus.roles.replay_actor import ReplayActor
+from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
+from pappus.topologies.apex import ApexConfig, replay_spec
+from pappus.topologies.impala import build_evaluator as build_plain_evaluator
+from pappus.topologies.impala import learner_settings
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run, derive_seed, off_policy
+from pappus.types import Array
+
+
+@dataclass(frozen=True)
+class GorilaConfig(ApexConfig):
+    """The replay memory is each bundle's own; `--actors` is the number of bundles."""
+
+    shards: int = 1
+    """Parameter servers, each with a part of the weights."""
+    max_staleness: int = 100
+    """A gradient is dropped if its weights are more versions old than this."""
+    loss_deviations: float = 5.0
+    """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        super().check(config)
+        if self.shards < 1 or self.max_staleness < 0 or self.loss_deviations < 0:
+            raise UserError(
+                f"topology.shards={self.shards} must be at least 1, max_staleness={self.max_staleness} and "
+                f"loss_deviations={self.loss_deviations} at least 0"
+            )
+
+
+def gorila(run: Run) -> Program:
+    """The program of the figure above."""
+    config, program = run.config, Program("gorila", run.config.seed)
+    assert isinstance(config.topology, GorilaConfig)
+    shards = config.topology.shards
+    steps = program.tally("steps", writers=config.actors)
+    sizes = shard_sizes(run.weights_size, shards)
+    gradients = [
+        program.queue(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=2)
+        for i, size in enumerate(sizes)
+    ]
+    weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+
+    for i in range(config.actors):
+        program.add(
+            f"bundle-{i}", build_bundle, run=run, index=i, counter=steps.counter(i),
+            gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
+        )
+    for i in range(shards):
+        program.add(
+            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, source=gradients[i].source(),
+            weights=weights[i].writer(), counted=steps.reader() if i == 0 else None,
+        )
+    program.add("evaluator", build_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    return program
+
+
+def build_server(
+    name: str, incarnation: int, run: Run, index: int, source: Source, weights: ShardWeights,
+    counted: StepTotal | None,
+) -> ParameterServer:
+    """One shard; all begin with parts of the same weights."""
+    config, topology = run.config, run.config.topology
+    assert isinstance(topology, GorilaConfig)
+    torch.manual_seed(derive_seed(config.seed, "learner")[0])
+    whole = FlatParameters(run.algorithm.build_network()).values
+    initial = torch.split(whole, shard_sizes(run.weights_size, topology.shards))[index]
+    settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
+    return ParameterServer(name, initial, source, weights, settings, counted)
+
+
+def build_bundle(
+    name: str, incarnation: int, run: Run, index: int, counter: StepCounter, gradients: Sequence[Sink],
+    weights: Sequence[WeightsReader],
+) -> Bundle:
+    """An actor and a learner around a replay memory of their own."""
+    config, algorithm = run.config, off_policy(run.algorithm)
+    topology = config.topology
+    assert isinstance(topology, GorilaConfig)
+    replay = DirectReplay(replay_spec(run, topology.replay, 1, topology.prefetch, index))
+    env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
+    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
+    envs = index * config.envs_per_actor + np.arange(config.envs_per_actor)
+
+    def explore() -> Array:
+        return algorithm.exploration(envs, config.actors * config.envs_per_actor, counter.total())
+
+    sizes = shard_sizes(run.weights_size, topology.shards)
+    policy = LocalPolicy(
+        algorithm, ShardedWeights(weights, sizes), config.envs_per_actor, policy_seed, config.precision, explore
+    )
+    actor = ReplayActor(name, env, policy, replay.sink(), counter, topology.refresh_every)
+    learner = ServedLearner(
+        name, algorithm, replay.source(), ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes), counter,
+        learner_settings(run),
+    )
+    return Bundle(name, actor, learner)
+
+
+def build_evaluator(name: str, incarnation: int, run: Run, weights: Sequence[WeightsReader]) -> Evaluator:
+    """Greedy, on envs of its own."""
+    sizes = shard_sizes(run.weights_size, len(weights))
+    return build_plain_evaluator(name, incarnation, run, ShardedWeights(weights, sizes))
