@@ -24,7 +24,7 @@ from pappus.config import (
 )
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import apex, gorila, impala, seed, single
+from pappus.topologies import apex, gorila, impala, seed, seed_replay, single
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -44,6 +44,9 @@ class System:
 
 
 OFF_POLICY_OPTIMIZER = OptimizerConfig(anneal=False, clip_norm=10.0)
+SEQUENCE_REPLAY = ReplayConfig(
+    capacity=10_000, warm_up=100, samples_per_insert=4.0, priority_exponent=0.9, importance_exponent=0.6
+)
 
 SYSTEMS: dict[str, System] = {
     "dqn": System(
@@ -150,14 +153,22 @@ SYSTEMS: dict[str, System] = {
         algorithm=R2D2,
         defaults=RunConfig(
             algorithm=R2D2Config(), system="r2d2",
-            topology=apex.ApexConfig(
-                replay=ReplayConfig(
-                    capacity=10_000, warm_up=100, samples_per_insert=4.0, priority_exponent=0.9,
-                    importance_exponent=0.6,
-                )
-            ),
+            topology=apex.ApexConfig(replay=SEQUENCE_REPLAY),
             batch_size=64, envs_per_actor=16, env_options=EnvOptions(last_inputs=True),
-            network=NetworkConfig(core="lstm"), optimizer=OptimizerConfig(anneal=False),
+            network=NetworkConfig(core="lstm"), optimizer=OFF_POLICY_OPTIMIZER,
+        ),
+    ),
+    "seed-r2d2": System(
+        name="seed-r2d2",
+        purpose="R2D2 with central inference: large recurrent networks, actors anywhere",
+        paper="Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019",
+        figure=seed_replay.__doc__ or "",
+        topology=seed_replay.seed_replay,
+        algorithm=R2D2,
+        defaults=RunConfig(
+            algorithm=R2D2Config(), system="seed-r2d2", topology=seed_replay.SeedReplayConfig(replay=SEQUENCE_REPLAY),
+            batch_size=64, envs_per_actor=16, env_options=EnvOptions(last_inputs=True),
+            network=NetworkConfig(core="lstm"), optimizer=OFF_POLICY_OPTIMIZER,
         ),
     ),
 }

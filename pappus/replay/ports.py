@@ -40,8 +40,6 @@ class ReplaySpec:
     layout: Layout
     table: Table
     max_steps: int
-    envs: int
-    """Envs of each actor."""
     batch_size: int
     importance_exponent: float
     seed: int
@@ -68,8 +66,8 @@ class RecordingSink:
 
     name = "replay"
 
-    def __init__(self, spec: ReplaySpec, open_writer: Callable[[int, int], TrajectoryWriter]) -> None:
-        self._spec, self._open_writer = spec, open_writer
+    def __init__(self, spec: ReplaySpec, envs: int, open_writer: Callable[[int, int], TrajectoryWriter]) -> None:
+        self._spec, self._envs, self._open_writer = spec, envs, open_writer
         self._writer: TrajectoryWriter | None = None
         self._recorder: Recorder | None = None
         self._unconfirmed = 0
@@ -80,8 +78,8 @@ class RecordingSink:
         """Whether the next step can be recorded now."""
         try:
             if self._writer is None:
-                self._writer = self._open_writer(self._spec.envs, history_of(self._spec.layout))
-                self._recorder = recorder_for(self._spec.layout, self._writer, self._spec.envs)
+                self._writer = self._open_writer(self._envs, history_of(self._spec.layout))
+                self._recorder = recorder_for(self._spec.layout, self._writer, self._envs)
             if not self._writer.flush(0.0):
                 return False
         except PappusError:
@@ -129,9 +127,13 @@ class DirectReplay:
         self.service = spec.service()
         self._client = Client.of(self.service)
 
-    def sink(self) -> RecordingSink:
-        """For an actor."""
-        return RecordingSink(self._spec, self._client.writer)
+    def sink(self, envs: int) -> RecordingSink:
+        """For an actor of so many envs."""
+        return RecordingSink(self._spec, envs, self._client.writer)
+
+    def sinks(self) -> Callable[[int], RecordingSink]:
+        """For one who records for many: a sink for so many envs whenever some come."""
+        return self.sink
 
     def source(self) -> DirectSource:
         """For the learner."""
@@ -188,9 +190,13 @@ class SharedReplay:
     def __init__(self, spec: ReplaySpec, counted: Array) -> None:
         self._spec, self._counted = spec, counted
 
-    def sink(self) -> RecordingSink:
-        """For an actor."""
-        return RecordingSink(self._spec, self._writer)
+    def sink(self, envs: int) -> RecordingSink:
+        """For an actor of so many envs."""
+        return RecordingSink(self._spec, envs, self._writer)
+
+    def sinks(self) -> Callable[[int], RecordingSink]:
+        """For one who records for many: a sink for so many envs whenever some come."""
+        return self.sink
 
     def source(self) -> PrefetchedSource:
         """For the learner."""

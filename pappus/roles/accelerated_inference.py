@@ -19,7 +19,7 @@ from pappus.accelerator import Accelerator, Captured
 from pappus.core import Algorithm, Call, Desk, Giver, Waitable, WeightsReader
 from pappus.networks.acting import single_step
 from pappus.networks.flat import FlatParameters
-from pappus.roles.inference_server import InferenceServer, InferenceSettings, Seat
+from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollSeat
 from pappus.roles.policy import DTYPES
 from pappus.roles.prefetcher import UnrollBuffer
 from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
@@ -180,7 +180,7 @@ class StaticBatch:
         return [leaf.numpy().copy() for leaf in self._host_outputs]
 
 
-class DeviceSeat(Seat):
+class DeviceSeat(UnrollSeat):
     """One lane: places of its envs' states, and unrolls of which pictures lie on the device."""
 
     def __init__(

@@ -13,12 +13,12 @@ import torch
 
 from pappus.core import Call, Desk, Sink
 from pappus.replay.writers import BatchPacker
-from pappus.roles.inference_server import InferenceServer, InferenceSettings, Seat
+from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollSeat
 from pappus.roles.policy import ActingNetwork
 from pappus.types import Array, Nest, Request, Timestep, Unroll, leaves_of, map_leaves
 
 
-class HostSeat(Seat):
+class HostSeat(UnrollSeat):
     """One lane: its envs' recurrent state, and the unroll under construction."""
 
     def __init__(self, session: int, num_envs: int, settings: InferenceSettings, state: Nest) -> None:
@@ -78,7 +78,7 @@ class HostInference(InferenceServer[HostSeat]):
         return True
 
     def _infer(self, calls: Sequence[Call], seats: Sequence[HostSeat]) -> None:
-        observation, first, state = _join(calls, seats)
+        observation, first, state = join(calls, [seat.state for seat in seats])
         action, behaviour, state = self._acting.infer(observation, first, state)
         if len(seats) == 1:
             seats[0].remember(action, behaviour, self._acting.version)
@@ -116,11 +116,11 @@ class HostInference(InferenceServer[HostSeat]):
         self.metrics.count("steps_dropped", self._packer.held)
 
 
-def _join(calls: Sequence[Call], seats: Sequence[HostSeat]) -> tuple[Nest, Array, Nest]:
+def join(calls: Sequence[Call], states: Sequence[Nest]) -> tuple[Nest, Array, Nest]:
     """Requests and states side by side; a single request is used where it lies."""
     if len(calls) == 1:
-        return calls[0].request.observation, calls[0].request.first, seats[0].state
+        return calls[0].request.observation, calls[0].request.first, states[0]
     observation = optree.tree_map(lambda *leaves: np.concatenate(leaves), *(call.request.observation for call in calls))
     first = np.concatenate([call.request.first for call in calls])
-    state = optree.tree_map(lambda *leaves: torch.cat(leaves), *(seat.state for seat in seats))
+    state = optree.tree_map(lambda *leaves: torch.cat(leaves), *states)
     return observation, first, state

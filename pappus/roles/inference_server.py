@@ -52,22 +52,21 @@ class Network(Waitable, Protocol):
 
 
 class Seat:
-    """One lane at the server: what its envs did last, and the unroll under construction."""
+    """One lane at the server: what its envs did last."""
 
-    unroll: Unroll
-
-    def __init__(self, session: int, num_envs: int, unroll_length: int) -> None:
+    def __init__(self, session: int, num_envs: int) -> None:
         self.session, self.num_envs = session, num_envs
-        self.writer = UnrollWriter(unroll_length)
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
         self.version = -1
-        self.delivered = num_envs
-        """Envs of the finished unroll that have been handed on."""
 
-    def begin(self, request: Request) -> None:
-        """Start an unroll with what the envs show."""
+    @property
+    def full(self) -> bool:
+        """Whether something must be handed on before the envs are answered."""
         raise NotImplementedError
+
+    def finish(self) -> None:
+        """What is there is ready to be handed on."""
 
     def append(self, request: Request) -> None:
         """Write down what the last actions led to."""
@@ -76,6 +75,35 @@ class Seat:
     def remember(self, action: Array, behaviour: dict[str, Array], version: int) -> None:
         """What the envs are told to do, until it is known what that led to."""
         self.action, self.behaviour, self.version = action, behaviour, version
+
+    def undelivered(self) -> int:
+        """Valid steps that have not been handed on."""
+        raise NotImplementedError
+
+
+class UnrollSeat(Seat):
+    """A lane whose unrolls are handed on when they are full."""
+
+    unroll: Unroll
+
+    def __init__(self, session: int, num_envs: int, unroll_length: int) -> None:
+        super().__init__(session, num_envs)
+        self.writer = UnrollWriter(unroll_length)
+        self.delivered = num_envs
+        """Envs of the finished unroll that have been handed on."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the unroll is."""
+        return self.writer.full
+
+    def finish(self) -> None:
+        """None of its envs has been handed on yet; before the first action there is nothing to hand on."""
+        self.delivered = self.num_envs if self.action is None else 0
+
+    def begin(self, request: Request) -> None:
+        """Start an unroll with what the envs show."""
+        raise NotImplementedError
 
     def undelivered(self) -> int:
         """Valid steps that have not been handed on."""
@@ -96,7 +124,7 @@ class Either:
         serve = getattr(self._desk, "sleep", None)
         if serve is not None:  # a wire must be served meanwhile, and cannot wait for two things
             return bool(serve(commands, min(seconds, STUCK_SECONDS)))
-        ports = {port.fileno(): port for port in (self._desk, self._outlet)}
+        ports = {port.fileno(): port for port in (self._desk, self._outlet) if port.fileno() >= 0}
         woken, _, _ = select.select([commands, *ports], [], [], seconds)
         for fd in woken:
             if fd in ports:
@@ -167,8 +195,8 @@ class InferenceServer(Role, Generic[SeatType]):
             seat.append(request)
             self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
         self._report_episodes(request.episode_return, request.episode_length)
-        if seat.writer.full:
-            seat.delivered = seat.num_envs if seat.action is None else 0
+        if seat.full:
+            seat.finish()
             return self._deliver(call, seat)
         self._due.append(call)
         return False

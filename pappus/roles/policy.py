@@ -31,7 +31,6 @@ class ActingNetwork:
         self._step = single_step(self._network)
         self._received = np.empty(self._flat.size, np.float32)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
-        self._exploration: torch.Tensor | None = None
         self.name = weights.name
         self.version = -1
 
@@ -46,12 +45,17 @@ class ActingNetwork:
             self._flat.values.copy_(torch.from_numpy(self._received))
         return self.version >= 0
 
-    def infer(self, observation: Nest, first: Array, state: Nest) -> tuple[Array, dict[str, Array], Nest]:
-        """Actions `[N, …]`, what the algorithm records of them, and the state after them."""
+    def infer(
+        self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
+    ) -> tuple[Array, dict[str, Array], Nest]:
+        """Actions `[N, …]`, what the algorithm records of them, and the state after them.
+
+        `exploration` says how much each env explores, for algorithms that need to be told.
+        """
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
                 self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator,
-                self._exploration,
+                exploration,
             )
         return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}, state
 
@@ -90,6 +94,7 @@ class LocalPolicy(ActingNetwork):
         """`explore` says how much each env explores `[N]`, whenever weights are refreshed."""
         super().__init__(algorithm, weights, seed, precision)
         self._explore = explore
+        self._exploration: torch.Tensor | None = None
         self._state = self.initial_state(num_envs)
 
     def refresh(self) -> bool:
@@ -105,7 +110,9 @@ class LocalPolicy(ActingNetwork):
 
     def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
         """Actions `[N, …]` and what the algorithm records of them."""
-        action, behaviour, self._state = self.infer(timestep.observation, timestep.first, self._state)
+        action, behaviour, self._state = self.infer(
+            timestep.observation, timestep.first, self._state, self._exploration
+        )
         return action, behaviour
 
     def save(self) -> Nest:

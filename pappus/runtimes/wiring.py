@@ -94,6 +94,8 @@ class Wiring:
                 return transport.sink(end.index)
             case "caller":
                 return transport.caller(end.index)
+            case "recorder":
+                return transport.sink(end.index)
             case "counter":
                 return transport.counter(end.index)
             case "desk":

@@ -81,8 +81,8 @@ def apex(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            f"actor-{i}", build_actor, run=run, index=i, sink=replay.sink(), weights=weights.reader(),
-            counter=steps.counter(i),
+            f"actor-{i}", build_actor, run=run, index=i, sink=replay.sink(config.envs_per_actor),
+            weights=weights.reader(), counter=steps.counter(i),
         )
     program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     program.add(
@@ -102,7 +102,7 @@ def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int, inde
     chunks_ahead = 2 + math.ceil((history_of(layout) + layout.lead) / CHUNK_LENGTH)
     max_steps = config.capacity * rows + actors * envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
-        layout, layout.table(config, run.config.batch_size), max_steps, envs, run.config.batch_size,
+        layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,
         config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
         private_socket(f"{run.directory}"),
     )

@@ -121,7 +121,7 @@ def build_bundle(
     policy = LocalPolicy(
         algorithm, ShardedWeights(weights, sizes), config.envs_per_actor, policy_seed, config.precision, explore
     )
-    actor = ReplayActor(name, env, policy, replay.sink(), counter, topology.refresh_every)
+    actor = ReplayActor(name, env, policy, replay.sink(config.envs_per_actor), counter, topology.refresh_every)
     learner = ServedLearner(
         name, algorithm, replay.source(), ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes), counter,
         learner_settings(run),

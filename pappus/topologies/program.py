@@ -25,7 +25,8 @@ class End:
 
     edge: str
     side: Literal[
-        "sink", "source", "writer", "reader", "caller", "desk", "giver", "taker", "keeper", "counter"
+        "sink", "source", "writer", "reader", "caller", "desk", "giver", "taker", "keeper", "counter",
+        "recorder", "sinks",
     ]
     index: int = 0
 
@@ -131,9 +132,13 @@ class ReplayEdge:
     name: str
     spec: ReplaySpec
 
-    def sink(self) -> End:
-        """For those who record."""
-        return End(self.name, "sink")
+    def sink(self, envs: int) -> End:
+        """For one who records the steps of so many envs."""
+        return End(self.name, "recorder", envs)
+
+    def sinks(self) -> End:
+        """For one who records for many: a function that makes a sink for so many envs."""
+        return End(self.name, "sinks")
 
     def source(self) -> End:
         """For the one who draws."""

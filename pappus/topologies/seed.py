@@ -85,7 +85,7 @@ class SeedConfig(TopologyConfig):
 def seed(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("seed", run.config.seed)
-    inference = program.calls(_calls(run))
+    inference = program.calls(calls(run))
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         program.add(f"actor-{i}", build_actor, run=run, index=i, caller=inference.caller(i))
@@ -140,8 +140,8 @@ def build_inference(
     name: str, incarnation: int, run: Run, desk: Desk, sink: Sink, weights: WeightsReader
 ) -> HostInference:
     """The one network that acts."""
-    network = ActingNetwork(run.algorithm, weights, _policy_seed(run, incarnation), run.config.precision)
-    return HostInference(name, desk, network, sink, _settings(run))
+    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
+    return HostInference(name, desk, network, sink, inference_settings(run))
 
 
 def build_accelerated_inference(
@@ -151,9 +151,9 @@ def build_accelerated_inference(
     config, accelerator = run.config, Accelerator(run.config.device)
     for memory in desk.memory():
         accelerator.pin(memory)
-    seed, padding = _policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
+    seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
     network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
-    return AcceleratedInference(name, desk, network, unrolls, _settings(run), config.device)
+    return AcceleratedInference(name, desk, network, unrolls, inference_settings(run), config.device)
 
 
 def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Taker, sink: Sink) -> Prefetcher:
@@ -161,7 +161,8 @@ def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Taker, sink
     return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
 
 
-def _calls(run: Run) -> CallsEdge:
+def calls(run: Run) -> CallsEdge:
+    """The lines of all lanes to the inference server."""
     config, options, env = run.config, _options(run), run.env_spec
     return CallsEdge(
         "inference", request_spec(env), env.action.array, config.actors, options.lanes, _lane_envs(run), options.wire,
@@ -169,7 +170,8 @@ def _calls(run: Run) -> CallsEdge:
     )
 
 
-def _settings(run: Run) -> InferenceSettings:
+def inference_settings(run: Run) -> InferenceSettings:
+    """What the inference server needs to know of the run."""
     config, options = run.config, _options(run)
     measured = config.runtime != "inline"  # what depends on a clock is not reproducible
     deadline = None if options.inference_deadline_ms < 0 and measured else max(0.0, options.inference_deadline_ms / 1e3)
@@ -179,7 +181,7 @@ def _settings(run: Run) -> InferenceSettings:
     )
 
 
-def _policy_seed(run: Run, incarnation: int) -> int:
+def policy_seed(run: Run, incarnation: int) -> int:
     """The random stream of IMPALA's first actor: with one actor both act alike."""
     return derive_seed(run.config.seed, "actor", 0, incarnation)[1]
 

@@ -1,0 +1,124 @@
+"""The inference server of SEED for algorithms that learn from replay: what envs experience is recorded as it comes.
+
+A frame travels once, from the actor to the server; from there it goes into the table, where sequences of it are made.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import numpy as np
+import optree
+import torch
+
+from pappus.core import Call, Desk, ItemSink, ReplayAlgorithm, StepCounter
+from pappus.roles.host_inference import join
+from pappus.roles.inference_server import InferenceServer, InferenceSettings, Seat
+from pappus.roles.policy import ActingNetwork
+from pappus.types import Array, Nest, Request, Timestep, map_leaves
+
+
+class ReplaySeat(Seat):
+    """One lane: the recurrent state of its envs, what they showed last, their numbers, and where it is recorded."""
+
+    def __init__(self, session: int, sink: ItemSink, state: Nest, envs: Array, counter: StepCounter) -> None:
+        super().__init__(session, len(envs))
+        self.sink, self.state, self.envs, self._counter = sink, state, envs, counter
+        self._seen: Timestep | None = None
+        self._before: Nest = ()
+
+    @property
+    def full(self) -> bool:
+        """Always: the sink is asked before the envs are answered."""
+        return True
+
+    def look(self, request: Request) -> None:
+        """Keep what the envs show and the state before it, until it is known what came of it."""
+        self._seen = Timestep(*map_leaves(np.copy, request[:5]))
+        self._before = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
+
+    def append(self, request: Request) -> None:
+        """Record what the last actions led to."""
+        assert self.action is not None and self._seen is not None
+        then = Timestep(*request[:5])
+        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
+        self._counter.add(int(np.count_nonzero(then.valid)))
+
+    def undelivered(self) -> int:
+        """Steps that no item has begun with yet are not counted: items overlap."""
+        return 0
+
+
+class StuckSinks:
+    """What a server waits for whose table lets nothing in now."""
+
+    name = "replay"
+
+    def __init__(self) -> None:
+        self.sinks: list[ItemSink] = []
+
+    def explain(self) -> str:
+        return self.sinks[0].explain() if self.sinks else "nobody waits"
+
+    def fileno(self) -> int:
+        return self.sinks[0].fileno() if self.sinks else -1
+
+    def clear(self) -> None: ...
+
+
+class ReplayInference(InferenceServer[ReplaySeat]):
+    """… ──steps──▶ recorder ──items──▶ replay. Every env explores to a degree of its own."""
+
+    def __init__(
+        self, name: str, desk: Desk, network: ActingNetwork, algorithm: ReplayAlgorithm,
+        open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
+    ) -> None:
+        """`num_envs` are expected; further ones explore as the first ones do."""
+        self._stuck_sinks = StuckSinks()
+        super().__init__(name, desk, network, self._stuck_sinks, settings)
+        self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
+        self._num_envs, self._next, self._free = num_envs, 0, list[int]()
+
+    def _make_seat(self, session: int, num_envs: int) -> ReplaySeat:
+        envs = np.array([self._take_number() for _ in range(num_envs)])
+        return ReplaySeat(
+            session, self._open_sink(num_envs), self._acting.initial_state(num_envs), envs, self._counter
+        )
+
+    def _take_number(self) -> int:
+        """The lowest number that no env has."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def _clear(self, seat: ReplaySeat) -> None:
+        seat.sink.close()
+        for number in seat.envs.tolist():
+            heapq.heappush(self._free, number)
+
+    def _deliver(self, call: Call, seat: ReplaySeat) -> bool:
+        ready = seat.sink.ready()
+        self._count_lost(seat.sink)
+        (self._due if ready else self._stuck).append(call)
+        self._stuck_sinks.sinks = [self._seats[stuck.lane].sink for stuck in self._stuck]
+        return False
+
+    def _count_lost(self, sink: ItemSink) -> None:
+        if sink.lost:
+            self.metrics.count("items_lost", sink.lost)
+            self.metrics.event(f"the replay service is gone; {sink.lost} items were under way and may be lost")
+            sink.lost = 0
+
+    def _infer(self, calls: Sequence[Call], seats: Sequence[ReplaySeat]) -> None:
+        observation, first, state = join(calls, [seat.state for seat in seats])
+        numbers = np.concatenate([seat.envs for seat in seats]) % self._num_envs
+        exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
+        action, behaviour, state = self._acting.infer(observation, first, state, torch.from_numpy(exploration))
+        for call, seat, end in zip(calls, seats, accumulate(seat.num_envs for seat in seats), strict=True):
+            here = slice(end - seat.num_envs, end)
+            seat.look(call.request)
+            seat.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
+            seat.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023

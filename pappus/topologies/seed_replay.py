@@ -1,0 +1,86 @@
+"""SEED with replay (Espeholt et al. 2019, section 3.2: R2D2).
+
+    actor 0 ──observations──▶ ┌───────────┐           ┌────────┐            ┌─────────┐
+            ◀────actions───── │ inference │ ──items──▶│ replay │ ──batch──▶ │ learner │
+    actor 1 ──observations──▶ │  (states, │           └────────┘            └────┬────┘
+            ◀────actions───── │ sequences)│               ▲ ◀───priorities───────┤
+    elsewhere ⇄ gRPC          └───────────┘ ◀────────────────────weights─────────┴──▶ evaluator
+
+Actors hold envs and no network. The inference server knows every env's recurrent state and gives each a degree of
+exploration of its own; it makes the sequences, so a frame travels once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pappus.config import ReplayConfig, RunConfig
+from pappus.core import Desk, ItemSink, StepCounter, WeightsReader
+from pappus.envs.external import is_external
+from pappus.errors import UserError
+from pappus.roles.policy import ActingNetwork
+from pappus.roles.replay_inference import ReplayInference
+from pappus.topologies.apex import build_keeper, build_learner, check_replay, replay_spec
+from pappus.topologies.impala import build_evaluator
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run, off_policy
+from pappus.topologies.seed import SeedConfig, build_actor, calls, inference_settings, policy_seed
+
+
+@dataclass(frozen=True)
+class SeedReplayConfig(SeedConfig):
+    """Central inference, and a table."""
+
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """The table."""
+    prefetch: int = 2
+    """Batches that are drawn ahead of the learner."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        super().check(config)
+        check_replay(self.replay)
+        if config.batch_size < 1 or self.prefetch < 1:
+            raise UserError(f"batch_size={config.batch_size} and prefetch={self.prefetch} must be at least 1")
+        if config.device != "cpu" and self.placement != "process":
+            raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
+                            "--topology.placement process")
+
+
+def seed_replay(run: Run) -> Program:
+    """The program of the figure above."""
+    config, program = run.config, Program("seed-replay", run.config.seed)
+    assert isinstance(config.topology, SeedReplayConfig)
+    inference = program.calls(calls(run))
+    replay = program.replay("replay", replay_spec(run, config.topology.replay, config.actors, config.topology.prefetch))
+    weights = program.weights("weights", run.weights_size)
+    steps = program.tally("steps", writers=1)
+
+    for i in range(config.actors):
+        program.add(f"actor-{i}", build_actor, run=run, index=i, caller=inference.caller(i))
+    program.add(
+        "inference", build_inference, run=run, desk=inference.desk(), open_sink=replay.sinks(),
+        weights=weights.reader(), counter=steps.counter(0),
+    )
+    program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
+    program.add(
+        "learner", build_learner, essential=True, run=run, source=replay.source(), weights=weights.writer(),
+        counted=steps.reader(),
+    )
+    if not is_external(run.env):
+        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    return program
+
+
+def build_inference(
+    name: str, incarnation: int, run: Run, desk: Desk, open_sink: Callable[[int], ItemSink], weights: WeightsReader,
+    counter: StepCounter,
+) -> ReplayInference:
+    """The one network that acts."""
+    config, algorithm = run.config, off_policy(run.algorithm)
+    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
+    expected = max(1, config.actors * config.envs_per_actor)
+    return ReplayInference(
+        name, desk, network, algorithm, open_sink, counter, expected, inference_settings(run)
+    )
