@@ -20,6 +20,11 @@ SMALL = NetworkConfig(hidden_sizes=(8,), core_size=5)
 NO_STATE: Any = ((), ())
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 def no_resets(time: int, batch: int) -> torch.Tensor:
     return torch.zeros(time, batch, dtype=torch.bool)
 
@@ -89,7 +94,6 @@ FRAMES: list[EnvSpec] = [
 @pytest.mark.parametrize("env", FRAMES, ids=["plain", "masked"])
 def test_a_look_at_stacks_is_what_the_frames_give_one_by_one(env: EnvSpec) -> None:
     network = build_q_network(env, SMALL).requires_grad_(False)
-    torch.manual_seed(0)
     frames = torch.randn(6, 2, 4)
     masks = torch.ones(6, 2, 3, dtype=torch.int8)
     masks[3, 1, 0] = 0
