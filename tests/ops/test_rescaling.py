@@ -24,3 +24,8 @@ def test_unrescaling_takes_rescaling_back(epsilon: float) -> None:
 
 def test_without_epsilon_values_stay_as_they_are() -> None:
     assert torch.equal(rescale(VALUES, 0.0), VALUES) and torch.equal(unrescale(VALUES, 0.0), VALUES)
+
+
+def test_single_precision_is_enough() -> None:
+    exact = unrescale(VALUES, 1e-3)
+    torch.testing.assert_close(unrescale(VALUES.float(), 1e-3).double(), exact, rtol=2e-6, atol=1e-6)
