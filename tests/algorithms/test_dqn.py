@@ -98,8 +98,9 @@ def test_what_comes_after_a_termination_does_not_matter(quantiles: int) -> None:
     assert not torch.equal(algorithm.loss(network, target, data, WEIGHT).loss, clean.loss)
 
 
-def test_no_gradient_reaches_the_target_network() -> None:
-    algorithm, network, target = made()
+@pytest.mark.parametrize("quantiles", [1, 5])
+def test_no_gradient_reaches_the_target_network(quantiles: int) -> None:
+    algorithm, network, target = made(quantiles=quantiles)
     algorithm.loss(network, target, batch(), WEIGHT).loss.backward()
     assert all(parameter.grad is None for parameter in target.parameters())
     assert all(parameter.grad is not None for parameter in network.parameters())
