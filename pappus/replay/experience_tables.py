@@ -103,7 +103,7 @@ class Layout:
         followed = np.zeros_like(real)
         followed[:, :-1] = real[:, 1:]
         valid = real & data["valid"] & (followed | (data["discount"] == 0))
-        shift = np.where(data["first"][:, 0], experience.burn_in, 0)
+        shift = np.where(data["first"][:, 0], experience.burn_in - _seen_before(real.sum(1), experience), 0)
         source = np.arange(length)[:, None] - shift
         rows, outside = np.maximum(source, 0), source < 0
         items = np.arange(len(real))
@@ -122,6 +122,15 @@ class Layout:
     @staticmethod
     def _nest(spec: Nest, leaves: list[Array]) -> Nest:
         return optree.tree_unflatten(optree.tree_structure(spec), leaves)
+
+
+def _seen_before(rows: Array, experience: Sequences) -> Array:
+    """Rows of burn-in of items that begin with their episode and have so many rows.
+
+    The first of them has up to `length` rows, and every later one ends behind the one before it.
+    """
+    earlier: Array = np.maximum(0, -((experience.length - rows) // experience.period))
+    return earlier * experience.period
 
 
 def _columns(name: str, nest: Nest) -> dict[str, ArraySpec]:
