@@ -120,6 +120,15 @@ class TestTransitions:
                 assert then.tolist() == seen(int(then[-1][0]), -int(then[-1][1]))
 
 
+def test_an_episode_that_begins_unannounced_cuts_off_what_was_open() -> None:
+    streams = Streams((False,), 6, 0)
+    streams.rows = [[Row(0, t, t in (0, 2), 0, 0.0, 0.0, 1.0, 1.0, True) for t in range(6)]]
+    items, _ = recorded(streams, Transitions(3, GAMMA))
+    assert items.observation["row"].tolist() == [2] and items.next_observation["row"].tolist() == [5]
+    items, _ = recorded(streams, Sequences(0, 4, 2, 1, GAMMA, 0.0, 0.9))
+    assert items.observation["row"].T.tolist() == [[2, 3, 4, 5]]
+
+
 SHAPES = [
     Sequences(burn_in, length, period, n_step, GAMMA, rescaling, 0.9, SCALE)
     for burn_in, length, period, n_step, rescaling in [
