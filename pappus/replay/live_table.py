@@ -69,6 +69,13 @@ class LiveTable:
         return self.limiter.size
 
     @property
+    def removable(self) -> int:
+        """Items that may go so that there is room for steps: where inserts may wait, none that somebody counts on."""
+        if np.isinf(self.limiter.most):
+            return self.size
+        return 0 if self.table.max_times_sampled else max(0, self.size - self.limiter.min_size)
+
+    @property
     def mass(self) -> float:
         """The sum of what items are drawn in proportion to."""
         return self._sampler.mass

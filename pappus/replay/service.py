@@ -101,7 +101,8 @@ class Service:
     def take_chunks(self, session: Session, count: int, seconds: float | None = None) -> Array:
         """Free chunks for a writer, who holds them until it gives them back; fewer than asked for means none.
 
-        A table whose inserts never wait makes room by removing items, as if it were full; otherwise one waits.
+        A table whose items stay when they were sampled makes room by removing some, as if it were full; otherwise one
+        waits.
         """
         held = len(session.chunks) if seconds is None else 0  # who does not wait for ever may let go of them
         if count + held > self.layout.num_chunks:
@@ -364,13 +365,13 @@ class Service:
             self._changed.notify_all()
 
     def _make_room(self, count: int) -> None:
-        """Remove items where inserts never wait and most are to spare, until there is room, or will be in a moment."""
-        open_ended = [live for live in self._live.values() if np.isinf(live.limiter.most)]
+        """Remove items where most are to spare, until there is room, or will be in a moment."""
         while self._chunks.num_free + self._chunks.num_promised < count:
-            largest = max(open_ended, key=lambda live: live.size - live.limiter.min_size, default=None)
-            if largest is None or largest.size == 0:
+            able = [live for live in self._live.values() if live.removable]
+            if not able:
                 return
-            largest.remove(min(largest.size, self.layout.chunk_length))
+            largest = max(able, key=lambda live: live.size - live.limiter.min_size)
+            largest.remove(min(largest.removable, self.layout.chunk_length))
 
     def _table(self, name: str) -> LiveTable:
         if name not in self._live:

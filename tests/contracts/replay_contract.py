@@ -1063,6 +1063,13 @@ class Steps:
         assert 1 <= size <= service.layout.rows
         assert 199 in set(drawn(client, "t", 2000)) and client.info("t")["deletes"] == 200 - size
 
+    def test_where_a_limiter_waits_old_items_make_room_too_but_for_the_least_that_it_needs(self, make: Way) -> None:
+        limiter = rate_limiters.sample_to_insert_ratio(1.0, 6, 500.0)
+        client, service = make(replay(size=1000, limiter=limiter), max_steps=32, chunk_length=4)
+        writing = Background(lambda: put(client, "t", range(200)))
+        writing.result()
+        assert 6 <= client.info("t")["size"] <= service.layout.rows and 199 in set(drawn(client, "t", 500))
+
     def test_a_full_store_keeps_writers_waiting_where_inserts_may_not_push_items_out(self, make: Way) -> None:
         client, service = make(tables.queue("t", 1000, NUMBER), max_steps=8, chunk_length=2)
         writing = Background(lambda: put(make.client(service, "ann"), "t", range(100)))
