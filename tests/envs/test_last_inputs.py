@@ -86,6 +86,16 @@ def test_what_was_shown_once_does_not_change() -> None:
     assert seen["last_action"].tolist() == [1, 0] and seen["last_reward"].tolist() == [1, 1]
 
 
+def test_a_restored_env_knows_what_was_done_last() -> None:
+    made, fresh = (make_env(toy_envs.Counter, 2, 0, OPTIONS) for _ in range(2))
+    made.reset()
+    seen = made.step(np.array([1, 0])).observation
+    fresh.reset()
+    fresh.restore(made.snapshot())
+    shown = fresh.to_nest(np.zeros((2, 2)))
+    assert shown["last_action"].tolist() == [1, 0] and np.array_equal(shown["last_reward"], seen["last_reward"])
+
+
 def test_a_dict_keeps_its_keys_and_an_action_is_a_category() -> None:
     plain, nested = make_env(toy_envs.Counter, 1, 0, OPTIONS).spec, make_env(toy_envs.Nested, 1, 0, OPTIONS).spec
     assert set(plain.observation) == {"observation", "last_action", "last_reward"}
