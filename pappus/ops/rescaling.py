@@ -18,8 +18,8 @@ def rescale(x: Tensor, epsilon: float) -> Tensor:
 
 
 def unrescale(x: Tensor, epsilon: float) -> Tensor:
-    """h⁻¹(x)."""
+    """h⁻¹(x), where (root − 1) / 2ε is written without its difference of two numbers that are both nearly 1."""
     if not epsilon:
         return x
-    root = torch.sqrt(1 + 4 * epsilon * (x.abs() + 1 + epsilon))
-    return x.sign() * (((root - 1) / (2 * epsilon)).square() - 1)
+    size = x.abs() + 1 + epsilon
+    return x.sign() * ((2 * size / (torch.sqrt(1 + 4 * epsilon * size) + 1)).square() - 1)

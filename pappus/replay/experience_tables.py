@@ -38,6 +38,13 @@ class Layout:
         }
         if isinstance(experience, Sequences):
             self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
+        elif self.lead:
+            self.signature["first"] = FLAG
+
+    @property
+    def seen_columns(self) -> tuple[str, ...]:
+        """What a transition needs of its last observation as of its first one."""
+        return (*self.observation_columns, *(["first"] if self.lead else []))
 
     @property
     def lead(self) -> int:
@@ -59,8 +66,8 @@ class Layout:
         experience = self.experience
         if isinstance(experience, Transitions):
             reward, discount = col("reward") * experience.reward_scale, col("discount") * experience.discount
-            fields = {f"now/{name}": self._frames(name)[0] for name in self.observation_columns}
-            fields |= {f"next/{name}": self._frames(name)[-1] for name in self.observation_columns}
+            fields = {f"now/{name}": self._frames(name)[0] for name in self.seen_columns}
+            fields |= {f"next/{name}": self._frames(name)[-1] for name in self.seen_columns}
             fields |= {
                 "action": col("action")[0], "reward": reward.discounted_sum(experience.discount)[0],
                 "discount": discount.product(),
@@ -81,8 +88,10 @@ class Layout:
         """A row for every env."""
         row = dict(zip(self.observation_columns, optree.tree_leaves(observation), strict=True))
         row |= {"action": action, "reward": reward, "discount": discount, **behaviour}
+        if "first" in self.signature:
+            row["first"] = first
         if isinstance(self.experience, Sequences):
-            row |= {"first": first, "valid": valid}
+            row["valid"] = valid
             row |= dict(zip(self.state_columns, optree.tree_leaves(state), strict=True))
         return row
 
@@ -90,11 +99,19 @@ class Layout:
         """What was sampled, as algorithms take it."""
         if isinstance(self.experience, Transitions):
             return Transition(
-                self._nest(self._observation, [data[f"now/{name}"] for name in self.observation_columns]),
-                data["action"], data["reward"], data["discount"],
-                self._nest(self._observation, [data[f"next/{name}"] for name in self.observation_columns]),
+                self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next")
             )
         return self._sequence(data, self.experience)
+
+    def _seen(self, data: Mapping[str, Array], when: str) -> Nest:
+        """An observation; of a stack, what is from before the episode is blank, as it was for whoever acted."""
+        leaves = [data[f"{when}/{name}"] for name in self.observation_columns]
+        if self.lead:
+            blank = _before_the_last(data[f"{when}/first"])
+            if blank.any():
+                for leaf in leaves:
+                    leaf[blank] = 0
+        return self._nest(self._observation, leaves)
 
     def _sequence(self, data: Mapping[str, Array], experience: Sequences) -> Sequence:
         """Time-major, with what is learnt from always behind the same number of steps."""
@@ -104,7 +121,7 @@ class Layout:
         followed = np.zeros_like(real)
         followed[:, :-1] = real[:, 1:]
         valid = real & data["valid"] & (followed | (data["discount"] == 0))
-        shift = np.where(data["first"][:, 0], experience.burn_in, 0)
+        shift = np.where(data["first"][:, 0], experience.burn_in - _seen_before(real.sum(1), experience), 0)
         source = np.arange(length)[:, None] - shift
         rows, outside = np.maximum(source, 0), source < 0
         items = np.arange(len(real))
@@ -123,6 +140,22 @@ class Layout:
     @staticmethod
     def _nest(spec: Nest, leaves: list[Array]) -> Nest:
         return optree.tree_unflatten(optree.tree_structure(spec), leaves)
+
+
+def _before_the_last(flags: Array) -> Array:
+    """`[B, k]`: which places have a flag that is set behind them."""
+    before = np.zeros_like(flags)
+    before[:, :-1] = np.logical_or.accumulate(flags[:, :0:-1], axis=1)[:, ::-1]
+    return before
+
+
+def _seen_before(rows: Array, experience: Sequences) -> Array:
+    """Rows of burn-in of items that begin with their episode and have so many rows.
+
+    The first of them has up to `length` rows, and every later one ends behind the one before it.
+    """
+    earlier: Array = np.maximum(0, -((experience.length - rows) // experience.period))
+    return earlier * experience.period
 
 
 def _columns(name: str, nest: Nest) -> dict[str, ArraySpec]:

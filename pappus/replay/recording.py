@@ -120,7 +120,7 @@ class TransitionRecorder:
     def _create(self, items: Items, row: int, priorities: Array) -> None:
         one = np.ones(len(items.envs), np.int64)
         lengths = dict.fromkeys(self._layout.signature, one)
-        lengths |= dict.fromkeys(self._layout.observation_columns, row - items.starts + 1)
+        lengths |= dict.fromkeys(self._layout.seen_columns, row - items.starts + 1)
         lengths |= dict.fromkeys(("reward", "discount"), items.counts)
         self._writer.create_items(
             TABLE, priorities, items.envs, dict.fromkeys(self._layout.signature, items.starts), lengths

@@ -9,7 +9,7 @@ import torch
 
 from pappus.config import NetworkConfig
 from pappus.networks.acting import single_step
-from pappus.networks.build import build_actor_critic
+from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
@@ -60,3 +60,49 @@ def test_a_step_follows_weights_that_are_replaced_in_place() -> None:
     flat.values.mul_(2)
     policy = network(observation[None], first[None], ((), ())).policy[0]
     assert torch.allclose(step(observation, first, ((), ())).policy, policy, atol=1e-5)
+
+
+Q_CASES: list[tuple[EnvSpec, dict[str, Any]]] = [
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"dueling": False}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"dueling": True}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"dueling": False, "hidden": 6}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"dueling": True, "hidden": 6}),
+    (EnvSpec(VECTOR, DiscreteAction(3)), {"quantiles": 4}),
+    (EnvSpec({"observation": VECTOR, ACTION_MASK: ArraySpec((3,), "int8")}, DiscreteAction(3)), {}),
+]
+
+
+def random_weights(network: torch.nn.Module) -> None:
+    """Biases begin as zeros, which hides a bias that is left out."""
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight)
+
+
+@pytest.mark.parametrize(("env", "settings"), Q_CASES, ids=[f"{c[1]}-{i}" for i, c in enumerate(Q_CASES)])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_single_step_of_action_values_equals_the_module(
+    env: EnvSpec, settings: dict[str, Any], activation: Any
+) -> None:
+    import optree
+
+    torch.manual_seed(0)
+    network = build_q_network(env, NetworkConfig(hidden_sizes=(8, 8), activation=activation), **settings)
+    random_weights(network.requires_grad_(False))
+    observation = optree.tree_map(lambda spec: example(spec, 6), env.observation)
+    if env.masked:
+        observation[ACTION_MASK][2, 1] = 0
+    first, state = torch.tensor([True, False] * 3), network.initial_state(6)
+    step = single_step(network)(observation, first, state)
+    whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
+    assert torch.allclose(step.q, whole.q[0], atol=1e-4, rtol=1e-4)
+    assert torch.allclose(step.quantiles, whole.quantiles[0], atol=1e-4, rtol=1e-4)
+
+
+def test_a_step_of_action_values_follows_weights_that_are_replaced_in_place() -> None:
+    network = build_q_network(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig(), hidden=4).requires_grad_(False)
+    flat = FlatParameters(network)
+    step = single_step(network)
+    observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
+    flat.values.copy_(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)) / 4)
+    q = network(observation[None], first[None], ((), ())).q[0]
+    assert torch.allclose(step(observation, first, ((), ())).q, q, atol=1e-4, rtol=1e-4)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from pappus.ops.q_learning import double_q, taken
+from pappus.ops.rescaling import rescale, unrescale
 from pappus.ops.returns import gae, lambda_returns, n_step_returns
 from pappus.ops.vtrace import vtrace
 
@@ -52,3 +54,28 @@ def test_lambda_return_matches_reference(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", GOLDEN["gae"])
 def test_gae_matches_reference(case: dict[str, Any]) -> None:
     assert_golden(gae(*inputs(case), lam=case["lam"]), case["advantage"])
+
+
+@pytest.mark.parametrize("case", GOLDEN["rescale"])
+def test_rescaling_matches_reference(case: dict[str, Any]) -> None:
+    assert_golden(rescale(column(case["x"]), case["eps"]), case["h"])
+    assert_golden(unrescale(column(case["x"]), case["eps"]), case["h_inverse"])
+
+
+@pytest.mark.parametrize("case", GOLDEN["double_q"])
+def test_double_q_error_matches_reference(case: dict[str, Any]) -> None:
+    q, judge, chooser = (column(case[key]).T for key in ("q", "target_q_next", "online_q_next"))
+    error = case["reward"] + case["discount"] * double_q(judge, chooser) - taken(q, torch.tensor([case["action"]]))
+    assert error.item() == pytest.approx(case["td_error"], rel=1e-6)
+
+
+@pytest.mark.parametrize("case", GOLDEN["r2d2_n_step"])
+def test_rescaled_n_step_error_matches_reference(case: dict[str, Any]) -> None:
+    q, later = (torch.tensor(case[key], dtype=torch.float64).unsqueeze(1) for key in ("q", "target_q_next"))
+    action, best = (torch.tensor(case[key]).unsqueeze(1) for key in ("action", "argmax_next"))
+    value = unrescale(taken(later, best), case["eps"])
+    reward, discount = column(case["reward"]), column(case["discount"])
+    valid = torch.ones_like(reward, dtype=torch.bool)
+    # The reference has no value of the first observation, and no return needs it.
+    returns = n_step_returns(torch.cat([value[:1] * torch.nan, value]), reward, discount, valid, n=case["n"])
+    assert_golden(rescale(returns, case["eps"]) - taken(q, action), case["td_error"])

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pappus.algorithms.dqn import DQN, DQNConfig
+from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.experience import ItemBatch, TargetUpdates, Transition
+from pappus.networks.flat import FlatParameters
+from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.replay_learner import SMALLEST_PRIORITY, ReplayLearner
+from pappus.transports.memory import HeapBlock
+from pappus.transports.tally import Tally
+from pappus.transports.weights import FlatWeights
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec
+
+B = 4
+ENV = EnvSpec(ArraySpec((3,), "float32"), DiscreteAction(2))
+
+
+class Source:
+    """Batches that the test puts in, and the priorities that came back."""
+
+    name = "replay"
+
+    def __init__(self) -> None:
+        self.batches: list[ItemBatch] = []
+        self.updates: list[tuple[Any, Any]] = []
+
+    def take(self) -> ItemBatch | None:
+        return self.batches.pop(0) if self.batches else None
+
+    def update(self, keys: Any, priorities: Any) -> None:
+        self.updates.append((keys, priorities))
+
+    def info(self) -> dict[str, Any]:
+        return {"size": 7, "mass": 1.0}
+
+
+class Setup:
+    """A learner whose batches the test makes by hand."""
+
+    def __init__(self, every: int = 3, share: float = 1.0, total_steps: int = 10**6) -> None:
+        self.algorithm = DQN(DQNConfig(), ENV, NetworkConfig(hidden_sizes=(4,)))
+        self.algorithm.target_updates = TargetUpdates(every, share)
+        size = FlatParameters(self.algorithm.build_network()).size
+        self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
+        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.source: Any = Source()
+        settings = LearnerSettings(OptimizerConfig(learning_rate=0.05, anneal=False), total_steps, seed=1)
+        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.tally, settings)
+        self._random = np.random.default_rng(0)
+        assert self.learner.step() is None and self.weights.version() == 0
+
+    def learn(self, steps: int = 0) -> ItemBatch:
+        draw = self._random.normal
+        items = Transition(
+            draw(size=(B, 3)).astype(np.float32), np.arange(B) % 2, draw(size=B).astype(np.float32),
+            np.full(B, 0.9, np.float32), draw(size=(B, 3)).astype(np.float32),
+        )
+        batch = ItemBatch(np.arange(10, 10 + B), items, np.linspace(0.1, 1, B, dtype=np.float32), 5.0)
+        self.source.batches.append(batch)
+        self.tally.counter(0).add(steps)
+        assert self.learner.step() is None
+        return batch
+
+    @property
+    def flat(self) -> torch.Tensor:
+        return self.learner._flat.values.detach().clone()
+
+    @property
+    def target(self) -> torch.Tensor:
+        return self.learner._target_flat.values.detach().clone()
+
+
+def test_it_waits_for_its_source() -> None:
+    setup = Setup()
+    assert setup.learner.step() is setup.source and setup.learner.updates == 0
+
+
+def test_the_target_network_begins_as_the_network_and_follows_every_so_many_updates() -> None:
+    setup = Setup(every=3)
+    assert torch.equal(setup.target, setup.flat)
+    start = setup.target
+    for update in range(1, 8):
+        before = setup.target
+        setup.learn()
+        expected = setup.flat if update % 3 == 0 else before
+        assert torch.equal(setup.target, expected)
+    assert not torch.equal(setup.target, start)
+
+
+def test_the_target_network_may_follow_by_a_share() -> None:
+    setup = Setup(every=1, share=0.25)
+    before = setup.target
+    setup.learn()
+    torch.testing.assert_close(setup.target, 0.75 * before + 0.25 * setup.flat)
+
+
+def test_new_priorities_are_the_errors_before_the_update_and_never_zero() -> None:
+    setup = Setup()
+    network, target = setup.learner._network, setup.learner._target
+    before = setup.flat
+    batch = setup.learn()
+    (keys, priorities), = setup.source.updates
+    after = setup.flat
+    setup.learner._flat.values.data.copy_(before)
+    items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items))
+    expected = setup.algorithm.loss(network, target, items, torch.from_numpy(batch.weight)).priority
+    assert keys is batch.keys and not torch.equal(before, after)
+    assert priorities.tolist() == pytest.approx((expected.double() + SMALLEST_PRIORITY).tolist())
+
+
+def test_its_steps_are_those_of_the_actors() -> None:
+    setup = Setup(total_steps=25)
+    setup.learn(steps=10)
+    assert setup.learner.steps == 10 and not setup.learner.finished
+    setup.learn(steps=15)
+    assert setup.learner.steps == 25 and setup.learner.finished
+    assert setup.learner.metrics.drain()["counts"] == {"env_steps": 25, "updates": 2}
+
+
+def test_a_successor_goes_on_with_target_network_and_steps() -> None:
+    setup, successor = Setup(every=2), Setup(every=2)
+    for _ in range(3):
+        setup.learn(steps=10)
+    successor.learner.load(setup.learner.save())
+    assert torch.equal(successor.target, setup.target) and not torch.equal(successor.target, successor.flat)
+    assert torch.equal(successor.flat, setup.flat)
+    assert successor.tally.total() == 30 and successor.learner.steps == 30
