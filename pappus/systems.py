@@ -184,6 +184,9 @@ class Preset:
 
 
 VTRACE = ("impala", "seed-vtrace")
+DQNS = ("dqn", "apex-dqn", "gorila-dqn")
+R2D2S = ("r2d2", "seed-r2d2")
+DDPGS = ("ddpg", "td3", "apex-ddpg")
 
 PRESETS: tuple[Preset, ...] = (
     # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
@@ -217,6 +220,32 @@ PRESETS: tuple[Preset, ...] = (
                 "clip_norm": 0.5,
             },
             "checkpoint.every_seconds": 300,
+        },
+    ),
+    # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100
+    # updates get there in tens of thousands of steps. Training episodes explore, so only evaluations can show 475.
+    Preset(
+        DQNS, "CartPole-*",
+        {
+            "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 250_000,
+        },
+    ),
+    Preset(("apex-dqn",), "CartPole-*", {"batch_size": 128}),
+    # Episodes are short at first: so are sequences, or most would be padding.
+    Preset(
+        R2D2S, "*CartPole*",
+        {
+            "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
+            "batch_size": 32, "topology.replay.samples_per_insert": 8.0, "evaluation.every_steps": 5_000,
+            "steps": 300_000,
+        },
+    ),
+    # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with.
+    Preset(
+        DDPGS, "Pendulum-*",
+        {
+            "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
+            "steps": 100_000,
         },
     ),
 )

@@ -3,11 +3,15 @@
     stream      observation … action reward discount valid first behaviour … state …     a row for every step
     item        some of these rows (`recording.py` chooses them)
     batch       `Transition` or `Sequence` (`experience.py`)
+
+Frames are stored once: stacks, and the frames that a network remembers, are put together when items are sampled. What
+is from before an episode is blank then, as it was for whoever acted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import optree
@@ -18,7 +22,7 @@ from pappus.replay.fields import Field, col
 from pappus.replay.rate_limiters import sample_to_insert_ratio
 from pappus.replay.tables import FIFO, UNIFORM, Table, prioritized
 from pappus.replay.trajectories import Trajectory
-from pappus.types import Array, ArraySpec, EnvSpec, Nest
+from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest, Timestep
 
 TABLE = "replay"
 """What the table of a run is called."""
@@ -28,93 +32,144 @@ FLAG, SCALAR = ArraySpec((), "bool"), ArraySpec((), "float32")
 class Layout:
     """Which columns a run's table has, and how nests become columns and come back."""
 
-    def __init__(self, env: EnvSpec, behaviour: Mapping[str, ArraySpec], state: Nest, experience: Experience) -> None:
-        self.experience, self.frame_stack = experience, env.frame_stack
-        self._observation, self._state = env.observation, state if isinstance(experience, Sequences) else ()
-        self.observation_columns = _columns("observation", self._observation)
-        self.state_columns = _columns("state", self._state)
+    experience: Experience
+
+    def __init__(self, env: EnvSpec, behaviour: Mapping[str, ArraySpec]) -> None:
+        self.frame_stack = env.frame_stack
+        self._observation = env.observation
+        self.observation_columns = _columns("observation", env.observation)
         self.signature: dict[str, ArraySpec] = {
             **self.observation_columns, "action": env.action.array, "reward": SCALAR, "discount": SCALAR, **behaviour,
         }
-        if isinstance(experience, Sequences):
-            self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
-        elif self.lead:
+        if self.lead:
             self.signature["first"] = FLAG
-
-    @property
-    def seen_columns(self) -> tuple[str, ...]:
-        """What a transition needs of its last observation as of its first one."""
-        return (*self.observation_columns, *(["first"] if self.lead else []))
 
     @property
     def lead(self) -> int:
         """Earlier frames that the stacks of an item look back at."""
-        return self.frame_stack - 1 if isinstance(self.experience, Transitions) else 0
+        return self.frame_stack - 1
+
+    @property
+    def steps_per_item(self) -> int:
+        """New rows that an item needs."""
+        return 1
 
     def table(self, config: ReplayConfig, batch_size: int) -> Table:
-        """The table, whose limiter allows a batch more or less than the ratio says."""
+        """The table, whose limiter allows some batches more or less than the ratio says."""
         alpha = config.priority_exponent
         band = max(2.0 * batch_size, 2.0 * config.samples_per_insert, config.tolerance * batch_size)
         return Table(
             TABLE, prioritized(alpha) if alpha else UNIFORM, FIFO,
             sample_to_insert_ratio(config.samples_per_insert, config.warm_up, band), config.capacity, self.signature,
-            lead=self.lead,
+            lead=self.lead, steps_per_item=self.steps_per_item,
         )
 
     def trajectory(self) -> Trajectory:
         """How items are sampled."""
-        experience = self.experience
-        if isinstance(experience, Transitions):
-            reward, discount = col("reward") * experience.reward_scale, col("discount") * experience.discount
-            fields = {f"now/{name}": self._frames(name)[0] for name in self.seen_columns}
-            fields |= {f"next/{name}": self._frames(name)[-1] for name in self.seen_columns}
-            fields |= {
-                "action": col("action")[0], "reward": reward.discounted_sum(experience.discount)[0],
-                "discount": discount.product(),
-            }
-            return Trajectory(**fields)
-        steps = ("action", "reward", "discount", "valid", "first", *self.observation_columns)
-        padded = {name: col(name).pad(0, experience.burn_in + experience.length) for name in steps}
-        states = {name: col(name)[0] for name in self.state_columns}
-        return Trajectory(**padded, **states, real=col("valid").mask())
-
-    def _frames(self, name: str) -> Field:
-        return col(name).stack(self.frame_stack) if self.frame_stack > 1 else col(name)
-
-    def step(
-        self, observation: Nest, first: Array, action: Array, behaviour: Mapping[str, Array], reward: Array,
-        discount: Array, valid: Array, state: Nest,
-    ) -> dict[str, Array]:
-        """A row for every env."""
-        row = dict(zip(self.observation_columns, optree.tree_leaves(observation), strict=True))
-        row |= {"action": action, "reward": reward, "discount": discount, **behaviour}
-        if "first" in self.signature:
-            row["first"] = first
-        if isinstance(self.experience, Sequences):
-            row["valid"] = valid
-            row |= dict(zip(self.state_columns, optree.tree_leaves(state), strict=True))
-        return row
+        raise NotImplementedError
 
     def batch(self, data: Mapping[str, Array]) -> Transition | Sequence:
         """What was sampled, as algorithms take it."""
-        if isinstance(self.experience, Transitions):
-            return Transition(
-                self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next")
-            )
-        return self._sequence(data, self.experience)
+        raise NotImplementedError
+
+    def step(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> dict[str, Array]:
+        """A row for every env."""
+        row = dict(zip(self.observation_columns, optree.tree_leaves(seen.observation), strict=True))
+        row |= {"action": action, "reward": then.reward, "discount": then.discount, **behaviour}
+        if "first" in self.signature:
+            row["first"] = seen.first
+        return row
+
+    def _stacked(self, name: str) -> Field:
+        return col(name).stack(self.frame_stack) if self.lead else col(name)
+
+    def _blanked(self, leaves: list[Array], first: Array | None) -> list[Array]:
+        """Stacks `[B, k, …]`, without what is from before an episode that begins within them."""
+        blank = None if first is None else _before_the_last(first)
+        if blank is not None and blank.any():
+            for leaf in leaves:
+                leaf[blank] = 0
+        return leaves
+
+
+class TransitionLayout(Layout):
+    """n-step transitions: the first and the last observation of an item, and sums over what lies between."""
+
+    def __init__(self, env: EnvSpec, behaviour: Mapping[str, ArraySpec], experience: Transitions) -> None:
+        super().__init__(env, behaviour)
+        self.experience: Transitions = experience
+
+    @property
+    def seen_columns(self) -> tuple[str, ...]:
+        """What an item needs of its last row as of its first one."""
+        return (*self.observation_columns, *(["first"] if self.lead else []))
+
+    def trajectory(self) -> Trajectory:
+        """Observations now and later, the action, and the sums."""
+        experience = self.experience
+        reward, discount = col("reward") * experience.reward_scale, col("discount") * experience.discount
+        return Trajectory(
+            **{f"now/{name}": self._stacked(name)[0] for name in self.seen_columns},
+            **{f"next/{name}": self._stacked(name)[-1] for name in self.seen_columns},
+            action=col("action")[0], reward=reward.discounted_sum(experience.discount)[0], discount=discount.product(),
+        )
+
+    def batch(self, data: Mapping[str, Array]) -> Transition:
+        """As algorithms take them."""
+        return Transition(
+            self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next")
+        )
 
     def _seen(self, data: Mapping[str, Array], when: str) -> Nest:
-        """An observation; of a stack, what is from before the episode is blank, as it was for whoever acted."""
         leaves = [data[f"{when}/{name}"] for name in self.observation_columns]
-        if self.lead:
-            blank = _before_the_last(data[f"{when}/first"])
-            if blank.any():
-                for leaf in leaves:
-                    leaf[blank] = 0
-        return self._nest(self._observation, leaves)
+        return _nest(self._observation, self._blanked(leaves, data[f"{when}/first"] if self.lead else None))
 
-    def _sequence(self, data: Mapping[str, Array], experience: Sequences) -> Sequence:
+
+class SequenceLayout(Layout):
+    """Sequences with the recurrent state before them. The frames that the state holds are not stored again."""
+
+    def __init__(
+        self, env: EnvSpec, behaviour: Mapping[str, ArraySpec], state: Nest, experience: Sequences
+    ) -> None:
+        super().__init__(env, behaviour)
+        self.experience: Sequences = experience
+        self._state = state
+        self._stored_state = state[1] if self.lead else state
+        """A network that stacks frames has them before what else it remembers (`networks/body.py`)."""
+        self.state_columns = _columns("state", self._stored_state)
+        self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
+        self._frame_columns = _columns("observation", _without_mask(env.observation)) if self.lead else {}
+
+    @property
+    def steps_per_item(self) -> int:
+        """New rows that an item needs."""
+        return self.experience.period
+
+    def trajectory(self) -> Trajectory:
+        """All rows, padded, and the state before the first."""
+        length = self.experience.burn_in + self.experience.length
+        steps = ("action", "reward", "discount", "valid", "first", *self.observation_columns)
+        fields: dict[str, Field] = {name: col(name).pad(0, length) for name in steps}
+        fields |= {name: col(name)[0] for name in self.state_columns}
+        if self.lead:
+            fields |= {f"frames/{name}": self._stacked(name)[0] for name in (*self._frame_columns, "first")}
+        return Trajectory(**fields, real=col("valid").mask())
+
+    def step(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> dict[str, Array]:
+        """A row for every env."""
+        stored = state[1] if self.lead else state
+        return {
+            **super().step(seen, state, action, behaviour, then), "valid": then.valid,
+            **dict(zip(self.state_columns, optree.tree_leaves(stored), strict=True)),
+        }
+
+    def batch(self, data: Mapping[str, Array]) -> Sequence:
         """Time-major, with what is learnt from always behind the same number of steps."""
+        experience = self.experience
         length = experience.burn_in + experience.length
         real = np.zeros((len(data["real"]), length), bool)
         real[:, : data["real"].shape[1]] = data["real"]
@@ -129,17 +184,28 @@ class Layout:
         def turned(array: Array) -> Array:
             return array[items, rows]
 
-        first = turned(data["first"]) & ~outside
         return Sequence(
-            self._nest(self._observation, [turned(data[name]) for name in self.observation_columns]), first,
-            turned(data["action"]), turned(data["reward"]) * np.float32(experience.reward_scale),
-            turned(data["discount"]), turned(valid) & ~outside,
-            self._nest(self._state, [data[name] for name in self.state_columns]),
+            _nest(self._observation, [turned(data[name]) for name in self.observation_columns]),
+            turned(data["first"]) & ~outside, turned(data["action"]),
+            turned(data["reward"]) * np.float32(experience.reward_scale), turned(data["discount"]),
+            turned(valid) & ~outside, self._states(data),
         )
 
-    @staticmethod
-    def _nest(spec: Nest, leaves: list[Array]) -> Nest:
-        return optree.tree_unflatten(optree.tree_structure(spec), leaves)
+    def _states(self, data: Mapping[str, Array]) -> Nest:
+        stored = _nest(self._stored_state, [data[name] for name in self.state_columns])
+        if not self.lead:
+            return stored
+        stacks = self._blanked([data[f"frames/{name}"] for name in self._frame_columns], data["frames/first"])
+        return _nest(self._state[0], [stack[:, :-1] for stack in stacks]), stored
+
+
+def layout_for(
+    env: EnvSpec, behaviour: Mapping[str, ArraySpec], state: Nest, experience: Experience
+) -> TransitionLayout | SequenceLayout:
+    """The layout of an algorithm's kind of items."""
+    if isinstance(experience, Transitions):
+        return TransitionLayout(env, behaviour, experience)
+    return SequenceLayout(env, behaviour, state, experience)
 
 
 def _before_the_last(flags: Array) -> Array:
@@ -164,3 +230,13 @@ def _columns(name: str, nest: Nest) -> dict[str, ArraySpec]:
     if len(leaves) == 1:
         return {name: leaves[0]}
     return {f"{name}/{i}": leaf for i, leaf in enumerate(leaves)}
+
+
+def _without_mask(observation: Nest) -> Any:
+    if not isinstance(observation, dict):
+        return observation
+    return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
+
+
+def _nest(spec: Nest, leaves: list[Array]) -> Nest:
+    return optree.tree_unflatten(optree.tree_structure(spec), leaves)

@@ -19,7 +19,7 @@ from typing import Any
 from pappus.errors import PappusError, RunError
 from pappus.experience import ItemBatch
 from pappus.replay.client import Batch, Client
-from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.experience_tables import TABLE, SequenceLayout, TransitionLayout
 from pappus.replay.recording import Recorder, history_of, recorder_for
 from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
@@ -37,7 +37,7 @@ RETRY_SECONDS = 0.1
 class ReplaySpec:
     """What both sides of a replay edge must agree on."""
 
-    layout: Layout
+    layout: TransitionLayout | SequenceLayout
     table: Table
     max_steps: int
     batch_size: int

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from pappus.experience import Sequences, Transitions
+from pappus.experience import Transitions
 from pappus.ops.q_learning import mixed_priority
 from pappus.ops.rescaling import rescale, unrescale
 from pappus.ops.returns import n_step_returns
-from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.experience_tables import TABLE, Layout, SequenceLayout, TransitionLayout
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array, Nest, Timestep
 
@@ -42,11 +42,11 @@ def history_of(layout: Layout) -> int:
     return experience.burn_in + experience.length + experience.period
 
 
-def recorder_for(layout: Layout, writer: TrajectoryWriter, envs: int) -> Recorder:
+def recorder_for(layout: TransitionLayout | SequenceLayout, writer: TrajectoryWriter, envs: int) -> Recorder:
     """The recorder of an algorithm's kind of items."""
-    if isinstance(layout.experience, Transitions):
-        return TransitionRecorder(layout, layout.experience, writer, envs)
-    return SequenceRecorder(layout, layout.experience, writer, envs)
+    if isinstance(layout, TransitionLayout):
+        return TransitionRecorder(layout, writer, envs)
+    return SequenceRecorder(layout, writer, envs)
 
 
 class Items(NamedTuple):
@@ -64,21 +64,18 @@ class TransitionRecorder:
     that terminated needs no bootstrap, and ends all that are open at once.
     """
 
-    def __init__(self, layout: Layout, experience: Transitions, writer: TrajectoryWriter, envs: int) -> None:
-        self._layout, self._experience, self._writer = layout, experience, writer
+    def __init__(self, layout: TransitionLayout, writer: TrajectoryWriter, envs: int) -> None:
+        self._layout, self._experience, self._writer = layout, layout.experience, writer
         self._begin = np.zeros(envs, np.int64)
         self._all = np.arange(envs)
-        rows = experience.n_step + 1
+        rows = self._experience.n_step + 1
         self._q, self._reward, self._discount = (np.zeros((rows, envs), np.float32) for _ in range(3))
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> int:
         row = self._writer.steps
-        step = self._layout.step(
-            seen.observation, seen.first, action, behaviour, then.reward, then.discount, then.valid, state
-        )
-        self._writer.append(step, seen.first)
+        self._writer.append(self._layout.step(seen, state, action, behaviour, then), seen.first)
         place = row % len(self._q)
         self._q[place] = behaviour["q"]
         self._reward[place] = then.reward * self._experience.reward_scale
@@ -133,15 +130,15 @@ class SequenceRecorder:
     The transition of an item's last row can be learnt from only if it terminated: its next observation is not there.
     """
 
-    def __init__(self, layout: Layout, experience: Sequences, writer: TrajectoryWriter, envs: int) -> None:
-        self._layout, self._experience, self._writer = layout, experience, writer
+    def __init__(self, layout: SequenceLayout, writer: TrajectoryWriter, envs: int) -> None:
+        self._layout, self._experience, self._writer = layout, layout.experience, writer
         self._begin = np.zeros(envs, np.int64)
         """The first row of each env's next item that is learnt from."""
         self._episode = np.zeros(envs, np.int64)
         self._covered = np.zeros(envs, np.int64)
         """Rows up to here are in an item."""
         self._all = np.arange(envs)
-        rows = experience.length + experience.period
+        rows = self._experience.length + self._experience.period
         self._q, self._value, self._reward, self._discount = (np.zeros((rows, envs), np.float32) for _ in range(4))
         self._valid = np.zeros((rows, envs), bool)
 
@@ -149,10 +146,7 @@ class SequenceRecorder:
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> int:
         row, experience = self._writer.steps, self._experience
-        step = self._layout.step(
-            seen.observation, seen.first, action, behaviour, then.reward, then.discount, then.valid, state
-        )
-        self._writer.append(step, seen.first)
+        self._writer.append(self._layout.step(seen, state, action, behaviour, then), seen.first)
         place = row % len(self._q)
         self._q[place], self._value[place] = behaviour["q"], behaviour["value"]
         self._reward[place] = then.reward * experience.reward_scale

@@ -22,8 +22,7 @@ from pappus.config import ReplayConfig, RunConfig, TopologyConfig
 from pappus.core import ItemSink, ItemSource, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.experience import Sequences
-from pappus.replay.experience_tables import Layout
+from pappus.replay.experience_tables import layout_for
 from pappus.replay.ports import ReplaySpec
 from pappus.replay.recording import history_of
 from pappus.replay.service import CHUNK_LENGTH
@@ -96,11 +95,9 @@ def apex(run: Run) -> Program:
 def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int, index: int = 0) -> ReplaySpec:
     """A table (of several, the one of that number), with room for what actors still refer to."""
     algorithm, envs = off_policy(run.algorithm), run.config.envs_per_actor
-    layout = Layout(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
-    experience = algorithm.experience
-    rows = experience.period if isinstance(experience, Sequences) else 1
+    layout = layout_for(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
     chunks_ahead = 2 + math.ceil((history_of(layout) + layout.lead) / CHUNK_LENGTH)
-    max_steps = config.capacity * rows + actors * envs * CHUNK_LENGTH * 2 * chunks_ahead
+    max_steps = config.capacity * layout.steps_per_item + actors * envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
         layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,
         config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,

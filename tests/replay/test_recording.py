@@ -12,7 +12,7 @@ import pytest
 from pappus.experience import Experience, Sequences, Transitions
 from pappus.replay import tables
 from pappus.replay.client import Client
-from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.experience_tables import TABLE, layout_for
 from pappus.replay.ports import DirectReplay, ReplaySpec
 from pappus.types import DiscreteAction, EnvSpec
 from tests.replay.streams import BEHAVIOUR, ENV, STATE, Row, Streams, ended, n_step
@@ -24,7 +24,7 @@ MIXED = (False, True, False, True)
 
 def recorded(streams: Streams, experience: Experience, env: EnvSpec = ENV) -> tuple[Any, Any]:
     """Every item once, as algorithms take them, and the priorities with which they came."""
-    layout = Layout(env, BEHAVIOUR, STATE, experience)
+    layout = layout_for(env, BEHAVIOUR, STATE, experience)
     table = tables.queue(TABLE, 5000, layout.signature, layout.lead)
     replay = DirectReplay(ReplaySpec(layout, table, 20_000, 1, 0.0, seed=0))
     sink = replay.sink(len(streams.same_step))

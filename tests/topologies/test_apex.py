@@ -61,7 +61,9 @@ def roles(made: Program) -> tuple[ReplayLearner, dict[str, Any]]:
 
 
 def test_the_program_is_the_papers_figure() -> None:
-    made = program("apex-dqn", "CartPole-v1", {"actors": 3, "envs_per_actor": 4, "runtime": "inline"})
+    made = program("apex-dqn", "CartPole-v1", {
+        "actors": 3, "envs_per_actor": 4, "runtime": "inline", "batch_size": 512, "algorithm.n_step": 3,
+    })
     assert [node.name for node in made.nodes] == [
         "actor-0", "actor-1", "actor-2", "replay", "learner", "evaluator"
     ]
