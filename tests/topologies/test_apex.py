@@ -83,7 +83,7 @@ def test_runs_with_one_seed_are_one_run_and_with_another_seed_another(
     system: str, env: str, settings: dict[str, Any]
 ) -> None:
     saved = [
-        roles(program(system, env, {**settings, "steps": 300, "seed": seed, "algorithm.target_every": 5}))[0].save()
+        roles(program(system, env, {**settings, "steps": 220, "seed": seed, "algorithm.target_every": 5}))[0].save()
         for seed in (1, 1, 2)
     ]
     one, same, other = (np.concatenate([state["weights"], state["target"]]) for state in saved)
