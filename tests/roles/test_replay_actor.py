@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from pappus.config import EnvOptions
@@ -38,6 +39,7 @@ class Policy:
 
     def __init__(self) -> None:
         self.state, self.refreshes, self.known = np.zeros(N), 0, True
+        self.seen: list[Any] = []
 
     def refresh(self) -> bool:
         self.refreshes += self.known
@@ -45,19 +47,19 @@ class Policy:
 
     def act(self, timestep: Timestep) -> tuple[Any, dict[str, Any]]:
         self.state = self.state + 1
+        self.seen.append(timestep.observation.copy())
         return np.array([0, 1]), {"q": self.state}
 
 
 class Setup:
     """An actor on counters."""
 
-    def __init__(self, refresh_every: int = 1) -> None:
+    def __init__(self, refresh_every: int = 1, env: Any = toy_envs.Counter) -> None:
         self.sink: Any = Sink()
         self.policy: Any = Policy()
         self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
-        env = make_env(toy_envs.Counter, N, 0, EnvOptions())
-        counter = self.tally.counter(0)
-        self.actor = ReplayActor("actor-0", env, self.policy, self.sink, counter, refresh_every)
+        made = make_env(env, N, 0, EnvOptions())
+        self.actor = ReplayActor("actor-0", made, self.policy, self.sink, self.tally.counter(0), refresh_every)
 
 
 def test_a_record_joins_what_was_seen_with_what_came_of_it() -> None:
@@ -69,6 +71,14 @@ def test_a_record_joins_what_was_seen_with_what_came_of_it() -> None:
     assert [then.reward[0] for *_, then in setup.sink.records] == [1, 2, 3, 4, 0, 1, 2, 3]
     assert [state[0] for _, state, *_ in setup.sink.records] == list(range(8)), "the state before acting"
     assert [behaviour["q"][0] for *_, behaviour, _ in setup.sink.records] == list(range(1, 9))
+
+
+def test_an_env_may_write_over_what_it_showed() -> None:
+    setup = Setup(env=lambda: gym.make("CartPole-v1"))  # envs one by one share the memory of their observations
+    for _ in range(4):
+        setup.actor.step()
+    for (recorded, *_), seen in zip(setup.sink.records, setup.policy.seen, strict=True):
+        assert np.array_equal(recorded.observation, seen)
 
 
 def test_only_valid_steps_are_counted() -> None:

@@ -85,7 +85,7 @@ def test_runs_with_one_seed_are_one_run_and_with_another_seed_another(
     system: str, env: str, settings: dict[str, Any]
 ) -> None:
     saved = [
-        roles(program(system, env, {**settings, "steps": 300, "seed": seed, "algorithm.target_every": 5}))[0].save()
+        roles(program(system, env, {**settings, "steps": 220, "seed": seed, "algorithm.target_every": 5}))[0].save()
         for seed in (1, 1, 2)
     ]
     one, same, other = (np.concatenate([state["weights"], state["target"]]) for state in saved)
@@ -112,11 +112,11 @@ def test_nothing_is_learnt_before_enough_is_there(warm_up: int) -> None:
 def test_rows_that_are_no_items_do_not_keep_the_run_from_going_on() -> None:
     """Every episode has one step and a final observation, so that there are twice as many rows as items."""
     settings = {
-        **SMALL, "steps": 1500, "topology.replay.capacity": 900, "topology.replay.samples_per_insert": 0.02,
+        **SMALL, "steps": 2000, "topology.replay.capacity": 1500, "topology.replay.samples_per_insert": 0.02,
         "topology.refresh_every": 10_000, "env_options.kwargs": {"delay": 0}, "actors": 1,
     }
     _, counts = roles(program("apex-dqn", RECALL, settings))
-    assert counts["inserts"] >= 1500 and 50 <= counts["size"] <= 900
+    assert counts["inserts"] >= 2000 and 50 <= counts["size"] < 1500
 
 
 class Lazy(Role):

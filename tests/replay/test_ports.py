@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import select
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pappus.config import ReplayConfig
+from pappus.errors import RunError
+from pappus.experience import ItemBatch, Transitions
+from pappus.replay.client import Client
+from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.ports import DirectReplay, RecordingSink, ReplaySpec, SharedReplay
+from pappus.replay.trajectory_writer import TrajectoryWriter
+from tests.replay.streams import BEHAVIOUR, ENV, Streams
+
+SECONDS = 10.0
+"""After so long something hangs."""
+
+
+def spec(path: str = "", exponent: float = 1.0, **settings: Any) -> ReplaySpec:
+    layout = Layout(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
+    config = ReplayConfig(**{"capacity": 500, "warm_up": 20, "tolerance": 1e3, "priority_exponent": 1.0} | settings)
+    return ReplaySpec(layout, layout.table(config, 16), 4000, 2, 16, exponent, seed=0, path=path)
+
+
+def steps(count: int) -> Any:
+    return list(Streams((False, True), count, 0).steps())
+
+
+def record(sink: RecordingSink, some: Any) -> None:
+    for step in some:
+        while not sink.ready():
+            assert sink.fileno() >= 0 and select.select([sink.fileno()], [], [], SECONDS)[0], sink.explain()
+            sink.clear()
+        sink.record(*step)
+
+
+def test_a_batch_comes_only_after_warm_up() -> None:
+    replay = DirectReplay(spec())
+    sink, source = replay.sink(), replay.source()
+    while replay.service.info(TABLE)["size"] < 20:
+        assert source.take() is None and "samples wait for" in source.explain()
+        record(sink, steps(1))
+    batch = source.take()
+    assert batch is not None and len(batch.keys) == 16 and batch.items.reward.shape == (16,)
+
+
+def test_new_priorities_decide_what_is_drawn_and_weights_make_up_for_it() -> None:
+    replay = DirectReplay(spec())
+    sink, source = replay.sink(), replay.source()
+    record(sink, steps(20))
+    keys = np.unique(Client.of(replay.service).sample(TABLE, 16).keys)
+    source.update(np.arange(500), np.full(500, 1e-9))
+    source.update(keys[:2], np.array([3.0, 1.0]))
+    batch = source.take()
+    assert batch is not None and set(batch.keys) == set(keys[:2])
+    assert batch.weight[batch.keys == keys[0]] == pytest.approx(1 / 3, rel=1e-3)
+    assert batch.weight[batch.keys == keys[1]] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_sink_that_loses_its_service_counts_what_may_be_lost_and_begins_afresh() -> None:
+    replay = DirectReplay(spec())
+    client, opened = Client.of(replay.service), []
+
+    def open_writer(envs: int, history: int) -> TrajectoryWriter:
+        opened.append(client.writer(envs, history))
+        if len(opened) == 2:
+            raise RunError("still away")
+        return opened[-1]
+
+    def gone(seconds: float | None = None) -> bool:
+        raise RunError("the service is gone")
+
+    sink = RecordingSink(replay._spec, open_writer)
+    record(sink, steps(30))
+    made = client.info(TABLE)["inserts"]
+    opened[0].flush = gone  # type: ignore[method-assign]
+    assert not sink.ready() and 1 <= sink.lost <= 4, "what the last step made was not confirmed"
+    assert not sink.ready(), "it is still away"
+    record(sink, steps(30))
+    assert len(opened) == 3 and client.info(TABLE)["inserts"] > made
+
+
+def taken(source: Any) -> ItemBatch:
+    """The next batch of a source that fetches ahead."""
+    while (batch := source.take()) is None:
+        assert select.select([source.fileno()], [], [], SECONDS)[0], source.explain()
+        source.clear()
+    return batch
+
+
+def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) -> None:
+    replay = SharedReplay(spec(str(tmp_path / "socket")))
+    sink, source = replay.sink(), replay.source()
+    assert not sink.ready() and source.take() is None and source.info() == {}
+    for _ in range(2):
+        keeper = replay.keeper()
+        keeper.open()
+        while not sink.ready():
+            pass
+        record(sink, steps(30))
+        batch = taken(source)
+        assert len(batch.keys) == 16 and np.isfinite(batch.items.reward).all()
+        source.update(batch.keys, np.ones(16))
+        assert source.info()["size"] >= 20
+        keeper.close()
+        while source.take() is not None:
+            pass
+    source.close()
+    sink.close()
