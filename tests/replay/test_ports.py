@@ -11,7 +11,7 @@ from pappus.config import ReplayConfig
 from pappus.errors import RunError
 from pappus.experience import ItemBatch, Transitions
 from pappus.replay.client import Client
-from pappus.replay.experience_tables import TABLE, Layout
+from pappus.replay.experience_tables import TABLE, layout_for
 from pappus.replay.ports import DirectReplay, RecordingSink, ReplaySpec, SharedReplay
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
@@ -21,9 +21,9 @@ SECONDS = 10.0
 
 
 def spec(path: str = "", exponent: float = 1.0, **settings: Any) -> ReplaySpec:
-    layout = Layout(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
+    layout = layout_for(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
     config = ReplayConfig(**{"capacity": 500, "warm_up": 20, "tolerance": 1e3, "priority_exponent": 1.0} | settings)
-    return ReplaySpec(layout, layout.table(config, 16), 4000, 2, 16, exponent, seed=0, path=path)
+    return ReplaySpec(layout, layout.table(config, 16), 4000, 16, exponent, seed=0, path=path)
 
 
 def steps(count: int) -> Any:
@@ -40,7 +40,7 @@ def record(sink: RecordingSink, some: Any) -> None:
 
 def test_a_batch_comes_only_after_warm_up() -> None:
     replay = DirectReplay(spec())
-    sink, source = replay.sink(), replay.source()
+    sink, source = replay.sink(2), replay.source()
     while replay.service.info(TABLE)["size"] < 20:
         assert source.take() is None and "samples wait for" in source.explain()
         record(sink, steps(1))
@@ -50,7 +50,7 @@ def test_a_batch_comes_only_after_warm_up() -> None:
 
 def test_new_priorities_decide_what_is_drawn_and_weights_make_up_for_it() -> None:
     replay = DirectReplay(spec())
-    sink, source = replay.sink(), replay.source()
+    sink, source = replay.sink(2), replay.source()
     record(sink, steps(20))
     keys = np.unique(Client.of(replay.service).sample(TABLE, 16).keys)
     source.update(np.arange(500), np.full(500, 1e-9))
@@ -74,7 +74,7 @@ def test_a_sink_that_loses_its_service_counts_what_may_be_lost_and_begins_afresh
     def gone(seconds: float | None = None) -> bool:
         raise RunError("the service is gone")
 
-    sink = RecordingSink(replay._spec, open_writer)
+    sink = RecordingSink(replay._spec, 2, open_writer)
     record(sink, steps(30))
     made = client.info(TABLE)["inserts"]
     opened[0].flush = gone  # type: ignore[method-assign]
@@ -93,8 +93,8 @@ def taken(source: Any) -> ItemBatch:
 
 
 def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) -> None:
-    replay = SharedReplay(spec(str(tmp_path / "socket")))
-    sink, source = replay.sink(), replay.source()
+    replay = SharedReplay(spec(str(tmp_path / "socket")), np.zeros(1, np.int64))
+    sink, source = replay.sink(2), replay.source()
     assert not sink.ready() and source.take() is None and source.info() == {}
     for _ in range(2):
         keeper = replay.keeper()
