@@ -66,8 +66,8 @@ class GradientLearner(Role):
         self._optimizer = make_optimizer(settings.optimizer, self._parameters)
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
-        self._backward = Captured(self._accelerator, self._compute_gradient, self.metrics.event)
-        self._apply = Captured(self._accelerator, self._apply_gradient, self.metrics.event)
+        self._captured: dict[int, tuple[Captured, Captured]] = {}
+        """Gradient and step of every kind of update."""
         self.steps = self.updates = 0
         self._published = False
 
@@ -95,7 +95,8 @@ class GradientLearner(Role):
 
     def _update(self) -> dict[str, float]:
         """Learn from the batch; what is known of it."""
-        numbers = self._backward().tolist()
+        backward, apply = self._work(self._kind_of_update())
+        numbers = backward().tolist()
         named = dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
         self._refuse_non_finite(named)
         for group in self._optimizer.param_groups:
@@ -103,9 +104,20 @@ class GradientLearner(Role):
                 group["lr"].fill_(self.learning_rate())
             else:
                 group["lr"] = self.learning_rate()
-        self._apply()
+        apply()
         self.metrics.mean("learner/gradient_norm", named["gradient_norm"])
         return named
+
+    def _kind_of_update(self) -> int:
+        """Updates of different kinds do different work: on a device each kind has a graph of its own."""
+        return 0
+
+    def _work(self, kind: int) -> tuple[Captured, Captured]:
+        if kind not in self._captured:
+            work = (self._compute_gradient, self._apply_gradient)
+            backward, apply = (Captured(self._accelerator, one, self.metrics.event) for one in work)
+            self._captured[kind] = backward, apply
+        return self._captured[kind]
 
     def _advance(self, steps: int) -> None:
         """An update is done, and so many more steps were made use of."""

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable, WeightsWriter
+from pappus.experience import ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
-from pappus.types import Nest, map_leaves
+from pappus.types import Nest, leaves_of, map_leaves
 
 SMALLEST_PRIORITY = 1e-6
 """An error of 0 does not mean that there is nothing to learn."""
@@ -40,8 +41,7 @@ class ReplayLearner(GradientLearner):
         batch = self._source.take()
         if batch is None:
             return self._source
-        self._batch = map_leaves(self._as_tensor, batch.items)
-        self._weight = self._as_tensor(batch.weight)
+        self._load(batch)
         known = self._update()
         self._source.update(batch.keys, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
         for name in self._names:
@@ -53,8 +53,20 @@ class ReplayLearner(GradientLearner):
             self._report_table()
         return None
 
-    def _as_tensor(self, array: Any) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._settings.device)
+    def _load(self, batch: ItemBatch) -> None:
+        """The batch as tensors; on a device always in the same place, where a captured graph looks for it."""
+        items, weight = map_leaves(torch.from_numpy, (batch.items, batch.weight))
+        if not self._accelerator.real:
+            self._batch, self._weight = items, weight
+        elif self._batch is None:
+            self._batch, self._weight = map_leaves(lambda leaf: leaf.to(self._settings.device), (items, weight))
+        else:
+            for into, leaf in zip(leaves_of((self._batch, self._weight)), leaves_of((items, weight)), strict=True):
+                into.copy_(leaf, non_blocking=True)
+
+    def _kind_of_update(self) -> int:
+        """Which parts of the network rest, as a number."""
+        return sum((self.updates % every > 0) << i for i, every in enumerate(self._algorithm.part_delays))
 
     def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         loss, scalars, priority = self._algorithm.loss(
