@@ -68,8 +68,8 @@ class EnvOptions:
 class NetworkConfig:
     """Which network; `auto` chooses from the observation."""
 
-    torso: Literal["auto", "mlp", "nature", "impala-deep"] = "auto"
-    """auto: nature for pictures, mlp for everything else."""
+    torso: Literal["auto", "mlp", "nature", "minatar", "impala-deep"] = "auto"
+    """auto: nature for pictures, minatar for grids of flags, mlp for everything else."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each layer of the MLP; an observation that is a single picture has its CNN and no MLP."""
     activation: Literal["relu", "tanh"] = "relu"

@@ -29,12 +29,14 @@ from pappus.networks.deterministic import Critic, DeterministicActorCritic, nois
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.heads import PolicyValueHead, QHead
 from pappus.networks.q_network import QNetwork
-from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, NatureCNN, OneHot, Pixels
+from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
 
-CNN: TypeAlias = type[NatureCNN] | type[ImpalaDeep]
+CNN: TypeAlias = type[NatureCNN] | type[MinAtarCNN] | type[ImpalaDeep]
+
+CNNS: dict[str, CNN] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impala-deep": ImpalaDeep}
 
 CORES: dict[str, Callable[[int, int], Core]] = {
     "none": lambda input_size, _: NoCore(input_size),
@@ -109,8 +111,8 @@ def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
     if config.torso == "mlp":
         return [None for _ in leaves]
     if config.torso == "auto":
-        return [NatureCNN if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN) else None for leaf in leaves]
-    cnn: CNN = NatureCNN if config.torso == "nature" else ImpalaDeep
+        return [_usual_cnn(leaf) for leaf in leaves]
+    cnn = CNNS[config.torso]
     chosen = [cnn if _is_image(leaf, cnn) else None for leaf in leaves]
     if not any(chosen):
         shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves)
@@ -119,6 +121,15 @@ def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
             f"observation has shape {shapes}; use torso='mlp'"
         )
     return chosen
+
+
+def _usual_cnn(leaf: ArraySpec) -> CNN | None:
+    """Pictures are bytes; grids whose channels are kinds of objects are flags."""
+    if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN):
+        return NatureCNN
+    if leaf.dtype == "bool" and len(leaf.shape) == 3 and _is_image(leaf, MinAtarCNN):
+        return MinAtarCNN
+    return None
 
 
 def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:

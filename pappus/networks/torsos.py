@@ -64,6 +64,26 @@ class NatureCNN(nn.Module):
         return features.view(*image.shape[:2], self.output_size)
 
 
+class MinAtarCNN(nn.Module):
+    """For grids of a few cells (Young and Tian 2019): one convolution 16×3/1, then 128 units."""
+
+    smallest_side = 3
+
+    def __init__(self, image: ArraySpec) -> None:
+        super().__init__()
+        self.pixels = Pixels(image)
+        gain = math.sqrt(2)
+        self.conv = orthogonal(PixelConv2d(self.pixels.channels, 16, 3, scale=self.pixels.scale), gain)
+        self.linear = orthogonal(nn.Linear(16 * (self.pixels.height - 2) * (self.pixels.width - 2), 128), gain)
+        self.output_size = 128
+        convert_conv2d_weight_memory_format(self, torch.channels_last)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.conv(self.pixels(image, self.conv.weight.dtype)).relu_()
+        features: Tensor = self.linear(x.flatten(1)).relu_()
+        return features.view(*image.shape[:2], self.output_size)
+
+
 class ImpalaDeep(nn.Module):
     """The deep IMPALA torso (Espeholt et al. 2018, figure 3, right), without its LSTM: 15 convolutions, 256 units."""
 
@@ -183,7 +203,7 @@ class OneHot(nn.Module):
         return x.reshape(*x.shape[:2], -1).index_select(2, self.which) == self.value
 
 
-LeafTorso: TypeAlias = NatureCNN | ImpalaDeep | Flat | OneHot
+LeafTorso: TypeAlias = NatureCNN | MinAtarCNN | ImpalaDeep | Flat | OneHot
 
 
 class Encoder(nn.Module):
