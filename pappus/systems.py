@@ -240,6 +240,29 @@ PRESETS: tuple[Preset, ...] = (
             "steps": 300_000,
         },
     ),
+    # Grids of 10×10: batches as large as an update of so small a network is cheap for, each step used four times.
+    Preset(
+        ("apex-dqn",), "*minatar*",
+        {
+            "batch_size": 256, "optimizer.learning_rate": 5e-4, "algorithm.target_every": 1_000,
+            "topology.replay.samples_per_insert": 4.0, "topology.replay.warm_up": 5_000,
+            "evaluation.every_steps": 100_000, "evaluation.episodes": 30, "steps": 2_000_000,
+        },
+    ),
+    # The paper's (appendix C) but for what two cores allow: fewer frames kept, smaller batches. Each item is drawn as
+    # often as in the paper: 19 batches of 512 for 12,500 transitions a second.
+    Preset(
+        ("apex-dqn",), "ALE/*",
+        {
+            "batch_size": 128, "algorithm.head_size": 512, "topology.replay.capacity": 500_000,
+            "topology.replay.warm_up": 20_000, "topology.replay.samples_per_insert": 0.78, "steps": 10_000_000,
+            "optimizer": {
+                "name": "rmsprop", "centered": True, "learning_rate": 2.5e-4, "decay": 0.95, "momentum": 0.0,
+                "epsilon": 1.5e-7, "clip_norm": 40.0,
+            },
+            "checkpoint.every_seconds": 600,
+        },
+    ),
     # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with.
     Preset(
         DDPGS, "Pendulum-*",

@@ -23,3 +23,31 @@ def test_a_gaussian_policy_learns_pendulum(tmp_path: Path) -> None:
         "impala", "Pendulum-v1", seed=1, steps=2_000_000, target_return=-600.0, run_dir=tmp_path / "run"
     )
     assert result.summary.exit_reason == "target reached", "a random policy scores about -1200"
+
+
+SHORT = {
+    "algorithm.burn_in": 0, "algorithm.length": 22, "algorithm.period": 20, "algorithm.n_step": 21,
+    "algorithm.target_every": 100, "batch_size": 32, "topology.replay.samples_per_insert": 8.0,
+    "evaluation.every_steps": 5_000, "steps": 200_000,
+}
+"""Sequences that hold a whole episode of delayed recall."""
+
+
+@pytest.mark.parametrize("system", ["r2d2", "seed-r2d2"])
+def test_a_recurrent_network_remembers_a_cue_for_twenty_steps(system: str, tmp_path: Path) -> None:
+    result = pappus.train(
+        system, "tests.envs.memory_envs:delayed_recall", seed=1, target_return=0.95, run_dir=tmp_path / "run", **SHORT
+    )
+    assert result.summary.exit_reason == "target reached", "guessing scores 0.5"
+
+
+@pytest.mark.parametrize("system", ["ddpg", "td3", "apex-ddpg"])
+def test_deterministic_policies_swing_a_pendulum_up(system: str, tmp_path: Path) -> None:
+    result = pappus.train(system, "Pendulum-v1", seed=1, steps=40_000, target_return=-250.0, run_dir=tmp_path / "run")
+    assert result.summary.exit_reason == "target reached", "a random policy scores about -1200"
+
+
+@pytest.mark.parametrize("system", ["dqn", "apex-dqn", "gorila-dqn"])
+def test_action_values_balance_a_pole(system: str, tmp_path: Path) -> None:
+    result = pappus.train(system, "CartPole-v1", seed=1, steps=150_000, target_return=195.0, run_dir=tmp_path / "run")
+    assert result.summary.exit_reason == "target reached", "a random policy scores about 22"

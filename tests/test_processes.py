@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,4 +118,59 @@ def test_an_env_that_always_raises_ends_the_run_with_its_traceback(start: Start)
     training = start("impala", "--env", "tests.envs.broken:RaisesInStep", "--envs-per-actor", "4")
     assert training.wait() == 1
     assert "this env is broken" in training.output() and "in a row; the first time:" in training.output()
+    training.nothing_is_left()
+
+
+VALUES = ["--env", "CartPole-v1", "--steps", "1000000000", "--evaluation.every-steps", "0"]
+
+
+def kill_and_go_on(training: Training, role: str) -> str:
+    """Kill a role, and wait until its successor is there and the run learns on; the log."""
+    victim = training.pid(role)
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: training._find(role) not in (None, victim), 10)
+    steps = training.steps()
+    eventually(lambda: training.steps() > steps + 1000)
+    return (training.directory / "log.txt").read_text()
+
+
+def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(start: Start) -> None:
+    training = start("apex-dqn", *VALUES, "--checkpoint.every-seconds", "1")
+    training.until_it_learns(3000)
+    eventually(lambda: list((training.directory / "replay").glob("replay-*")))
+    log = kill_and_go_on(training, "replay")
+    assert "replay died (SIGKILL); restarting" in log
+    back = re.search(r"replay: back with ([\d,]+) of ([\d,]+) items that had come: ([\d,]+) are lost", log)
+    assert back is not None, log
+    here, noted, lost = (int(number.replace(",", "")) for number in back.groups())
+    assert here > 0 and noted - here == lost, "something was restored, and the sum is right"
+    kill_and_go_on(training, "actor-0")
+    training.interrupt()
+    assert training.wait() == 130
+    training.nothing_is_left()
+
+
+def test_a_run_with_replay_is_resumed_with_its_table(start: Start, tmp_path: Path) -> None:
+    training = start("apex-dqn", *VALUES)
+    training.until_it_learns(3000)
+    training.interrupt()
+    assert training.wait() == 130
+    before = training.summary()["steps"]
+    again = Training(training.directory, "--resume", str(training.directory), "--steps", str(before + 3000))
+    assert again.wait(60) == 0, again.output()
+    assert again.summary()["steps"] >= before + 3000
+    lines = [json.loads(line) for line in (training.directory / "metrics.jsonl").read_text().splitlines()]
+    sizes = [line["replay/size"] for line in lines if line["step"] > before and "replay/size" in line]
+    assert min(sizes) > 0.9 * before, "the items of the first part are there"
+
+
+def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Start) -> None:
+    training = start("gorila-dqn", *VALUES, "--topology.shards", "2")
+    training.until_it_learns(3000)
+    log = kill_and_go_on(training, "parameter-server-1")
+    version = re.search(r"parameter-server-1: back with the weights of version ([\d,]+)", log)
+    assert version is not None and int(version[1].replace(",", "")) > 0
+    kill_and_go_on(training, "bundle-0")
+    training.interrupt()
+    assert training.wait() == 130
     training.nothing_is_left()
