@@ -162,6 +162,8 @@ class LocalRuntime:
                 worker.restart_at = None
                 worker.incarnation += 1
                 self._start(worker)
+                if self._saving is not None and worker.group in self._saving[1]:  # its predecessor was asked, and died
+                    worker.send({"save": str(self._saving[0])})
 
     def _stop(self) -> None:
         """Ask all workers to stop, those who feed others first, and give them a deadline; the server kills who misses
