@@ -23,9 +23,9 @@ class ServedLearner(ReplayLearner):
 
     def __init__(
         self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, gradients: ShardedGradients,
-        shards: ShardedWeights, counted: StepTotal, settings: LearnerSettings,
+        shards: ShardedWeights, counted: StepTotal, settings: LearnerSettings, capacity: int,
     ) -> None:
-        super().__init__(name, algorithm, source, NoWeights(), counted, settings)
+        super().__init__(name, algorithm, source, NoWeights(), counted, settings, capacity)
         self._gradients, self._shards = gradients, shards
         self._loss_now = 0.0
         self._target_of = -1

@@ -10,6 +10,7 @@ from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable, Weight
 from pappus.experience import ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
+from pappus.roles.staleness import Staleness
 from pappus.types import Nest, leaves_of, map_leaves
 
 SMALLEST_PRIORITY = 1e-6
@@ -26,9 +27,11 @@ class ReplayLearner(GradientLearner):
 
     def __init__(
         self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, weights: WeightsWriter, counted: StepTotal,
-        settings: LearnerSettings,
+        settings: LearnerSettings, capacity: int,
     ) -> None:
+        """`capacity` is that of the table."""
         super().__init__(name, algorithm, weights, settings)
+        self._staleness = Staleness(capacity)
         self._algorithm, self._source, self._counted = algorithm, source, counted
         self._target: Any = algorithm.build_network()
         self._target.requires_grad_(False)
@@ -46,7 +49,7 @@ class ReplayLearner(GradientLearner):
         self._source.update(batch.keys, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
         for name in self._names:
             self.metrics.mean(f"losses/{name}", known[name])
-        self.metrics.mean("replay/age", batch.age)
+        self._report_ages(batch)
         self._advance(self._counted.total() - self.steps)
         self._follow()
         if self.updates % INFO_UPDATES == 0:
@@ -97,6 +100,14 @@ class ReplayLearner(GradientLearner):
         if self.updates % updates.every == 0:
             with torch.no_grad():
                 self._target_flat.values.lerp_(self._flat.values, updates.share)
+
+    def _report_ages(self, batch: ItemBatch) -> None:
+        staleness, fresh = self._staleness.of(batch.keys, self.updates)
+        if staleness is not None:
+            self.metrics.mean("replay/priority_staleness", staleness)
+        self.metrics.mean("replay/first_draws", fresh)
+        self.metrics.mean("replay/age", batch.age)
+        self._staleness.written(batch.keys, self.updates)
 
     def _report_table(self) -> None:
         for name, value in self._source.info().items():

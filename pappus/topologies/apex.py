@@ -85,8 +85,8 @@ def apex(run: Run) -> Program:
         )
     program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     program.add(
-        "learner", build_learner, essential=True, run=run, source=replay.source(), weights=weights.writer(),
-        counted=steps.reader(),
+        "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
@@ -128,7 +128,8 @@ def build_keeper(name: str, incarnation: int, run: Run, keeper: Keeper) -> Repla
 
 
 def build_learner(
-    name: str, incarnation: int, run: Run, source: ItemSource, weights: WeightsWriter, counted: StepTotal
+    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
+    counted: StepTotal,
 ) -> ReplayLearner:
     """The one learner."""
-    return ReplayLearner(name, off_policy(run.algorithm), source, weights, counted, learner_settings(run))
+    return ReplayLearner(name, off_policy(run.algorithm), source, weights, counted, learner_settings(run), capacity)

@@ -124,7 +124,7 @@ def build_bundle(
     actor = ReplayActor(name, env, policy, replay.sink(config.envs_per_actor), counter, topology.refresh_every)
     learner = ServedLearner(
         name, algorithm, replay.source(), ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes), counter,
-        learner_settings(run),
+        learner_settings(run), topology.replay.capacity,
     )
     return Bundle(name, actor, learner)
 

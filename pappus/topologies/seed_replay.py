@@ -65,8 +65,8 @@ def seed_replay(run: Run) -> Program:
     )
     program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     program.add(
-        "learner", build_learner, essential=True, run=run, source=replay.source(), weights=weights.writer(),
-        counted=steps.reader(),
+        "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
     if not is_external(run.env):
         program.add("evaluator", build_evaluator, run=run, weights=weights.reader())

@@ -51,7 +51,7 @@ class Setup:
         self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
         self.source: Any = Source()
         settings = LearnerSettings(OptimizerConfig(learning_rate=0.05, anneal=False), total_steps, seed=1)
-        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.tally, settings)
+        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.tally, settings, 100)
         self._random = np.random.default_rng(0)
         assert self.learner.step() is None and self.weights.version() == 0
 
