@@ -9,7 +9,7 @@ import pytest
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.api import configure, describe
 from pappus.config import NetworkConfig
-from pappus.core import StepTotal, Waitable, WeightsWriter
+from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
 from pappus.replay.experience_tables import TABLE
@@ -123,7 +123,7 @@ class Lazy(Role):
     """A learner that publishes weights once and learns nothing."""
 
     def __init__(
-        self, name: str, incarnation: int, run: Run, source: Any, weights: WeightsWriter, counted: StepTotal
+        self, name: str, incarnation: int, run: Run, source: Any, weights: WeightsWriter, **rest: Any
     ) -> None:
         super().__init__(name)
         self._source, self._weights = source, weights
