@@ -1,0 +1,170 @@
+"""Do the parts of Ape-X and R2D2 matter, and in the right direction?
+
+    python -m benchmarks.ablations                     # all three, three seeds each, in one thread per run
+    python -m benchmarks.ablations priorities --seeds 1 2 3 4 5 --jobs 2
+
+    priorities   on a blind cliff walk, prioritized against uniform replay: updates until the walk is learnt
+    actors       on a longer one, 1, 4 and 8 actors of the ε ladder with the same learner: updates until it is learnt
+    memory       a cue must be named 20 steps later, from sequences of 10: stored state and burn-in against zero state
+
+Every run is deterministic (inline runtime). Results go into a table, and with --plot FILE into a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Variants of one run, and what is measured of each."""
+
+    title: str
+    system: str
+    env: str
+    target: float
+    shared: Mapping[str, Any]
+    variants: Mapping[str, Mapping[str, Any]]
+    measured: str
+    """`updates` until the target was reached, or the `return` that was reached in the end."""
+
+
+CLIFF = {
+    "runtime": "inline", "envs_per_actor": 1, "batch_size": 32, "algorithm.n_step": 1, "algorithm.target_every": 100,
+    "topology.replay.warm_up": 200, "topology.replay.capacity": 20_000, "evaluation.every_steps": 500,
+    "evaluation.episodes": 1, "optimizer.learning_rate": 1e-3,
+}
+RECALL = {
+    "runtime": "inline", "algorithm.length": 10, "algorithm.period": 5, "algorithm.n_step": 5, "batch_size": 32,
+    "algorithm.target_every": 100, "topology.replay.samples_per_insert": 8, "steps": 200_000,
+    "evaluation.every_steps": 10_000, "evaluation.episodes": 100,
+}
+ABLATIONS = {
+    "priorities": Ablation(
+        "prioritized against uniform replay, blind cliff walk of 10", "apex-dqn", "tests.envs.sparse_envs:cliff", 0.99,
+        {**CLIFF, "actors": 4, "topology.replay.samples_per_insert": 8, "steps": 200_000},
+        {"prioritized": {}, "uniform": {"topology.replay.priority_exponent": 0.0}}, "updates",
+    ),
+    "actors": Ablation(
+        "actors on the ladder, blind cliff walk of 12", "apex-dqn", "tests.envs.sparse_envs:cliff", 0.99,
+        {**CLIFF, "env_options.kwargs": {"length": 12}, "steps": 1_000_000},
+        {
+            f"{actors} actors": {"actors": actors, "topology.replay.samples_per_insert": 16 / actors}
+            for actors in (1, 4, 8)
+        },
+        "updates",
+    ),
+    "memory": Ablation(
+        "where sequences begin, a cue named 20 steps later", "r2d2", "tests.envs.memory_envs:delayed_recall", 0.97,
+        RECALL,
+        {
+            "stored state, burn-in 5": {"algorithm.burn_in": 5},
+            "stored state, no burn-in": {"algorithm.burn_in": 0},
+            "zero state, burn-in 5": {"algorithm.burn_in": 5, "algorithm.stored_state": False},
+            "zero state, no burn-in": {"algorithm.burn_in": 0, "algorithm.stored_state": False},
+        },
+        "return",
+    ),
+}
+
+
+def run(ablation: Ablation, variant: str, seed: int) -> dict[str, Any]:
+    """The summary of one run."""
+    settings = {**ablation.shared, **ablation.variants[variant], "seed": seed, "target_return": ablation.target}
+    with tempfile.TemporaryDirectory() as parent:
+        directory = Path(parent) / "run"
+        command = [sys.executable, "-m", "pappus", "train", ablation.system, "--env", ablation.env]
+        subprocess.run([*command, *_words(settings), "--run-dir", str(directory)], check=True, capture_output=True)
+        summary: dict[str, Any] = json.loads((directory / "summary.json").read_text())
+        return summary
+
+
+def _words(settings: Mapping[str, Any]) -> list[str]:
+    words: list[str] = []
+    for name, value in settings.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            head, _, last = option.rpartition(".")
+            words.append(option if value else f"{head}.no-{last}")
+        elif isinstance(value, Mapping):
+            words += [option, *(str(word) for pair in value.items() for word in pair)]
+        else:
+            words += [option, str(value)]
+    return words
+
+
+def measured(ablation: Ablation, summary: Mapping[str, Any]) -> float:
+    """Infinity where the target was not reached."""
+    if ablation.measured == "return":
+        return float(summary["eval_return"])
+    return float(summary["updates"]) if summary["solved_at_step"] is not None else float("inf")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*ABLATIONS, []], help="which (default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--plot", metavar="FILE", help="draw the results into this picture")
+    arguments = parser.parse_args()
+    found = {}
+    for name in arguments.names or ABLATIONS:
+        ablation = ABLATIONS[name]
+        tasks = [(variant, seed) for variant in ablation.variants for seed in arguments.seeds]
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            values = list(pool.map(lambda task, a=ablation: measured(a, run(a, *task)), tasks))  # type: ignore[misc]
+        found[name] = {
+            variant: [value for (which, _), value in zip(tasks, values, strict=True) if which == variant]
+            for variant in ablation.variants
+        }
+        Console(width=120).print(_grid(ablation, found[name], arguments.seeds))
+    if arguments.plot:
+        plot(found, Path(arguments.plot))
+
+
+def _grid(ablation: Ablation, results: Mapping[str, Sequence[float]], seeds: Sequence[int]) -> Table:
+    what = "updates until learnt" if ablation.measured == "updates" else "greedy return"
+    grid = Table(title=f"{ablation.title}: {what}")
+    for column in ("variant", *(f"seed {seed}" for seed in seeds), "median"):
+        grid.add_column(column, justify="left" if column == "variant" else "right")
+    for variant, values in results.items():
+        grid.add_row(variant, *(f"{value:,.2f}".removesuffix(".00") for value in (*values, float(np.median(values)))))
+    return grid
+
+
+def plot(found: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
+    """A panel for each ablation, a dot for each run."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(found), figsize=(4.5 * len(found), 3.2), squeeze=False)
+    for panel, (name, results) in zip(panels[0], found.items(), strict=True):
+        for row, values in enumerate(results.values()):
+            finite = [value for value in values if np.isfinite(value)]
+            panel.plot(finite, [row] * len(finite), "o")
+            panel.plot([np.median(finite)] if finite else [], [row] if finite else [], "k|", markersize=16)
+        panel.set_yticks(range(len(results)), list(results))
+        panel.invert_yaxis()
+        panel.set_title(ABLATIONS[name].title, fontsize=8)
+        panel.set_xlabel("updates until learnt" if ABLATIONS[name].measured == "updates" else "greedy return")
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+
+
+if __name__ == "__main__":
+    main()
