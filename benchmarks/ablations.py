@@ -3,9 +3,11 @@
     python -m benchmarks.ablations                     # all three, three seeds each, in one thread per run
     python -m benchmarks.ablations priorities --seeds 1 2 3 4 5 --jobs 2
 
-    priorities   on a blind cliff walk, prioritized against uniform replay: updates until the walk is learnt
-    actors       on a longer one, 1, 4 and 8 actors of the ε ladder with the same learner: updates until it is learnt
-    memory       a cue must be named 20 steps later, from sequences of 10: stored state and burn-in against zero state
+    priorities   a blind cliff walk that is explored at random, so that one transition in 500 has a reward:
+                 prioritized against uniform replay, updates until the walk is learnt
+    actors       a longer one with milestones: 1, 4 and 8 actors of the ε ladder with the same learner, updates until
+                 it is learnt
+    memory       a cue must be named 20 steps later, from sequences of 16: stored state and burn-in against zero state
 
 Every run is deterministic (inline runtime). Results go into a table, and with --plot FILE into a picture.
 """
@@ -48,19 +50,22 @@ CLIFF = {
     "evaluation.episodes": 1, "optimizer.learning_rate": 1e-3,
 }
 RECALL = {
-    "runtime": "inline", "algorithm.length": 10, "algorithm.period": 5, "algorithm.n_step": 5, "batch_size": 32,
+    "runtime": "inline", "algorithm.length": 16, "algorithm.period": 5, "algorithm.n_step": 5, "batch_size": 32,
     "algorithm.target_every": 100, "topology.replay.samples_per_insert": 8, "steps": 200_000,
     "evaluation.every_steps": 10_000, "evaluation.episodes": 100,
 }
 ABLATIONS = {
     "priorities": Ablation(
-        "prioritized against uniform replay, blind cliff walk of 10", "apex-dqn", "tests.envs.sparse_envs:cliff", 0.99,
-        {**CLIFF, "actors": 4, "topology.replay.samples_per_insert": 8, "steps": 200_000},
+        "prioritized against uniform replay, blind cliff walk of 8", "apex-dqn", "tests.envs.sparse_envs:cliff", 0.99,
+        {
+            **CLIFF, "envs_per_actor": 8, "topology.replay.samples_per_insert": 8, "steps": 60_000,
+            "algorithm.epsilon.schedule": "linear", "algorithm.epsilon.end": 1.0,
+        },
         {"prioritized": {}, "uniform": {"topology.replay.priority_exponent": 0.0}}, "updates",
     ),
     "actors": Ablation(
-        "actors on the ladder, blind cliff walk of 12", "apex-dqn", "tests.envs.sparse_envs:cliff", 0.99,
-        {**CLIFF, "env_options.kwargs": {"length": 12}, "steps": 1_000_000},
+        "actors on the ladder, cliff walk of 24 with milestones", "apex-dqn", "tests.envs.sparse_envs:cliff", 5.9,
+        {**CLIFF, "env_options.kwargs": {"length": 24, "every": 4}, "steps": 400_000},
         {
             f"{actors} actors": {"actors": actors, "topology.replay.samples_per_insert": 16 / actors}
             for actors in (1, 4, 8)

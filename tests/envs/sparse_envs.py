@@ -12,21 +12,24 @@ from gymnasium.vector.utils import batch_space
 from pappus.types import Array
 
 
-def cliff(num_envs: int = 1, length: int = 10) -> VectorEnv[Any, Any, Any]:
-    """The blind cliff walk (Schaul et al. 2016, figure 1): one wrong step of `length`, and it is over."""
-    return Cliff(num_envs, length)
+def cliff(num_envs: int = 1, length: int = 8, every: int = 0) -> VectorEnv[Any, Any, Any]:
+    """The blind cliff walk (Schaul et al. 2016, figure 1): one wrong step of `length`, and it is over.
+
+    With `every`, each of so many places is worth 1, and not the last one alone.
+    """
+    return Cliff(num_envs, length, every or length)
 
 
 class Cliff(VectorEnv[Any, Any, Any]):
     """Places 0 … length − 1, shown one-hot. One of two actions leads on, and which one differs from place to place.
 
-    The other ends the episode. The last right step earns 1: a random walk gets there once in 2^length.
+    The other ends the episode. Every `every`-th right step earns 1: a random walk makes n of them once in 2ⁿ times.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
-    def __init__(self, num_envs: int, length: int) -> None:
-        self.num_envs, self._length = num_envs, length
+    def __init__(self, num_envs: int, length: int, every: int) -> None:
+        self.num_envs, self._length, self._every = num_envs, length, every
         self.single_observation_space = spaces.Box(0, 1, (length,), np.float32)
         self.single_action_space = spaces.Discrete(2)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -42,10 +45,11 @@ class Cliff(VectorEnv[Any, Any, Any]):
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         right = (actions == self._right[self._place]) & ~self._over
         won = right & (self._place == self._length - 1)
+        reward = right & ((self._place + 1) % self._every == 0)
         ended = ~self._over & (won | ~right)
         self._place = np.where(self._over, 0, np.where(right & ~won, self._place + 1, self._place))
         self._over = ended
-        return self._shown(), won.astype(np.float64), ended, np.zeros(self.num_envs, bool), {}
+        return self._shown(), reward.astype(np.float64), ended, np.zeros(self.num_envs, bool), {}
 
     def _shown(self) -> Array:
         return np.eye(self._length, dtype=np.float32)[self._place]
