@@ -343,7 +343,7 @@ def _refuse_unknown_options(config: RunConfig, words: Sequence[str]) -> None:
             if name.startswith("topology.wire."):
                 raise UserError(
                     f"system {config.system!r} takes no envs from elsewhere, so there is no --{name}; "
-                    "seed-vtrace does"
+                    "seed-vtrace and seed-r2d2 do"
                 )
             raise UserError(f"unknown option --{name}{closest(name, [*known, *ALIASES])}")
 

@@ -227,7 +227,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         DQNS, "CartPole-*",
         {
-            "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 250_000,
+            "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 400_000,
         },
     ),
     Preset(("apex-dqn",), "CartPole-*", {"batch_size": 128}),

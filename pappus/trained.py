@@ -12,6 +12,7 @@ import optree
 
 from pappus.config import RunConfig
 from pappus.core import Algorithm
+from pappus.envs.last_inputs import WithLastInputs
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
@@ -65,20 +66,34 @@ class TrainedPolicy:
     def __init__(self, env: VectorEnv, policy: LocalPolicy) -> None:
         self._env, self._policy = env, policy
         self._first = True
+        self._action: Array | None = None
 
     def reset(self) -> None:
         """The next observation starts an episode."""
         self._first = True
 
-    def act(self, observation: Nest) -> Any:
-        """The greedy action for an observation as the env gives it, in the env's own units."""
+    def act(self, observation: Nest, reward: float = 0.0) -> Any:
+        """The greedy action for an observation as the env gives it, in the env's own units.
+
+        `reward` is what the last action earned; only networks that were trained with `last_inputs` look at it.
+        """
         batched = optree.tree_map(lambda leaf: np.asarray(leaf)[None], observation)
         zeros = np.zeros(1, np.float32)
         first = np.array([self._first])
+        self._note_last(reward)
         self._first = False
         action, _ = self._policy.act(Timestep(self._env.to_nest(batched), first, zeros, zeros, ~first))
+        self._action = action
         single = self._env.to_action(action)[0]
         return single.item() if single.ndim == 0 else single
+
+
+    def _note_last(self, reward: float) -> None:
+        if isinstance(self._env, WithLastInputs):
+            spec = self._env.spec.action.array
+            nothing = np.zeros((1, *spec.shape), spec.dtype)
+            action = nothing if self._first or self._action is None else self._action
+            self._env.note(action, np.array([0.0 if self._first else reward], np.float32))
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,9 @@ class Recorder:
         self._writer.append_data(_enlarged(self._picture(timestep)))
 
     def _picture(self, timestep: Timestep) -> Array:
-        picture: Any = self._env.render() if self._renders else timestep.observation[0]  # type: ignore[attr-defined]
+        shown = timestep.observation
+        frame = shown["observation"] if isinstance(shown, dict) and "observation" in shown else shown
+        picture: Any = self._env.render() if self._renders else frame[0]  # type: ignore[attr-defined]
         if not isinstance(picture, np.ndarray) or picture.ndim not in (2, 3):
             raise UserError("this env renders no pictures; give it a render_mode='rgb_array', or leave --video out")
         return picture

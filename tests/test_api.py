@@ -105,3 +105,18 @@ def test_a_recurrent_policy_remembers_between_calls_and_forgets_on_reset(tmp_pat
     assert not np.array_equal(first, second)
     policy.reset()
     assert np.array_equal(policy.act(observation), first)
+
+
+def test_a_policy_that_looks_at_its_last_action_and_reward_is_shown_them(tmp_path: Path) -> None:
+    policy = pappus.train(
+        "r2d2", "CartPole-v1", steps=300, runtime="inline", run_dir=tmp_path / "run",
+        **{"topology.replay.warm_up": 10, "evaluation.every_steps": 0, "evaluation.episodes": 1},
+    ).policy
+    shown = []
+    act = policy._policy.act
+    policy._policy.act = lambda timestep: (shown.append(timestep.observation), act(timestep))[1]  # type: ignore[method-assign]
+    actions = [policy.act(np.array([x, 0, 0.1, 0], np.float32), reward) for x, reward in ((0.0, 0.0), (0.1, 1.0))]
+    policy.reset()
+    policy.act(np.zeros(4, np.float32), 1.0)
+    assert [int(one["last_action"][0]) for one in shown] == [0, actions[0], 0]
+    assert [float(one["last_reward"][0]) for one in shown] == [0.0, 1.0, 0.0]

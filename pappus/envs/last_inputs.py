@@ -52,8 +52,16 @@ class WithLastInputs:
         self._action = np.where(keep.reshape(-1, *[1] * (action.ndim - 1)), action, 0).astype(action.dtype)
         return self._shown(timestep)
 
+    def note(self, action: Array, reward: Array) -> None:
+        """What was done last, and what came of it, where it was not `step` that did it."""
+        self._action, self._reward = action, reward
+
+    def render(self) -> object:
+        """As the env does."""
+        return self._env.render()  # type: ignore[attr-defined]
+
     def to_nest(self, batch: Nest) -> Nest:
-        """A batch of observations of the env's own make, with what was done last in `step`."""
+        """A batch of observations of the env's own make, with what was done last."""
         return self._extended(self._env.to_nest(batch))
 
     def to_action(self, action: Array) -> Array:

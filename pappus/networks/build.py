@@ -73,7 +73,7 @@ def build_deterministic(
     cnns = _choose_cnns(env.observation, config)
     size = math.prod(env.action.shape)
     critics = [
-        Critic(_encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes)
+        Critic(_encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes, config.activation)
         for _ in range(num_critics)
     ]
     memory = noise_memory(env.action.shape) if correlated_noise else ()

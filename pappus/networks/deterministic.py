@@ -10,7 +10,7 @@ import optree
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.torsos import MLP, Encoder, orthogonal
+from pappus.networks.torsos import MLP, Activation, Encoder, orthogonal
 from pappus.types import ArraySpec, Nest
 
 NOISE = "exploration_noise"
@@ -31,10 +31,12 @@ class DeterministicOutput(NamedTuple):
 class Critic(nn.Module):
     """Q(o, a): what the torsos see and the action in a row, through an MLP."""
 
-    def __init__(self, encoder: Encoder, action_size: int, sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self, encoder: Encoder, action_size: int, sizes: tuple[int, ...], activation: Activation = "relu"
+    ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.trunk = MLP(encoder.output_size + action_size, sizes)
+        self.trunk = MLP(encoder.output_size + action_size, sizes, activation)
         self.linear = orthogonal(nn.Linear(self.trunk.output_size, 1), 1.0)
 
     def forward(self, observation: Nest, action: Tensor) -> Tensor:

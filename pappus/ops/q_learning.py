@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -20,8 +21,7 @@ def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
 
 def huber(error: Tensor, delta: float) -> Tensor:
     """½ e² up to |e| = δ, and straight lines from there on."""
-    size = error.abs()
-    return torch.where(size <= delta, 0.5 * error.square(), delta * (size - 0.5 * delta))
+    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
 
 
 def quantile_huber(value: Tensor, goal: Tensor, delta: float) -> Tensor:

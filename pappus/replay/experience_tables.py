@@ -140,7 +140,9 @@ class SequenceLayout(Layout):
         """A network that stacks frames has them before what else it remembers (`networks/body.py`)."""
         self.state_columns = _columns("state", self._stored_state)
         self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
-        self._frame_columns = _columns("observation", _without_mask(env.observation)) if self.lead else {}
+        names = _nest(env.observation, list(self.observation_columns))
+        self._frame_columns: list[str] = optree.tree_leaves(_without_mask(names)) if self.lead else []
+        """A network stacks all that it sees, and a mask it does not."""
 
     @property
     def steps_per_item(self) -> int:
@@ -238,5 +240,5 @@ def _without_mask(observation: Nest) -> Any:
     return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
 
 
-def _nest(spec: Nest, leaves: list[Array]) -> Nest:
+def _nest(spec: Nest, leaves: list[Any]) -> Nest:
     return optree.tree_unflatten(optree.tree_structure(spec), leaves)

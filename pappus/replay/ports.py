@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pappus.errors import PappusError, RunError
+from pappus.errors import RunError
 from pappus.experience import ItemBatch
 from pappus.replay.client import Batch, Client
 from pappus.replay.experience_tables import TABLE, SequenceLayout, TransitionLayout
@@ -82,10 +82,11 @@ class RecordingSink:
                 self._recorder = recorder_for(self._spec.layout, self._writer, self._envs)
             if not self._writer.flush(0.0):
                 return False
-        except PappusError:
+        except RunError:
             self._lose()
             return False
-        self._unconfirmed = 0
+        assert self._recorder is not None
+        self._unconfirmed = self._recorder.held
         return True
 
     def record(
@@ -271,7 +272,7 @@ class PrefetchedSource:
             try:
                 client.update_priorities(TABLE, keys, priorities, wait=False)
             except RunError:
-                self._client = None
+                client.close()  # the thread that samples with it notices, and connects anew
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table; nothing while the service is away."""
@@ -308,7 +309,7 @@ class PrefetchedSource:
                 try:
                     self._client = client = self._connect()
                     self._fetch(client)
-                except PappusError:  # it is not there, or no longer
+                except RunError:  # it is not there, or no longer
                     self._client = None
                     self._closed.wait(RETRY_SECONDS)
         except BaseException as error:

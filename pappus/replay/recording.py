@@ -20,12 +20,21 @@ from pappus.replay.experience_tables import TABLE, Layout, SequenceLayout, Trans
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import Array, Nest, Timestep
 
+SEND_ITEMS = 50
+"""Transitions that are handed over together (as many as by the paper's actors): most of the cost is per call."""
+HOLD_STEPS = 64
+"""No longer than for so many steps, however few there are."""
 SMALLEST_PRIORITY = 1e-6
 """An error of 0 does not mean that there is nothing to learn."""
 
 
 class Recorder(Protocol):
     """Writes rows and makes items of them."""
+
+    @property
+    def held(self) -> int:
+        """Items that were made and are not with the writer yet."""
+        ...
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
@@ -38,7 +47,7 @@ def history_of(layout: Layout) -> int:
     """Steps that a recorder may still refer to."""
     experience = layout.experience
     if isinstance(experience, Transitions):
-        return experience.n_step + 1
+        return experience.n_step + 1 + HOLD_STEPS
     return experience.burn_in + experience.length + experience.period
 
 
@@ -68,6 +77,8 @@ class TransitionRecorder:
         self._layout, self._experience, self._writer = layout, layout.experience, writer
         self._begin = np.zeros(envs, np.int64)
         self._all = np.arange(envs)
+        self._held: list[tuple[Items, int, Array]] = []
+        """Items, the row that they end with, and their priorities."""
         rows = self._experience.n_step + 1
         self._q, self._reward, self._discount = (np.zeros((rows, envs), np.float32) for _ in range(3))
 
@@ -75,6 +86,8 @@ class TransitionRecorder:
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> int:
         row = self._writer.steps
+        if self._held and (seen.first.any() or row - self._held[0][1] >= HOLD_STEPS):
+            self._hand_over()  # a writer knows no episode but the present one
         self._writer.append(self._layout.step(seen, state, action, behaviour, then), seen.first)
         place = row % len(self._q)
         self._q[place] = behaviour["q"]
@@ -83,8 +96,15 @@ class TransitionRecorder:
         self._begin[seen.first] = row
         items = self._finished(row, then)
         if len(items.envs):
-            self._create(items, row, self._priorities(items, behaviour["value"]))
+            self._held.append((items, row, self._priorities(items, behaviour["value"])))
+            if self.held >= SEND_ITEMS:
+                self._hand_over()
         return len(items.envs)
+
+    @property
+    def held(self) -> int:
+        """Items that were made and are not with the writer yet."""
+        return sum(len(items.envs) for items, _, _ in self._held)
 
     def _finished(self, row: int, then: Timestep) -> Items:
         """What ends with this row: items of n steps, and all open ones where the episode ends."""
@@ -114,10 +134,13 @@ class TransitionRecorder:
         priorities: Array = np.abs(total + weight * value[items.envs] - q) + SMALLEST_PRIORITY
         return priorities
 
-    def _create(self, items: Items, row: int, priorities: Array) -> None:
-        one = np.ones(len(items.envs), np.int64)
-        lengths = dict.fromkeys(self._layout.signature, one)
-        lengths |= dict.fromkeys(self._layout.seen_columns, row - items.starts + 1)
+    def _hand_over(self) -> None:
+        items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))
+        rows = np.concatenate([row - items.starts + 1 for items, row, _ in self._held])
+        priorities = np.concatenate([one[2] for one in self._held])
+        self._held = []
+        lengths = dict.fromkeys(self._layout.signature, np.ones(len(rows), np.int64))
+        lengths |= dict.fromkeys(self._layout.seen_columns, rows)
         lengths |= dict.fromkeys(("reward", "discount"), items.counts)
         self._writer.create_items(
             TABLE, priorities, items.envs, dict.fromkeys(self._layout.signature, items.starts), lengths
@@ -129,6 +152,8 @@ class SequenceRecorder:
 
     The transition of an item's last row can be learnt from only if it terminated: its next observation is not there.
     """
+
+    held = 0
 
     def __init__(self, layout: SequenceLayout, writer: TrajectoryWriter, envs: int) -> None:
         self._layout, self._experience, self._writer = layout, layout.experience, writer

@@ -181,6 +181,10 @@ class GradientLearner(Role):
             self._next_publication = now + PUBLISH_SECONDS
         self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
 
+    def progress(self) -> tuple[int, int]:
+        """Steps made use of, and updates."""
+        return self.steps, self.updates
+
     def save(self) -> Nest:
         """Weights, optimizer, counters and random state."""
         with self._accelerator.on(self._stream):

@@ -65,27 +65,31 @@ class UsualLoss:
         self.count = 0
 
     def admits(self, loss: float) -> bool:
-        """Whether a loss is usual; those that are not change nothing."""
+        """Whether a loss is usual; of one that is not, only as much is remembered as would have been.
+
+        So a single one changes little, and if they all are so high from now on, that becomes usual.
+        """
         limit = self.mean + self._deviations * math.sqrt(self.variance)
-        if self._deviations and self.count >= TRUSTED and loss > limit:
-            return False
+        unusual = bool(self._deviations) and self.count >= TRUSTED and loss > limit
+        loss = limit if unusual else loss
         self.count += 1
         share = max(1 - DECAY, 1 / self.count)
         change = loss - self.mean
         self.mean += share * change
         self.variance = (1 - share) * (self.variance + share * change * change)
-        return True
+        return not unusual
 
 
 class ParameterServer(Role):
-    """One shard. The first one, which gets to know the run's steps, says when the run is over."""
+    """One shard. The one that `leads` counts for all of them, and says when the run is over."""
 
     def __init__(
         self, name: str, initial: torch.Tensor, source: Source, weights: ShardWeights, settings: ServerSettings,
-        counted: StepTotal | None = None,
+        counted: StepTotal, leads: bool,
     ) -> None:
         super().__init__(name)
         self._source, self._weights, self._settings, self._counted = source, weights, settings, counted
+        self._leads = leads
         self._parameter = torch.nn.Parameter(initial.clone())
         self._parameter.grad = torch.zeros_like(self._parameter)
         self._optimizer = make_optimizer(settings.optimizer, [self._parameter])
@@ -121,7 +125,7 @@ class ParameterServer(Role):
             self.metrics.event(
                 f"back with the weights of version {version:,}, and what its optimizer knew at {self.updates:,}"
             )
-            self.updates = version
+            self.updates, self.steps = version, self._counted.total()  # which it had counted
         self._publish()
 
     def _receive(self, gradient: Gradient) -> None:
@@ -142,7 +146,7 @@ class ParameterServer(Role):
             group["lr"] = self.learning_rate()
         self._optimizer.step()
         self.updates += 1
-        if self._counted is not None:
+        if self._leads:
             self.metrics.count("updates")
         self._publish()
 
@@ -153,15 +157,19 @@ class ParameterServer(Role):
         return optimizer.learning_rate * left
 
     def _count_steps(self) -> None:
-        if self._counted is not None:
-            total = self._counted.total()
+        total = self._counted.total()
+        if self._leads:
             self.metrics.count("env_steps", total - self.steps)
-            self.steps = total
             self.finished = total >= self._settings.total_steps
+        self.steps = total
 
     def _publish(self) -> None:
         self._published = True
         self._weights.publish(self._parameter.detach().numpy(), self.updates)
+
+    def progress(self) -> tuple[int, int] | None:
+        """Steps and updates, if it leads."""
+        return (self.steps, self.updates) if self._leads else None
 
     def save(self) -> Nest:
         """This shard's weights, optimizer and counts."""
@@ -178,5 +186,5 @@ class ParameterServer(Role):
         self._optimizer.load_state_dict(state["optimizer"])
         self.steps, self.updates = state["steps"], state["updates"]
         self._usual.mean, self._usual.variance, self._usual.count = state["losses"]
-        if self._counted is not None and self._counted.total() < self.steps:
+        if self._leads and self._counted.total() < self.steps:
             self._counted.set_total(self.steps)

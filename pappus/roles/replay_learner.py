@@ -38,7 +38,7 @@ class ReplayLearner(GradientLearner):
         self._target_flat = FlatParameters(self._target, device=settings.device)
         self._target_flat.values.copy_(self._flat.values)
         self._batch: Any = None
-        self._weight = self._priority = torch.zeros(0)
+        self._weight = self._priority = torch.zeros(0, device=settings.device)
 
     def _learn(self) -> Waitable | None:
         batch = self._source.take()
@@ -75,7 +75,9 @@ class ReplayLearner(GradientLearner):
         loss, scalars, priority = self._algorithm.loss(
             self._network, self._target, self._batch, self._weight, self.updates
         )
-        self._priority = priority.detach()
+        if self._priority.shape != priority.shape:
+            self._priority = torch.zeros_like(priority)
+        self._priority.copy_(priority.detach())  # always the same tensor, whichever graph writes it
         return loss, scalars
 
     def _apply_gradient(self) -> None:

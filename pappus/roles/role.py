@@ -36,6 +36,10 @@ class Role:
     def load(self, state: Nest) -> None:
         """Go on from what `save` returned."""
 
+    def progress(self) -> tuple[int, int] | None:
+        """Steps and updates of the run as of now, if this role is the one that counts them."""
+        return None
+
     def close(self) -> None:
         """Release envs and files."""
 

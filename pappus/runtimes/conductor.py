@@ -205,13 +205,17 @@ class Conductor:
         self._saving = self._store.begin(self._board.env_steps)
         self._controls.save(self._saving)
 
-    def saved(self, directory: Path) -> Path:
-        """All states are written; make the checkpoint official, and say where it is."""
+    def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
+        """All states are written; make the checkpoint official, and say where it is.
+
+        `progress` are the steps and updates that belong to the state, where the run has gone on since.
+        """
+        steps, updates = progress or (self._board.env_steps, self._board.updates)
         mean = self._board.episodic_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
         self._best_return = mean if best else self._best_return
         path = self._store.commit(directory, {
-            "steps": self._board.env_steps, "updates": self._board.updates, "system": self._config.system,
+            "steps": steps, "updates": updates, "system": self._config.system,
             "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
             "best_return": self._best_return, **self.seconds(),
         })

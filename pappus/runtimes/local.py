@@ -21,8 +21,8 @@ from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
 
 TICK_SECONDS = 0.1
-SAVE_SECONDS = 120.0
-"""A checkpoint that is not written after so long never will be."""
+SAVE_SECONDS = 900.0
+"""A checkpoint that is not written after so long never will be; large tables take minutes."""
 
 
 class LocalRuntime:
@@ -39,6 +39,8 @@ class LocalRuntime:
         self._workers: dict[str, Worker] = {}
         self._checkpoint: Path | None = None
         self._saving: tuple[Path, set[str], float] | None = None
+        self._progress: tuple[int, int] | None = None
+        """Steps and updates of the state that was saved last: the run goes on while others still write."""
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Supervise until the conductor says that the run is over."""
@@ -118,6 +120,7 @@ class LocalRuntime:
             elif "finished" in message:
                 self._conductor.role_finished(message["finished"])
             elif "saved" in message and self._saving is not None:
+                self._progress = message["progress"] or self._progress
                 self._note_saved(worker.group, Path(message["saved"]))
             elif "died" in message:
                 worker.last_words = message
@@ -129,7 +132,7 @@ class LocalRuntime:
             waiting.discard(group)
             if not waiting:
                 self._saving = None
-                self._checkpoint = self._conductor.saved(directory)
+                self._checkpoint = self._conductor.saved(directory, self._progress)
 
     def _server_says(self, answer: dict[str, Any]) -> None:
         if answer.get("closed"):

@@ -149,8 +149,10 @@ class Commands:
 class Extension:
     """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
 
-    def __init__(self, line: Commands, saved: Counter[str], lock: threading.Lock, threads: int) -> None:
-        self._line, self._saved, self._lock, self._threads = line, saved, lock, threads
+    def __init__(
+        self, line: Commands, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
+    ) -> None:
+        self._line, self._saved, self._progress, self._lock, self._threads = line, saved, progress, lock, threads
         self._inbox: deque[dict[str, Any]] = deque()
         self._bell = EventBell(*EventBell.descriptors())
         self.fileno = self._bell.fileno
@@ -165,8 +167,10 @@ class Extension:
         if "saved" in message:
             with self._lock:
                 self._saved[message["saved"]] += 1
+                self._progress[message["saved"]] = message["progress"] or self._progress.get(message["saved"])
                 if self._saved[message["saved"]] < self._threads:
                     return
+                message = {**message, "progress": self._progress[message["saved"]]}
         self._line.send(message)
 
     def receive(self) -> list[dict[str, Any]]:
@@ -182,7 +186,8 @@ def drive_all(roles: Sequence[Role], line: Commands, spin: float) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     saved: Counter[str] = Counter()
     lock = threading.Lock()
-    extensions = [Extension(line, saved, lock, len(roles)) for _ in roles]
+    progress: dict[str, Any] = {}
+    extensions = [Extension(line, saved, progress, lock, len(roles)) for _ in roles]
     failed: deque[BaseException] = deque()
     failure = EventBell(*EventBell.descriptors())
 
@@ -248,7 +253,7 @@ def _obey(command: dict[str, Any], role: Role, line: Line) -> bool:
         state = role.save()
         if state is not None:
             save_state(Path(command["save"]), role.name, state)
-        line.send({"saved": command["save"]})
+        line.send({"saved": command["save"], "progress": role.progress()})
     elif role.name == command["role"]:
         role.receive(command["command"], command["argument"])
     return True

@@ -53,6 +53,8 @@ class GorilaConfig(ApexConfig):
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
+        if config.device != "cpu":
+            raise UserError(f"device={config.device!r}: gorila's many learners share no device; use cpu, or apex")
         if self.shards < 1 or self.max_staleness < 0 or self.loss_deviations < 0:
             raise UserError(
                 f"topology.shards={self.shards} must be at least 1, max_staleness={self.max_staleness} and "
@@ -81,15 +83,14 @@ def gorila(run: Run) -> Program:
     for i in range(shards):
         program.add(
             f"parameter-server-{i}", build_server, durable=True, run=run, index=i, source=gradients[i].source(),
-            weights=weights[i].writer(), counted=steps.reader() if i == 0 else None,
+            weights=weights[i].writer(), counted=steps.reader(),
         )
     program.add("evaluator", build_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
 
 
 def build_server(
-    name: str, incarnation: int, run: Run, index: int, source: Source, weights: ShardWeights,
-    counted: StepTotal | None,
+    name: str, incarnation: int, run: Run, index: int, source: Source, weights: ShardWeights, counted: StepTotal
 ) -> ParameterServer:
     """One shard; all begin with parts of the same weights."""
     config, topology = run.config, run.config.topology
@@ -98,7 +99,7 @@ def build_server(
     whole = FlatParameters(run.algorithm.build_network()).values
     initial = torch.split(whole, shard_sizes(run.weights_size, topology.shards))[index]
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
-    return ParameterServer(name, initial, source, weights, settings, counted)
+    return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
 
 
 def build_bundle(

@@ -29,7 +29,7 @@ class SingleConfig(ApexConfig):
         """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         if config.actors != 1:
-            raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-{config.system} for more")
+            raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-dqn or apex-ddpg")
 
 
 def single(run: Run) -> Program:

@@ -37,7 +37,7 @@ class FlatWeights:
         """Make `flat` the newest version. The next number goes to the other buffer, so that nobody who reads is
         disturbed; one that skips numbers may make a reader read again."""
         i = (version + 1) % 2
-        self._sequence[i] += 1
+        self._sequence[i] |= 1  # odd already if a predecessor was killed here
         self._buffers[i][:] = flat
         self._versions[i] = version
         self._sequence[i] += 1

@@ -16,6 +16,12 @@ from pappus.replay.ports import DirectReplay, RecordingSink, ReplaySpec, SharedR
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
 
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are handed over as soon as they are made, so that tests can look at them."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+
 SECONDS = 10.0
 """After so long something hangs."""
 

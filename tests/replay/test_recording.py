@@ -17,6 +17,12 @@ from pappus.replay.ports import DirectReplay, ReplaySpec
 from pappus.types import DiscreteAction, EnvSpec
 from tests.replay.streams import BEHAVIOUR, ENV, STATE, Row, Streams, ended, n_step
 
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are handed over as soon as they are made, so that tests can look at them."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+
 GAMMA, SCALE, SMALLEST = 0.9, 0.5, 1e-6
 MIXED = (False, True, False, True)
 """Envs that are reset in the next step and in the same one, side by side."""
@@ -248,3 +254,14 @@ class TestSequences:
         starts = {(int(env), -int(row)) for env, row in rows[items.first]}
         begun = {(int(env), -int(row)) for env, row in rows[shape.burn_in][items.first[shape.burn_in]]}
         assert starts and begun == starts
+
+
+def test_items_that_are_held_back_are_the_same_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams, experience = Streams(MIXED, 200, seed=4), Transitions(3, GAMMA, SCALE)
+    at_once, priorities = recorded(streams, experience)
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 7)
+    later, same = recorded(streams, experience)
+    count = len(later.reward)
+    assert len(at_once.reward) - 7 < count <= len(at_once.reward)
+    assert np.array_equal(later.reward, at_once.reward[:count]) and np.array_equal(same, priorities[:count])
+    assert np.array_equal(later.next_observation["row"], at_once.next_observation["row"][:count])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pappus.experience import Sequence, Sequences
 from pappus.replay import tables
@@ -11,6 +12,12 @@ from pappus.replay.experience_tables import TABLE, layout_for
 from pappus.replay.ports import DirectReplay, ReplaySpec
 from pappus.types import ArraySpec, EnvSpec, Timestep
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are handed over as soon as they are made, so that tests can look at them."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
 
 STACK = 3
 FRAME = EnvSpec(ArraySpec((), "int64"), ENV.action, frame_stack=STACK)
@@ -55,3 +62,23 @@ def test_frames_before_a_sequence_are_those_that_the_actor_had() -> None:
 def test_frames_are_stored_once() -> None:
     _, signature = sampled(Streams((False,), 50, seed=1), Sequences(2, 4, 2, 1, 0.9, 0.0, 0.9))
     assert sum(spec.nbytes for name, spec in signature.items() if name.startswith(("observation", "state"))) == 8 + 4
+
+
+def test_a_mask_is_no_frame() -> None:
+    masked = EnvSpec({"action_mask": ArraySpec((5,), "int8"), "picture": ArraySpec((), "int64")}, ENV.action, STACK)
+    layout = layout_for(masked, BEHAVIOUR, ({"picture": STATE[0]}, STATE[1]), Sequences(0, 4, 1, 1, 0.9, 0.0, 0.9))
+    replay = DirectReplay(ReplaySpec(layout, tables.queue(TABLE, 99, layout.signature, 2), 999, 1, 0.0, seed=0))
+    sink, streams = replay.sink(1), Streams((False,), 12, seed=1, end=0.0)
+    for seen, _, action, behaviour, then in streams.steps():
+        number = 1 + seen.observation["row"]
+        observation = {"action_mask": np.ones((1, 5), np.int8), "picture": number}
+        state = ({"picture": np.zeros((1, STACK - 1), np.int64)}, (np.zeros((1, 1), np.float32),))
+        assert sink.ready()
+        sink.record(Timestep(observation, *seen[1:]), state, action, behaviour, then)
+    batch = Client.of(replay.service).try_sample(TABLE, 5, layout.trajectory())
+    assert batch is not None
+    found = layout.batch(batch.data)
+    assert isinstance(found, Sequence)
+    frames, first = found.state[0]["picture"], found.observation["picture"][0]
+    assert frames[4].tolist() == [first[4] - 2, first[4] - 1]
+

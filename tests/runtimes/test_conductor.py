@@ -211,3 +211,15 @@ def test_a_standstill_is_reported_with_who_waits_for_what(tmp_path: Path) -> Non
     play.now = 31.0
     play.conductor.decide()
     assert any("no update for 30 s" in str(event) for event in play.board.events)
+
+
+def test_the_counts_of_a_checkpoint_are_those_of_its_state_though_the_run_has_gone_on(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn(1000, 10)
+    play.now = 100.0
+    play.conductor.decide()
+    play.learn(500, 5)  # while somebody else was still writing
+    save_state(play.saves[-1], "learner", {"steps": 1000})
+    path = play.conductor.saved(play.saves[-1], (1000, 10))
+    metadata = play.store.verify(path)["metadata"]
+    assert (metadata["steps"], metadata["updates"]) == (1000, 10)

@@ -180,7 +180,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason:
 
 
 def test_one_agent_in_one_thread_has_one_actor() -> None:
-    with pytest.raises(UserError, match="actors=2: dqn has one actor; use apex-dqn for more"):
+    with pytest.raises(UserError, match="actors=2: dqn has one actor; use apex-dqn or apex-ddpg"):
         validate(configure("dqn", "CartPole-v1", {"actors": 2}))
 
 

@@ -51,3 +51,15 @@ def test_no_reader_ever_sees_a_mixture_of_versions() -> None:
         assert (into == versions[-1]).all(), f"version {versions[-1]} is mixed"
     os.waitpid(writer, 0)
     assert versions == sorted(versions)
+
+
+def test_a_writer_that_was_killed_while_it_wrote_leaves_nothing_that_a_reader_waits_for() -> None:
+    weights = FlatWeights("weights", 3, HeapBlock(*FlatWeights.footprint(3)))
+    into = np.empty(3, np.float32)
+    for version in range(2):
+        weights.publish(np.full(3, version, np.float32), version)
+    weights._sequence[(2 + 1) % 2] += 1  # it was about to publish version 2
+    for version in range(2, 5):
+        weights.publish(np.full(3, version, np.float32), version)
+        assert weights._sequence[(version + 1) % 2] % 2 == 0, "a reader would read for ever"
+        assert weights.read(into) == version and (into == version).all()
