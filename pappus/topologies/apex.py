@@ -74,7 +74,8 @@ def apex(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("apex", run.config.seed)
     assert isinstance(config.topology, ApexConfig)
-    replay = program.replay("replay", replay_spec(run, config.topology.replay, config.actors, config.topology.prefetch))
+    envs = config.actors * config.envs_per_actor
+    replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
     weights = program.weights("weights", run.weights_size)
     steps = program.tally("steps", writers=config.actors)
 
@@ -92,12 +93,12 @@ def apex(run: Run) -> Program:
     return program
 
 
-def replay_spec(run: Run, config: ReplayConfig, actors: int, prefetch: int, index: int = 0) -> ReplaySpec:
-    """A table (of several, the one of that number), with room for what actors still refer to."""
-    algorithm, envs = off_policy(run.algorithm), run.config.envs_per_actor
+def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
+    """A table (of several, the one of that number), with room for what is not an item yet of so many envs."""
+    algorithm = off_policy(run.algorithm)
     layout = layout_for(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
     chunks_ahead = 2 + math.ceil((history_of(layout) + layout.lead) / CHUNK_LENGTH)
-    max_steps = config.capacity * layout.steps_per_item + actors * envs * CHUNK_LENGTH * 2 * chunks_ahead
+    max_steps = config.capacity * layout.steps_per_item + envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
         layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,
         config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,

@@ -110,7 +110,7 @@ def build_bundle(
     config, algorithm = run.config, off_policy(run.algorithm)
     topology = config.topology
     assert isinstance(topology, GorilaConfig)
-    replay = DirectReplay(replay_spec(run, topology.replay, 1, topology.prefetch, index))
+    replay = DirectReplay(replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch, index))
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
     envs = index * config.envs_per_actor + np.arange(config.envs_per_actor)

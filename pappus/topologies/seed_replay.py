@@ -13,7 +13,7 @@ exploration of its own; it makes the sequences, so a frame travels once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pappus.config import ReplayConfig, RunConfig
 from pappus.core import Desk, ItemSink, StepCounter, WeightsReader
@@ -27,6 +27,9 @@ from pappus.topologies.program import Program
 from pappus.topologies.run import Run, off_policy
 from pappus.topologies.seed import SeedConfig, build_actor, calls, inference_settings, policy_seed
 
+MAX_REMOTE_ENVS = 256
+"""Envs that may join from elsewhere at once; fewer with --topology.wire.max-envs."""
+
 
 @dataclass(frozen=True)
 class SeedReplayConfig(SeedConfig):
@@ -36,6 +39,17 @@ class SeedReplayConfig(SeedConfig):
     """The table."""
     prefetch: int = 2
     """Batches that are drawn ahead of the learner."""
+
+    @property
+    def max_remote_envs(self) -> int:
+        """Envs from elsewhere that there is room for: what they write stays in the table until items are made of it."""
+        return min(self.wire.max_envs, MAX_REMOTE_ENVS) if self.wire.listen else 0
+
+    def settled(self, config: RunConfig) -> SeedReplayConfig:
+        """As SEED does it, and no more envs from elsewhere than there is room for."""
+        chosen = super().settled(config)
+        assert isinstance(chosen, SeedReplayConfig)
+        return replace(chosen, wire=replace(chosen.wire, max_envs=min(chosen.wire.max_envs, MAX_REMOTE_ENVS)))
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
@@ -53,7 +67,8 @@ def seed_replay(run: Run) -> Program:
     config, program = run.config, Program("seed-replay", run.config.seed)
     assert isinstance(config.topology, SeedReplayConfig)
     inference = program.calls(calls(run))
-    replay = program.replay("replay", replay_spec(run, config.topology.replay, config.actors, config.topology.prefetch))
+    envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
+    replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
     weights = program.weights("weights", run.weights_size)
     steps = program.tally("steps", writers=1)
 
@@ -80,7 +95,7 @@ def build_inference(
     """The one network that acts."""
     config, algorithm = run.config, off_policy(run.algorithm)
     network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
-    expected = max(1, config.actors * config.envs_per_actor)
+    expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
         name, desk, network, algorithm, open_sink, counter, expected, inference_settings(run)
     )
