@@ -38,6 +38,13 @@ class NoiseConfig:
     theta: float = 0.15
     """ou: how fast it returns to zero."""
 
+    def __post_init__(self) -> None:
+        if not (self.sigma >= 0 and 0 <= self.ladder <= 1 and 0 <= self.theta <= 1):
+            raise UserError(
+                f"noise.sigma={self.sigma} must not be negative, ladder={self.ladder} and theta={self.theta} lie "
+                "between 0 and 1"
+            )
+
 
 @dataclass(frozen=True)
 class DDPGConfig(AlgorithmConfig):
@@ -70,6 +77,11 @@ class DDPGConfig(AlgorithmConfig):
         for name in ("n_step", "policy_delay", "target_every"):
             if getattr(self, name) < 1:
                 raise UserError(f"algorithm.{name}={getattr(self, name)} must be at least 1")
+        if self.smoothing < 0 or self.smoothing_clip < 0 or self.action_gradient_clip < 0:
+            raise UserError(
+                f"algorithm.smoothing={self.smoothing}, smoothing_clip={self.smoothing_clip} and action_gradient_clip="
+                f"{self.action_gradient_clip} must not be negative; 0 does without"
+            )
         if not 0 < self.target_share <= 1:
             raise UserError(f"algorithm.target_share={self.target_share} must lie above 0 and up to 1")
 

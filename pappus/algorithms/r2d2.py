@@ -64,6 +64,8 @@ class R2D2Config(AlgorithmConfig):
                 f"algorithm.burn_in={self.burn_in}, length={self.length}, period={self.period}: sequences of at least "
                 "2 steps must begin again before they end; use such as 40, 80, 40"
             )
+        if not 0 <= self.eta <= 1 or self.rescaling < 0:
+            raise UserError(f"algorithm.eta={self.eta} must lie in 0 … 1, and rescaling={self.rescaling} not below 0")
         if self.n_step < 1 or self.target_every < 1:
             raise UserError(f"algorithm.n_step={self.n_step} and target_every={self.target_every} must be at least 1")
 

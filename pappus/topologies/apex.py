@@ -65,6 +65,8 @@ def check_replay(replay: ReplayConfig) -> None:
         raise UserError(f"replay.warm_up={replay.warm_up} must lie between 1 and capacity={replay.capacity}")
     if not replay.samples_per_insert > 0:
         raise UserError(f"replay.samples_per_insert={replay.samples_per_insert} must be positive")
+    if not replay.tolerance >= 1:
+        raise UserError(f"replay.tolerance={replay.tolerance} must be at least 1 batch")
     for name in ("priority_exponent", "importance_exponent"):
         if not 0 <= getattr(replay, name) <= 1:
             raise UserError(f"replay.{name}={getattr(replay, name)} must lie between 0 and 1")

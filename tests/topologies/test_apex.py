@@ -172,11 +172,31 @@ def test_a_pair_that_cannot_work_is_refused_with_one_sentence(
         ({"topology.replay.importance_exponent": -0.5}, "importance_exponent=-0.5"),
         ({"topology.refresh_every": 0}, "refresh_every=0"),
         ({"topology.prefetch": 0}, "prefetch=0"),
+        ({"topology.replay.tolerance": 0.5}, "tolerance=0.5"),
+        ({"algorithm.epsilon.base": 1.5}, "epsilon.base=1.5"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         validate(configure("apex-dqn", "CartPole-v1", settings))
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "reason"),
+    [
+        ("r2d2", {"algorithm.eta": 3.0}, "eta=3.0"),
+        ("r2d2", {"algorithm.period": 80}, "period=80"),
+        ("td3", {"algorithm.noise.sigma": -1.0}, "sigma=-1.0"),
+        ("td3", {"algorithm.smoothing": -1.0}, "smoothing=-1.0"),
+        ("gorila-dqn", {"topology.shards": 0}, "shards=0"),
+        ("gorila-dqn", {"device": "cuda"}, "gorila's many learners share no device"),
+    ],
+)
+def test_settings_of_the_others_that_cannot_work_are_refused(
+    system: str, settings: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        validate(configure(system, "Pendulum-v1" if system == "td3" else "Acrobot-v1", settings))
 
 
 def test_one_agent_in_one_thread_has_one_actor() -> None:
