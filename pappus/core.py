@@ -197,8 +197,8 @@ class ItemSource(Waitable, Protocol):
         """The next batch, or None while there is none."""
         ...
 
-    def update(self, keys: Array, priorities: Array) -> None:
-        """New priorities `[B]`, in the order of the calls; nobody waits for them."""
+    def update(self, batch: ItemBatch, priorities: Array) -> None:
+        """New priorities `[B]` of a batch's items, in the order of the calls; nobody waits for them."""
         ...
 
     def info(self) -> dict[str, Any]:

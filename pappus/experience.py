@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pappus.types import Nest
 
+SMALLEST_PRIORITY = 1e-6
+"""Added to every priority: an error of 0 does not mean that there is nothing to learn."""
+
 
 @dataclass(frozen=True)
 class Transitions:
@@ -95,6 +98,8 @@ class ItemBatch(NamedTuple):
     """Importance weights `[B]`."""
     age: float
     """Items that came since these did, on average."""
+    service: int = 0
+    """Which life of the service it came from: in another one the same keys are other items."""
 
 
 class Learned(NamedTuple):

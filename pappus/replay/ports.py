@@ -163,9 +163,9 @@ class DirectSource:
         batch = self._client.try_sample(TABLE, self._spec.batch_size, self._trajectory)
         return None if batch is None else item_batch(batch, self._spec)
 
-    def update(self, keys: Array, priorities: Array) -> None:
-        """New priorities of items, in order."""
-        self._client.update_priorities(TABLE, keys, priorities, wait=False)
+    def update(self, batch: ItemBatch, priorities: Array) -> None:
+        """New priorities of a batch's items, in order."""
+        self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table."""
@@ -251,6 +251,8 @@ class PrefetchedSource:
         self._ready: deque[ItemBatch] = deque()
         self._room = threading.Semaphore(spec.prefetch)
         self._client: Client | None = None
+        self._life = 0
+        """Counts the services that were connected to."""
         self._closed = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
@@ -265,12 +267,12 @@ class PrefetchedSource:
         self._room.release()
         return self._ready.popleft()
 
-    def update(self, keys: Array, priorities: Array) -> None:
-        """New priorities of items, in order; lost with the service that they are for."""
+    def update(self, batch: ItemBatch, priorities: Array) -> None:
+        """New priorities of a batch's items, in order; lost with the service that they are for."""
         client = self._client
-        if client is not None:
+        if client is not None and batch.service == self._life:
             try:
-                client.update_priorities(TABLE, keys, priorities, wait=False)
+                client.update_priorities(TABLE, batch.keys, priorities, wait=False)
             except RunError:
                 client.close()  # the thread that samples with it notices, and connects anew
 
@@ -307,7 +309,8 @@ class PrefetchedSource:
         try:
             while not self._closed.is_set():
                 try:
-                    self._client = client = self._connect()
+                    client = self._connect()
+                    self._client, self._life = client, self._life + 1
                     self._fetch(client)
                 except RunError:  # it is not there, or no longer
                     self._client = None
@@ -323,7 +326,7 @@ class PrefetchedSource:
                 return
             try:
                 batch = client.sample(TABLE, self._spec.batch_size, self._trajectory)
-                self._ready.append(item_batch(batch, self._spec))
+                self._ready.append(item_batch(batch, self._spec)._replace(service=self._life))
             except BaseException:
                 self._room.release()
                 raise

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from pappus.experience import Transitions
+from pappus.experience import SMALLEST_PRIORITY, Transitions
 from pappus.ops.q_learning import mixed_priority
 from pappus.ops.rescaling import rescale, unrescale
 from pappus.ops.returns import n_step_returns
@@ -24,8 +24,6 @@ SEND_ITEMS = 50
 """Transitions that are handed over together (as many as by the paper's actors): most of the cost is per call."""
 HOLD_STEPS = 64
 """No longer than for so many steps, however few there are."""
-SMALLEST_PRIORITY = 1e-6
-"""An error of 0 does not mean that there is nothing to learn."""
 
 
 class Recorder(Protocol):

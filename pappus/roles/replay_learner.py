@@ -7,14 +7,12 @@ from typing import Any
 import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable, WeightsWriter
-from pappus.experience import ItemBatch
+from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
 from pappus.roles.staleness import Staleness
 from pappus.types import Nest, leaves_of, map_leaves
 
-SMALLEST_PRIORITY = 1e-6
-"""An error of 0 does not mean that there is nothing to learn."""
 INFO_UPDATES = 50
 """Updates between two looks at the table's counts."""
 
@@ -31,6 +29,7 @@ class ReplayLearner(GradientLearner):
     ) -> None:
         """`capacity` is that of the table."""
         super().__init__(name, algorithm, weights, settings)
+        self._capacity, self._service = capacity, 0
         self._staleness = Staleness(capacity)
         self._algorithm, self._source, self._counted = algorithm, source, counted
         self._target: Any = algorithm.build_network()
@@ -46,7 +45,7 @@ class ReplayLearner(GradientLearner):
             return self._source
         self._load(batch)
         known = self._update()
-        self._source.update(batch.keys, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
+        self._source.update(batch, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
         for name in self._names:
             self.metrics.mean(f"losses/{name}", known[name])
         self._report_ages(batch)
@@ -104,6 +103,8 @@ class ReplayLearner(GradientLearner):
                 self._target_flat.values.lerp_(self._flat.values, updates.share)
 
     def _report_ages(self, batch: ItemBatch) -> None:
+        if batch.service != self._service:
+            self._service, self._staleness = batch.service, Staleness(self._capacity)
         staleness, fresh = self._staleness.of(batch.keys, self.updates)
         if staleness is not None:
             self.metrics.mean("replay/priority_staleness", staleness)

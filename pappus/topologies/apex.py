@@ -14,6 +14,7 @@ learner updates them. The table's limiter holds samples per insert to a ratio: w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -116,13 +117,17 @@ def build_actor(
     assert isinstance(config.topology, ApexConfig)
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    envs = index * config.envs_per_actor + np.arange(config.envs_per_actor)
-
-    def explore() -> Array:
-        return algorithm.exploration(envs, config.actors * config.envs_per_actor, counter.total())
-
-    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.precision, explore)
+    policy = LocalPolicy(
+        algorithm, weights, config.envs_per_actor, policy_seed, config.precision, exploration_of(run, index, counter)
+    )
     return ReplayActor(name, env, policy, sink, counter, config.topology.refresh_every)
+
+
+def exploration_of(run: Run, index: int, counter: StepCounter) -> Callable[[], Array]:
+    """How much each env of an actor explores, at any time."""
+    algorithm, count = off_policy(run.algorithm), run.config.envs_per_actor
+    envs = index * count + np.arange(count)
+    return lambda: algorithm.exploration(envs, run.config.actors * count, counter.total())
 
 
 def build_keeper(name: str, incarnation: int, run: Run, keeper: Keeper) -> ReplayKeeper:

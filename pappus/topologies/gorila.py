@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from pappus.config import RunConfig
@@ -31,12 +30,11 @@ from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradi
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
-from pappus.topologies.apex import ApexConfig, replay_spec
+from pappus.topologies.apex import ApexConfig, exploration_of, replay_spec
 from pappus.topologies.impala import build_evaluator as build_plain_evaluator
 from pappus.topologies.impala import learner_settings
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed, off_policy
-from pappus.types import Array
 
 
 @dataclass(frozen=True)
@@ -113,14 +111,10 @@ def build_bundle(
     replay = DirectReplay(replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch, index))
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    envs = index * config.envs_per_actor + np.arange(config.envs_per_actor)
-
-    def explore() -> Array:
-        return algorithm.exploration(envs, config.actors * config.envs_per_actor, counter.total())
-
     sizes = shard_sizes(run.weights_size, topology.shards)
     policy = LocalPolicy(
-        algorithm, ShardedWeights(weights, sizes), config.envs_per_actor, policy_seed, config.precision, explore
+        algorithm, ShardedWeights(weights, sizes), config.envs_per_actor, policy_seed, config.precision,
+        exploration_of(run, index, counter),
     )
     actor = ReplayActor(name, env, policy, replay.sink(config.envs_per_actor), counter, topology.refresh_every)
     learner = ServedLearner(

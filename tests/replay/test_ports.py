@@ -59,8 +59,9 @@ def test_new_priorities_decide_what_is_drawn_and_weights_make_up_for_it() -> Non
     sink, source = replay.sink(2), replay.source()
     record(sink, steps(20))
     keys = np.unique(Client.of(replay.service).sample(TABLE, 16).keys)
-    source.update(np.arange(500), np.full(500, 1e-9))
-    source.update(keys[:2], np.array([3.0, 1.0]))
+    nothing = ItemBatch(np.arange(500), None, None, 0.0)
+    source.update(nothing, np.full(500, 1e-9))
+    source.update(nothing._replace(keys=keys[:2]), np.array([3.0, 1.0]))
     batch = source.take()
     assert batch is not None and set(batch.keys) == set(keys[:2])
     assert batch.weight[batch.keys == keys[0]] == pytest.approx(1 / 3, rel=1e-3)
@@ -102,6 +103,7 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
     replay = SharedReplay(spec(str(tmp_path / "socket")), np.zeros(1, np.int64))
     sink, source = replay.sink(2), replay.source()
     assert not sink.ready() and source.take() is None and source.info() == {}
+    lives = []
     for _ in range(2):
         keeper = replay.keeper()
         keeper.open()
@@ -110,10 +112,12 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
         record(sink, steps(30))
         batch = taken(source)
         assert len(batch.keys) == 16 and np.isfinite(batch.items.reward).all()
-        source.update(batch.keys, np.ones(16))
+        source.update(batch, np.ones(16))
+        lives.append(batch.service)
         assert source.info()["size"] >= 20
         keeper.close()
         while source.take() is not None:
             pass
+    assert lives[0] < lives[1], "the same keys mean other items now"
     source.close()
     sink.close()

@@ -33,8 +33,8 @@ class Source:
     def take(self) -> ItemBatch | None:
         return self.batches.pop(0) if self.batches else None
 
-    def update(self, keys: Any, priorities: Any) -> None:
-        self.updates.append((keys, priorities))
+    def update(self, batch: Any, priorities: Any) -> None:
+        self.updates.append((batch.keys, priorities))
 
     def info(self) -> dict[str, Any]:
         return {"size": 7, "mass": 1.0}
