@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pappus.errors import RunError
+from pappus.errors import RunError, UserError
 from pappus.experience import ItemBatch
 from pappus.replay.client import Batch, Client
 from pappus.replay.experience_tables import TABLE, SequenceLayout, TransitionLayout
 from pappus.replay.recording import Recorder, history_of, recorder_for
+from pappus.replay.remote_access import NearAccess
 from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.sockets import connect as connect_near
@@ -201,14 +202,21 @@ class SharedReplay:
 
     def source(self) -> PrefetchedSource:
         """For the learner."""
-        return PrefetchedSource(self._spec, lambda: Client(lambda: connect_near(self._spec.path)))
+        return PrefetchedSource(self._spec, lambda: Client(self._reach))
 
     def keeper(self) -> SharedKeeper:
         """For the role that keeps it."""
         return SharedKeeper(self._spec, self._counted)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
-        return TrajectoryWriter(connect_near(self._spec.path), envs, history, 1)
+        return TrajectoryWriter(self._reach(), envs, history, 1)
+
+    def _reach(self) -> NearAccess:
+        """A session; `RunError` while the keeper is away, which is nobody's mistake here."""
+        try:
+            return connect_near(self._spec.path)
+        except UserError as error:
+            raise RunError(str(error)) from None
 
 
 class SharedKeeper:

@@ -180,7 +180,7 @@ def connect(path: str, name: str = "") -> NearAccess:
         _, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
     except OSError as error:
         stream.close()
-        raise RunError(f"no replay service answers on {path!r}: {error.strerror}; start it first") from None
+        raise UserError(f"no replay service answers on {path!r}: {error.strerror}; start it first") from None
     if not descriptors:
         stream.close()
         raise RunError(f"what listens on {path!r} is no replay service for this machine")

@@ -127,7 +127,7 @@ class FakeConductor:
             self.finishing = True
             self._controls.save(self._save_into)
 
-    def saved(self, directory: Path) -> None:
+    def saved(self, directory: Path, progress: object = None) -> None:
         self.saved_in = directory
         self.is_over = True
 
