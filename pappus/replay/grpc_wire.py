@@ -26,7 +26,7 @@ import numpy as np
 from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
 from pappus.replay.messages import MAX_MESSAGE, Buffer, Encoded
-from pappus.replay.recycling import Recycler
+from pappus.replay.recycling import Recycler, keep_freed_memory
 from pappus.replay.remote_access import FarAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
@@ -48,6 +48,7 @@ class GrpcServer:
 
     def __init__(self, service: Service, wire: WireConfig, checkpoints: str = "") -> None:
         """`checkpoints` is the folder into which clients may have checkpoints written; empty: nowhere."""
+        keep_freed_memory()
         self._service, self._checkpoints = service, checkpoints
         self._token = read_token(wire.token_file) if wire.token_file else ""
         self._numbers = iter(range(1, 1 << 62))
@@ -132,6 +133,7 @@ class GrpcConnection:
     """Messages over one stream."""
 
     def __init__(self, address: Address, identity: Identity) -> None:
+        keep_freed_memory()
         self._where = str(address)
         self._channel = identity.channel(nearest(address, identity.tls))
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()

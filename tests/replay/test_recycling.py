@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -57,3 +59,27 @@ def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
         assert left() is None
     finally:
         gc.enable()
+
+
+def test_freed_blocks_are_not_faulted_in_again() -> None:
+    """In a process of its own, since the C library's setting is the process's."""
+    script = """
+import resource, sys
+from pappus.replay.recycling import keep_freed_memory
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+filled = bytes(range(256)) * 4096
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        held = [bytearray(filled) for _ in range(20)]  # 20 MiB, more than is kept by default
+        del held
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+    counts = [
+        int(subprocess.run([sys.executable, "-c", script, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("kept", "as it was")
+    ]
+    assert counts[0] < counts[1] / 10
