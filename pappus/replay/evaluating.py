@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
 
 from pappus.errors import UserError, closest
 from pappus.replay.choosing import Rows, Values
-from pappus.replay.gathering import gather
+from pappus.replay.gathering import Copies
 from pappus.replay.items import Windows
 from pappus.replay.recycling import Recycler
 from pappus.types import Array
@@ -35,7 +34,7 @@ class Context:
         self.windows, self.source, self.lead, self._recycler = windows, source, lead, recycler
         self._order = {name: i for i, name in enumerate(source.columns)}
         self._begun: dict[str, Rows] = {}
-        self._under_way: list[Future[None]] = []
+        self._copies = Copies()
 
     def begin(self, column: str) -> Rows:
         """All steps of a column."""
@@ -68,7 +67,8 @@ class Context:
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
         """The numbers. Beyond an item's end there is `pad`."""
         fetched = self.fetch_later(rows)
-        self.complete()
+        if fetched.array.ndim > rows.positions.ndim:  # single numbers are there at once
+            self.complete()
         fetched.clear(pad)
         return fetched
 
@@ -83,12 +83,11 @@ class Context:
 
     def complete(self) -> None:
         """Wait for all that is still being copied."""
-        while self._under_way:
-            self._under_way.pop().result()
+        self._copies.complete()
 
     def _take(self, values: Array, rows: Array) -> Array:
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
             return values[rows]
         out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
-        self._under_way += gather(values, rows, out)
+        self._copies.gather(values, rows, out)
         return out

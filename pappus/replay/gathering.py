@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -25,22 +26,36 @@ RUN_BYTES = 16 << 10
 _pool: ThreadPoolExecutor | None = None
 
 
-def gather(values: Array, rows: Array, out: Array) -> list[Future[None]]:
-    """`out[...] = values[rows]`: whole rows, which is a good deal faster than NumPy's indexing for long ones.
+class Copies:
+    """Copies under way. Large ones are cut into blocks, which threads take one by one while their owner does other
+    things; whoever waits for them takes part."""
 
-    Part of it may still be under way: `out` is complete when all that is returned is.
-    """
-    width = math.prod(values.shape[1:])
-    source, into = values.reshape(len(values), width), out.reshape(rows.size, width)
-    flat = rows.reshape(-1)
-    parts = min(MOST_THREADS, usable_cores(), max(1, out.nbytes // WORTH_A_THREAD))
-    bounds = [len(flat) * i // parts for i in range(parts + 1)]
-    others = [
-        _threads().submit(_copy, source, flat[begin:end], into[begin:end])
-        for begin, end in itertools.pairwise(bounds[1:])
-    ]
-    _copy(source, flat[: bounds[1]], into[: bounds[1]])
-    return others
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[Array, Array, Array]] = deque()
+        self._helpers: list[Future[None]] = []
+
+    def gather(self, values: Array, rows: Array, out: Array) -> None:
+        """`out[...] = values[rows]`: whole rows, which is a good deal faster than NumPy's indexing for long ones.
+
+        It is done when `complete` has returned.
+        """
+        width = math.prod(values.shape[1:])
+        source, into = values.reshape(len(values), width), out.reshape(rows.size, width)
+        flat = rows.reshape(-1)
+        parts, threads = out.nbytes // WORTH_A_THREAD, min(MOST_THREADS, usable_cores())
+        if threads == 1 or parts < 2:
+            _copy(source, flat, into)
+            return
+        bounds = [len(flat) * i // parts for i in range(parts + 1)]
+        self._blocks += [(source, flat[begin:end], into[begin:end]) for begin, end in itertools.pairwise(bounds)]
+        self._helpers = [helper for helper in self._helpers if not helper.done()]
+        self._helpers += [_threads().submit(_work, self._blocks) for _ in range(threads - 1 - len(self._helpers))]
+
+    def complete(self) -> None:
+        """All that was asked for is there."""
+        _work(self._blocks)
+        while self._helpers:
+            self._helpers.pop().result()
 
 
 def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
@@ -56,6 +71,15 @@ def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
     count = max(1, BLOCK_BYTES // row_bytes)
     for i in range(0, len(rows), count):
         yield column.take(rows[i : i + count], axis=0, mode="clip")
+
+
+def _work(blocks: deque[tuple[Array, Array, Array]]) -> None:
+    while True:
+        try:
+            block = blocks.popleft()
+        except IndexError:
+            return
+        _copy(*block)
 
 
 def _copy(source: Array, rows: Array, into: Array) -> None:

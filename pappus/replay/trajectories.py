@@ -27,14 +27,18 @@ class Trajectory:
     def evaluate(self, windows: Windows, source: Source, lead: int) -> dict[str, Values]:
         """All fields of a batch of items, of a table that keeps so many leading steps with each."""
         context = Context(windows, source, lead, self._recycler)
+        values, copied = {}, []
         try:
-            found = {name: field.rows(context) for name, field in self.fields.items()}
-            values = {name: context.fetch_later(one) if isinstance(one, Rows) else one for name, one in found.items()}
+            for name, field in self.fields.items():
+                found = field.rows(context)
+                if isinstance(found, Rows):
+                    found = context.fetch_later(found)
+                    copied.append(found)
+                values[name] = found
         finally:
-            context.complete()  # large ones are copied all at once
-        for name, one in found.items():
-            if isinstance(one, Rows):
-                values[name].clear()
+            context.complete()  # large ones are copied while the others are worked out
+        for one in copied:
+            one.clear()
         return values
 
 
