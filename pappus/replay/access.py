@@ -7,11 +7,12 @@ closed, or when its process dies.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from pappus.errors import UserError
 from pappus.replay.chunks import Layout
+from pappus.replay.deadlines import Deadline
 from pappus.replay.evaluating import Source
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.service import Service
@@ -19,6 +20,10 @@ from pappus.replay.sources import ChunkSource, PackedSource
 from pappus.replay.tables import Table
 from pappus.replay.waiting import Session
 from pappus.types import Array
+
+MOST_WAITING = 2
+"""Groups of items that may wait for a limiter before whoever makes more has to. One step of a recorder makes as many:
+it looks before a step whether any wait, and in a thread that samples too it must not wait within one."""
 
 
 class Held(NamedTuple):
@@ -101,15 +106,17 @@ class DirectAccess:
         self._service, self._session = service, Session(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
         self._source = ChunkSource(service.chunks)
-        self._waiting: tuple[str, Array, Windows] | None = None
+        self._waiting: deque[tuple[str, Array, Windows]] = deque()
         """Items that the limiter did not let in yet."""
+        self._left: list[Array] = []
+        """Chunks that were given back, and in which some of these may lie."""
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
         return self._service.take_chunks(self._session, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
-        self.flush(None)  # what waits to be inserted lies there
-        self._service.give_back(self._session, chunks)
+        self._left.append(chunks)
+        self.flush(0.0)
 
     def link(self, before: Array, after: Array) -> None:
         self._service.link(self._session, before, after)
@@ -117,22 +124,23 @@ class DirectAccess:
     def publish(self, chunks: Array, begin: int, end: int) -> None: ...
 
     def insert(self, table: str, priorities: Array, windows: Windows) -> None:
-        self.flush(None)
-        self._waiting = (table, priorities, windows)
+        if len(self._waiting) >= MOST_WAITING:
+            self.flush(None)
+        self._waiting.append((table, priorities, windows))
         self.flush(0.0)
 
     def flush(self, seconds: float | None) -> bool:
-        if self._waiting is not None:
-            table, priorities, windows = self._waiting
-            try:
-                done = len(self._service.insert(self._session, table, priorities, windows, seconds))
-            except UserError:
-                self._waiting = None
-                raise
-            rest = slice(done, None)
-            left = windows.num_items - done
-            self._waiting = (table, priorities[rest], windows.pick(rest)) if left else None
-        return self._waiting is None
+        deadline = Deadline(seconds)
+        while self._waiting:
+            table, priorities, windows = self._waiting.popleft()
+            done = len(self._service.insert(self._session, table, priorities, windows, deadline.left))
+            if done < windows.num_items:
+                rest = slice(done, None)
+                self._waiting.appendleft((table, priorities[rest], windows.pick(rest)))
+                return False
+        while self._left:
+            self._service.give_back(self._session, self._left.pop())
+        return True
 
     def sample(
         self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,29 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
     assert lives[0] < lives[1], "the same keys mean other items now"
     source.close()
     sink.close()
+
+
+@pytest.mark.parametrize("together", [1, 50])
+def test_a_thread_that_records_and_samples_never_waits_for_itself(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the limiter holds back, and whenever chunks are full: a step is recorded, or `ready` says no."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", together)
+    replay = DirectReplay(spec(tolerance=2.0, samples_per_insert=8.0))
+    sink, source = replay.sink(2), replay.source()
+    waited = 0
+
+    def take_turns() -> None:
+        nonlocal waited
+        for step in steps(1_000):
+            while not sink.ready():
+                waited += 1
+                assert source.take() is not None
+            sink.record(*step)
+
+    thread = threading.Thread(target=take_turns, daemon=True)
+    thread.start()
+    thread.join(3 * SECONDS)
+    assert not thread.is_alive() and waited > 100
+    info = replay.service.info(TABLE)
+    assert abs(info["samples"] - 8 * (info["inserts"] - 20)) <= 64
