@@ -134,7 +134,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "gorila-dqn": System(
         name="gorila-dqn",
-        purpose="bundles of actor, replay and learner around sharded parameter servers: the first of the family",
+        purpose="bundles of actor and learner, with a replay each or one for all, around sharded parameter servers",
         paper="Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
         figure=gorila.__doc__ or "",
         topology=gorila.gorila,

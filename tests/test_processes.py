@@ -134,8 +134,17 @@ def kill_and_go_on(training: Training, role: str) -> str:
     return (training.directory / "log.txt").read_text()
 
 
-def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(start: Start) -> None:
-    training = start("apex-dqn", *VALUES, "--checkpoint.every-seconds", "1")
+CENTRAL_GORILA = ["gorila-dqn", "--topology.replay-memory", "central"]
+WITH_REPLAY = pytest.mark.parametrize(
+    ("system", "writer"), [(["apex-dqn"], "actor-0"), (CENTRAL_GORILA, "bundle-0")], ids=["apex", "gorila"]
+)
+
+
+@WITH_REPLAY
+def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
+    start: Start, system: list[str], writer: str
+) -> None:
+    training = start(*system, *VALUES, "--checkpoint.every-seconds", "1")
     training.until_it_learns(3000)
     saved = training.directory / "checkpoints"
     eventually(lambda: any(int(path.parent.name[5:]) > 1000 for path in saved.glob("step-*/replay.json")))
@@ -145,14 +154,15 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(st
     assert back is not None, log
     here, noted, lost = (int(number.replace(",", "")) for number in back.groups())
     assert here > 0 and noted - here == lost, "something was restored, and the sum is right"
-    kill_and_go_on(training, "actor-0")
+    kill_and_go_on(training, writer)
     training.interrupt()
     assert training.wait() == 130
     training.nothing_is_left()
 
 
-def test_a_run_with_replay_is_resumed_with_its_table(start: Start, tmp_path: Path) -> None:
-    training = start("apex-dqn", *VALUES)
+@WITH_REPLAY
+def test_a_run_with_replay_is_resumed_with_its_table(start: Start, system: list[str], writer: str) -> None:
+    training = start(*system, *VALUES)
     training.until_it_learns(3000)
     training.interrupt()
     assert training.wait() == 130

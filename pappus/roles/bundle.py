@@ -1,10 +1,11 @@
-"""Gorila's bundle: an actor, a replay memory and a learner that share a thread, and whose gradients go elsewhere."""
+"""Gorila's bundle: an actor and a learner that share a thread and a replay memory, and whose gradients go elsewhere."""
 
 from __future__ import annotations
 
 import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
+from pappus.roles.either import Either
 from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.replay_learner import ReplayLearner
@@ -77,11 +78,12 @@ class Bundle(Role):
         actor.metrics = learner.metrics = self.metrics
 
     def step(self) -> Waitable | None:
-        """One gradient, or one step of every env; or the port that keeps both from it."""
-        waiting = self._learner.step()
-        if waiting is None or self._actor.step() is None:
+        """One gradient, or one step of every env; or the ports that keep both from it."""
+        learner = self._learner.step()
+        if learner is None:
             return None
-        return waiting
+        actor = self._actor.step()
+        return None if actor is None else Either(learner, actor)
 
     def close(self) -> None:
         self._actor.close()

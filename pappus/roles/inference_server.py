@@ -6,7 +6,6 @@ This is what every inference server does, wherever its network and its experienc
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ import numpy as np
 from pappus.core import Call, Desk, Waitable
 from pappus.replay.writers import UnrollWriter
 from pappus.roles.batching import Batching
+from pappus.roles.either import Either
 from pappus.roles.role import Role
 from pappus.types import Array, Request, Unroll
 
-STUCK_SECONDS = 0.002
-"""How often to look for room where a wire has to be served."""
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
 
@@ -112,26 +110,6 @@ class UnrollSeat(Seat):
         return self.writer.held()
 
 
-class Either:
-    """What a server waits for that has no room for one lane's unroll while other lanes may ask."""
-
-    def __init__(self, desk: Desk, outlet: Waitable) -> None:
-        self.name, self._desk, self._outlet = outlet.name, desk, outlet
-        self.explain, self.fileno, self.clear = outlet.explain, outlet.fileno, outlet.clear
-
-    def sleep(self, commands: int, seconds: float) -> bool:
-        """Until one of them has something, or a command comes; whether it was a command."""
-        serve = getattr(self._desk, "sleep", None)
-        if serve is not None:  # a wire must be served meanwhile, and cannot wait for two things
-            return bool(serve(commands, min(seconds, STUCK_SECONDS)))
-        ports = {port.fileno(): port for port in (self._desk, self._outlet) if port.fileno() >= 0}
-        woken, _, _ = select.select([commands, *ports], [], [], seconds)
-        for fd in woken:
-            if fd in ports:
-                ports[fd].clear()
-        return commands in woken
-
-
 SeatType = TypeVar("SeatType", bound=Seat)
 
 
@@ -148,7 +126,7 @@ class InferenceServer(Role, Generic[SeatType]):
     ) -> None:
         super().__init__(name)
         self._desk, self._network, self._outlet, self._settings, self._clock = desk, network, outlet, settings, clock
-        self._either = Either(desk, outlet)
+        self._either = Either(outlet, desk)
         self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
         self._measured = True
         """Whether the last batch took as long as others of its size will."""

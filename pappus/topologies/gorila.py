@@ -7,6 +7,13 @@
                       ▲                     ▲                                  │
                       └─────────────────────┴────────── weights ◀──────────────┘──▶ evaluator
 
+With a central memory instead of local ones:
+
+    bundle 0: env ⇄ actor ──items──┐            ┌──batch──▶ learner ──gradients──┐
+    bundle 1: env ⇄ actor ──items──┼──▶ replay ─┼──batch──▶ learner ──gradients──┼──▶ parameter server 0 ‖ 1 ‖ … S
+      ⋮                            │            │                                │
+    bundle N: env ⇄ actor ──items──┘            └──batch──▶ learner ──gradients──┘
+
 Everybody goes on at their own pace: a gradient may be computed with weights that have changed since. The servers drop
 those that are too old, and those of batches whose loss is unusual.
 """
@@ -15,22 +22,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from pappus.config import RunConfig
-from pappus.core import ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
-from pappus.envs.vector import make_env
+from pappus.core import ItemSink, ItemSource, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.replay.ports import DirectReplay
 from pappus.roles.bundle import Bundle, ServedLearner
 from pappus.roles.evaluator import Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradient_spec
-from pappus.roles.policy import LocalPolicy
-from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
-from pappus.topologies.apex import ApexConfig, exploration_of, replay_spec
+from pappus.topologies.apex import ApexConfig, build_actor, build_keeper, replay_spec
 from pappus.topologies.impala import build_evaluator as build_plain_evaluator
 from pappus.topologies.impala import learner_settings
 from pappus.topologies.program import Program
@@ -39,8 +44,10 @@ from pappus.topologies.run import Run, derive_seed, off_policy
 
 @dataclass(frozen=True)
 class GorilaConfig(ApexConfig):
-    """The replay memory is each bundle's own; `--actors` is the number of bundles."""
+    """`--actors` is the number of bundles; `replay` is each bundle's own memory, or the one that all share."""
 
+    replay_memory: Literal["local", "central"] = "local"
+    """local: every bundle learns from what its own actor saw. central: all write into one memory, and learn from it."""
     shards: int = 1
     """Parameter servers, each with a part of the weights."""
     max_staleness: int = 100
@@ -64,7 +71,7 @@ def gorila(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("gorila", run.config.seed)
     assert isinstance(config.topology, GorilaConfig)
-    shards = config.topology.shards
+    topology, shards = config.topology, config.topology.shards
     steps = program.tally("steps", writers=config.actors)
     sizes = shard_sizes(run.weights_size, shards)
     gradients = [
@@ -72,12 +79,19 @@ def gorila(run: Run) -> Program:
         for i, size in enumerate(sizes)
     ]
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+    replay = None
+    if topology.replay_memory == "central":
+        envs = config.actors * config.envs_per_actor
+        replay = program.replay("replay", replay_spec(run, topology.replay, envs, topology.prefetch))
 
     for i in range(config.actors):
         program.add(
             f"bundle-{i}", build_bundle, run=run, index=i, counter=steps.counter(i),
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
+            sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
+    if replay:
+        program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     for i in range(shards):
         program.add(
             f"parameter-server-{i}", build_server, durable=True, run=run, index=i, source=gradients[i].source(),
@@ -102,24 +116,19 @@ def build_server(
 
 def build_bundle(
     name: str, incarnation: int, run: Run, index: int, counter: StepCounter, gradients: Sequence[Sink],
-    weights: Sequence[WeightsReader],
+    weights: Sequence[WeightsReader], sink: ItemSink | None, source: ItemSource | None,
 ) -> Bundle:
-    """An actor and a learner around a replay memory of their own."""
-    config, algorithm = run.config, off_policy(run.algorithm)
-    topology = config.topology
+    """An actor and a learner around the replay memory that they are given, or else one of their own."""
+    config, topology = run.config, run.config.topology
     assert isinstance(topology, GorilaConfig)
-    replay = DirectReplay(replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch, index))
-    env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
-    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
+    if sink is None or source is None:
+        replay = DirectReplay(replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch, index))
+        sink, source = replay.sink(config.envs_per_actor), replay.source()
     sizes = shard_sizes(run.weights_size, topology.shards)
-    policy = LocalPolicy(
-        algorithm, ShardedWeights(weights, sizes), config.envs_per_actor, policy_seed, config.precision,
-        exploration_of(run, index, counter),
-    )
-    actor = ReplayActor(name, env, policy, replay.sink(config.envs_per_actor), counter, topology.refresh_every)
+    actor = build_actor(name, incarnation, run, index, sink, ShardedWeights(weights, sizes), counter)
     learner = ServedLearner(
-        name, algorithm, replay.source(), ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes), counter,
-        learner_settings(run), topology.replay.capacity,
+        name, off_policy(run.algorithm), source, ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes),
+        counter, learner_settings(run), topology.replay.capacity,
     )
     return Bundle(name, actor, learner)
 

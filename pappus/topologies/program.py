@@ -127,7 +127,7 @@ class HatchEdge:
 
 @dataclass(frozen=True)
 class ReplayEdge:
-    """A table of experience: actors record into it, a learner draws from it, and one role keeps it."""
+    """A table of experience: actors record into it, learners draw from it, and one role keeps it."""
 
     name: str
     spec: ReplaySpec
@@ -141,7 +141,7 @@ class ReplayEdge:
         return End(self.name, "sinks")
 
     def source(self) -> End:
-        """For the one who draws."""
+        """For one who draws."""
         return End(self.name, "source")
 
     def keeper(self) -> End:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import select
+
+import pytest
+
+from pappus.roles.either import Either
+from pappus.transports.memory import EventBell
+
+NEVER = 600.0
+"""Seconds; a test that waited so long would have failed before."""
+
+
+class Port:
+    def __init__(self, name: str) -> None:
+        self.name, self.bell = name, EventBell(*EventBell.descriptors())
+        self.fileno, self.clear = self.bell.fileno, self.bell.clear
+
+    def explain(self) -> str:
+        return f"{self.name} is silent"
+
+
+class Away(Port):
+    """Such as a line to a service that is gone."""
+
+    def __init__(self) -> None:
+        super().__init__("away")
+        self.fileno = lambda: -1
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("rings", [0, 1])
+def test_either_of_two_ports_ends_the_wait_and_its_signal_is_taken_back(rings: int) -> None:
+    ports, commands = [Port("first"), Port("second")], Port("commands")
+    ports[rings].bell.ring()
+    assert not Either(*ports).sleep(commands.fileno(), NEVER)
+    assert select.select([port.fileno() for port in ports], [], [], 0)[0] == []
+
+
+@pytest.mark.timeout(30)
+def test_a_command_ends_the_wait_for_two_ports_and_is_left_to_be_read() -> None:
+    commands = Port("commands")
+    commands.bell.ring()
+    assert Either(Port("first"), Port("second")).sleep(commands.fileno(), NEVER)
+    assert select.select([commands.fileno()], [], [], 0)[0] == [commands.fileno()]
+
+
+@pytest.mark.timeout(30)
+def test_a_port_without_a_descriptor_does_not_keep_the_other_from_ending_the_wait() -> None:
+    port, commands = Port("port"), Port("commands")
+    port.bell.ring()
+    assert not Either(Away(), port).sleep(commands.fileno(), NEVER)
+
+
+def test_waiting_for_two_ports_is_booked_under_the_first() -> None:
+    either = Either(Port("first"), Port("second"))
+    assert either.name == "first" and either.explain() == "first is silent"

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pappus.api import configure, describe
+from pappus.replay.experience_tables import TABLE
+from pappus.replay.recording import SEND_ITEMS
+from pappus.roles.bundle import Bundle
+from pappus.roles.parameter_server import ParameterServer
+from pappus.roles.replay_keeper import ReplayKeeper
+from pappus.runtimes.inline import InlineRuntime
+from pappus.systems import find_system
+from pappus.topologies.program import Program, ReplayEdge
+from tests.contracts.runtime_contract import FakeConductor
+
+BUNDLES = [0, 1, 2]
+SMALL: dict[str, Any] = {
+    "runtime": "inline", "actors": len(BUNDLES), "envs_per_actor": 2, "batch_size": 8, "network.hidden_sizes": [8],
+    "topology.replay.capacity": 5000, "topology.replay.warm_up": 50, "topology.replay.tolerance": 2.0,
+    "topology.shards": 2,
+}
+CENTRAL: dict[str, Any] = {**SMALL, "topology.replay_memory": "central"}
+
+
+class UntilLearnt(FakeConductor):
+    """Ends the run with the shard that counts."""
+
+    def role_finished(self, role: str) -> None:
+        self.is_over = True
+
+
+def program(settings: dict[str, Any]) -> Program:
+    return find_system("gorila-dqn").topology(describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1"))
+
+
+def learnt(settings: dict[str, Any]) -> InlineRuntime:
+    """An inline run that has come to its end."""
+    runtime = InlineRuntime(program(settings), UntilLearnt())  # type: ignore[arg-type]
+    runtime.run()
+    return runtime
+
+
+def bundles(runtime: InlineRuntime) -> list[Bundle]:
+    return [role for role in runtime.roles.values() if isinstance(role, Bundle)]
+
+
+def lead(runtime: InlineRuntime) -> ParameterServer:
+    role = runtime.roles["parameter-server-0"]
+    assert isinstance(role, ParameterServer)
+    return role
+
+
+def test_with_local_memories_no_experience_leaves_a_bundle() -> None:
+    made = program(SMALL)
+    assert [node.name for node in made.nodes] == [
+        "bundle-0", "bundle-1", "bundle-2", "parameter-server-0", "parameter-server-1", "evaluator"
+    ]
+    assert not any(isinstance(edge, ReplayEdge) for edge in made.edges.values())
+
+
+def test_a_central_memory_is_one_durable_role_that_every_bundle_writes_and_draws_from() -> None:
+    made = program(CENTRAL)
+    assert [node.name for node in made.nodes] == [
+        "bundle-0", "bundle-1", "bundle-2", "replay", "parameter-server-0", "parameter-server-1", "evaluator"
+    ]
+    assert [node.name for node in made.nodes if node.durable] == ["replay", "parameter-server-0", "parameter-server-1"]
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.nodes}
+    assert sides["replay"] == {("replay", "keeper", 0)}
+    for i in BUNDLES:
+        assert sides[f"bundle-{i}"] == {
+            ("replay", "recorder", 2), ("replay", "source", 0), ("steps", "counter", i), ("gradients-0", "sink", i),
+            ("gradients-1", "sink", i), ("weights-0", "reader", 0), ("weights-1", "reader", 0),
+        }
+
+
+@pytest.mark.parametrize("samples_per_insert", [1.5, 4.0])
+def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_per_insert: float) -> None:
+    runtime = learnt({**CENTRAL, "topology.replay.samples_per_insert": samples_per_insert, "steps": 1600})
+    keeper, gradients = runtime.roles["replay"], [bundle._learner.updates for bundle in bundles(runtime)]
+    assert isinstance(keeper, ReplayKeeper)
+    counts = keeper._keeper.service.info(TABLE)
+    assert min(gradients) > 0 and counts["samples"] == 8 * sum(gradients)
+    assert counts["samples"] / (counts["inserts"] - 50) == pytest.approx(samples_per_insert, rel=0.01)
+    under_way = lead(runtime).steps - counts["inserts"]
+    assert 0 <= under_way <= len(BUNDLES) * 2 * SEND_ITEMS, "no bundle keeps its share of the steps to itself"
+    assert lead(runtime).updates > 0.9 * sum(gradients)
+
+
+@pytest.mark.parametrize("settings", [SMALL, CENTRAL], ids=["local", "central"])
+def test_runs_with_one_seed_are_one_run_and_with_another_seed_another(settings: dict[str, Any]) -> None:
+    one, same, other = (
+        lead(learnt({**settings, "steps": 400, "seed": seed})).save()["weights"].tolist() for seed in (1, 1, 2)
+    )
+    assert one == same and one != other
