@@ -9,7 +9,8 @@
     memory       a cue must be named 20 steps later, from sequences of 20 of which the last begins right behind the cue:
                  stored state and burn-in against zero state
 
-What is measured is the number of updates until it is learnt. Every run is deterministic (inline runtime). Results go into a table, and with --plot FILE into a picture.
+What is measured is the number of updates until it is learnt. Every run is deterministic (inline runtime). Results go
+into a table, and with --plot FILE into a picture.
 """
 
 from __future__ import annotations
