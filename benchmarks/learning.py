@@ -5,12 +5,14 @@
     python -m benchmarks.learning --env CartPole-v1 --target 475 --seeds 1 2 3 4 5 --stay 10
 
 `--stay K` trains again, without a target, for K times the steps that were needed, and reports the lowest mean return
-(over 100 episodes) after the target had been reached first. Words behind `--` are options of `pappus train`.
+(over 100 episodes) after the target had been reached first. `--keep DIR` keeps the runs there, as SYSTEM-SEED, for
+`benchmarks.plot_curve`. Words behind `--` are options of `pappus train`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -45,6 +47,7 @@ def main() -> None:
     parser.add_argument("--target", type=float, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--stay", type=int, default=0, metavar="K")
+    parser.add_argument("--keep", type=Path, metavar="DIR")
     parser.add_argument("options", nargs="*")
     arguments = parser.parse_args()
     table = Table(title=f"{arguments.system} on {arguments.env}: {arguments.target:g} {' '.join(arguments.options)}")
@@ -52,13 +55,15 @@ def main() -> None:
         table.add_column(column, justify="right")
     for seed in arguments.seeds:
         words = [arguments.system, "--env", arguments.env, "--seed", str(seed), *arguments.options]
-        with tempfile.TemporaryDirectory() as parent:
-            summary = train(Path(parent) / "run", *words, "--target-return", str(arguments.target))
+        kept = arguments.keep and contextlib.nullcontext(arguments.keep)
+        with kept or tempfile.TemporaryDirectory() as parent:
+            run = Path(parent) / f"{arguments.system}-{seed}"
+            summary = train(run, *words, "--target-return", str(arguments.target))
             lowest = "–"
             if arguments.stay and summary["solved_at_step"]:
                 steps = str(arguments.stay * summary["solved_at_step"])
-                train(Path(parent) / "longer", *words, "--steps", steps)
-                lowest = f"{lowest_after(Path(parent) / 'longer', arguments.target):.1f} of {int(steps):,} steps"
+                train(run.with_suffix(".longer"), *words, "--steps", steps)
+                lowest = f"{lowest_after(run.with_suffix('.longer'), arguments.target):.1f} of {int(steps):,} steps"
         reached = f"{summary['solved_at_step']:,}" if summary["solved_at_step"] else f"not in {summary['steps']:,}"
         table.add_row(
             str(seed), reached, f"{summary['train_seconds']:.1f}", f"{summary['wall_seconds']:.1f}",
