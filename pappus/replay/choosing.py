@@ -79,14 +79,17 @@ class Values:
 
 def step_of(found: Rows | Values, index: int) -> Rows | Values:
     """One step of each item; of an item that is shorter, its nearest."""
-    at = np.clip(found.lengths + index if index < 0 else index, 0, np.maximum(found.lengths - 1, 0))
     axis = found.dims.index("time")
     dims = tuple(dim for dim in found.dims if dim != "time")
     array = found.positions if isinstance(found, Rows) else found.array
     front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
         array, (found.dims.index("batch"), axis), (0, 1)
     )
-    chosen = front[np.arange(len(at)), at]
+    if index == 0 and front.shape[1]:
+        chosen = front[:, 0]
+    else:
+        at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, np.maximum(found.lengths - 1, 0))
+        chosen = front[np.arange(len(at)), at]
     if isinstance(found, Rows):
         return Rows(found.column, chosen, found.lengths, dims, found.steps)
     return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)

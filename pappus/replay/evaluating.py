@@ -61,7 +61,7 @@ class Context:
         outside = (steps < first) | (steps >= first + rows.lengths[:, None])
         if (needed & outside).any():
             raise UserError(f"column {column!r} of an item does not cover the steps that are summed; lengthen it")
-        within = np.clip(steps, first, first + rows.lengths[:, None] - 1)
+        within = np.minimum(np.maximum(steps, first), first + rows.lengths[:, None] - 1)
         return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
 
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
