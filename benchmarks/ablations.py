@@ -6,7 +6,7 @@
     priorities   a blind cliff walk that is explored at random, so that one transition in 16,000 has a reward:
                  prioritized against uniform replay
     actors       a longer one with milestones: 1, 4 and 8 actors of the ε ladder with the same learner
-    memory       a cue must be named 20 steps later, from sequences of 20 of which the last begins right behind the cue:
+    memory       a cue must be named 10 steps later, from sequences of 10 of which the last begins right behind the cue:
                  stored state and burn-in against zero state
 
 What is measured is the number of updates until it is learnt. Every run is deterministic (inline runtime). Results go
@@ -50,9 +50,9 @@ CLIFF = {
     "evaluation.episodes": 1, "optimizer.learning_rate": 1e-3,
 }
 RECALL = {
-    "runtime": "inline", "algorithm.length": 20, "algorithm.period": 1, "algorithm.n_step": 20, "batch_size": 32,
-    "algorithm.target_every": 100, "topology.replay.samples_per_insert": 16, "topology.replay.capacity": 2_000,
-    "steps": 150_000, "evaluation.every_steps": 5_000, "evaluation.episodes": 100,
+    "runtime": "inline", "env_options.kwargs": {"delay": 10}, "algorithm.length": 10, "algorithm.period": 1,
+    "algorithm.n_step": 10, "batch_size": 32, "algorithm.target_every": 100, "topology.replay.samples_per_insert": 16,
+    "topology.replay.capacity": 2_000, "steps": 100_000, "evaluation.every_steps": 2_500, "evaluation.episodes": 100,
 }
 ABLATIONS = {
     "priorities": Ablation(
@@ -73,7 +73,7 @@ ABLATIONS = {
         },
     ),
     "memory": Ablation(
-        "where sequences begin, a cue named 20 steps later", "r2d2", "tests.envs.memory_envs:delayed_recall", 0.97,
+        "where sequences begin, a cue named 10 steps later", "r2d2", "tests.envs.memory_envs:delayed_recall", 0.97,
         RECALL,
         {
             "stored state, burn-in": {"algorithm.burn_in": 1},
