@@ -79,11 +79,13 @@ class Bundle(Role):
 
     def step(self) -> Waitable | None:
         """One gradient, or one step of every env; or the ports that keep both from it."""
-        learner = self._learner.step()
-        if learner is None:
+        if self._learner.step() is None:
             return None
         actor = self._actor.step()
-        return None if actor is None else Either(learner, actor)
+        if actor is None:
+            return None
+        learner = self._learner.step()  # an actor that must wait may have handed over what the learner waited for
+        return None if learner is None else Either(learner, actor)
 
     def close(self) -> None:
         self._actor.close()

@@ -229,6 +229,17 @@ def test_when_neither_can_go_on_it_waits_for_both() -> None:
     assert (port._first.name, port._second.name) == ("learner", "actor")
 
 
+def test_what_the_actor_hands_over_before_it_must_wait_lets_the_learner_go_on() -> None:
+    made, actor, learner, log = bundle()
+
+    def hand_over() -> Any:
+        learner.turns = 1
+        return actor
+
+    actor.step = hand_over
+    assert made.step() is None and log == ["learner"]
+
+
 def test_both_report_under_the_bundles_name_and_end_together() -> None:
     made, actor, learner, _ = bundle()
     actor.metrics.count("env_steps", 3)

@@ -89,6 +89,12 @@ def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_
 
 
 @pytest.mark.parametrize("settings", [SMALL, CENTRAL], ids=["local", "central"])
+def test_a_bundle_that_is_alone_never_waits_for_itself(settings: dict[str, Any]) -> None:
+    runtime = learnt({**settings, "actors": 1, "topology.replay.samples_per_insert": 4.0, "steps": 400})
+    assert lead(runtime).updates > 100
+
+
+@pytest.mark.parametrize("settings", [SMALL, CENTRAL], ids=["local", "central"])
 def test_runs_with_one_seed_are_one_run_and_with_another_seed_another(settings: dict[str, Any]) -> None:
     one, same, other = (
         lead(learnt({**settings, "steps": 400, "seed": seed})).save()["weights"].tolist() for seed in (1, 1, 2)
