@@ -29,9 +29,9 @@ SHARDS = 2
 class Setup:
     """A learner between two shards that the test plays."""
 
-    def __init__(self, every: int = 3, clip_norm: float = 1e6) -> None:
+    def __init__(self, every: int = 3, clip_norm: float = 1e6, share: float = 1.0) -> None:
         self.algorithm = DQN(DQNConfig(), ENV, NetworkConfig(hidden_sizes=(4,)))
-        self.algorithm.target_updates = TargetUpdates(every)
+        self.algorithm.target_updates = TargetUpdates(every, share)
         self.size = FlatParameters(self.algorithm.build_network()).size
         self.sizes = shard_sizes(self.size, SHARDS)
         self.weights = [
@@ -168,6 +168,19 @@ def test_the_target_network_becomes_the_newest_weights_when_versions_pass_a_mult
         setup.sent()
         expected = weights if follows else expected
         assert torch.equal(setup.target, expected), version
+
+
+def test_the_target_network_may_follow_by_a_share_as_often_as_multiples_were_passed() -> None:
+    setup = Setup(every=3, share=0.25)
+    expected = torch.zeros(0)
+    for version, times in ((1, 0), (2, 0), (3, 1), (13, 3), (14, 0)):
+        weights = setup.publish(version, 7 * version)
+        setup.learn()
+        setup.sent()
+        expected = weights if version == 1 else expected
+        for _ in range(times):
+            expected = 0.75 * expected + 0.25 * weights
+        torch.testing.assert_close(setup.target, expected)
 
 
 def test_what_it_counts_are_gradients_and_no_updates() -> None:
