@@ -76,6 +76,11 @@ class GorilaConfig(ApexConfig):
                 f"loss_deviations={self.loss_deviations} at least 0"
             )
 
+    @property
+    def slack_option(self) -> str:
+        """Around a local memory actor and learner take turns in one thread: neither is ahead."""
+        return super().slack_option if self.replay_memory == "central" else ""
+
 
 def gorila(run: Run) -> Program:
     """The program of the figure above."""
