@@ -234,6 +234,31 @@ def test_a_lane_that_left_while_it_was_stuck_is_waited_for_no_more() -> None:
     assert setup.work() is setup.desk and setup.sinks[1].closed
 
 
+class CountingSeats(dict[Hashable, Any]):
+    """Counts how often somebody is looked up."""
+
+    looked = 0
+
+    def __getitem__(self, lane: Hashable) -> Any:
+        self.looked += 1
+        return super().__getitem__(lane)
+
+
+def test_twice_as_many_stuck_lanes_are_twice_the_work() -> None:
+    def lookups(lanes: int) -> int:
+        setup = Setup()
+        for lane in range(lanes):
+            setup.play(lane, [0.0, 0.1])
+            setup.sinks[-1].open = False
+            setup.desk.ask(lane, 0.2)
+        setup.work()
+        setup.server._seats = seats = CountingSeats(setup.server._seats)
+        setup.server.step()
+        return seats.looked
+
+    assert 0 < lookups(20) == 2 * lookups(10)
+
+
 def test_another_session_has_a_sink_and_a_state_of_its_own() -> None:
     setup = Setup()
     setup.play("a", [2.0, -1.0, 3.0])
