@@ -190,6 +190,11 @@ class TopologyConfig:
         """The same with everything chosen that must stay the same for the life of a run, such as a free port."""
         return self
 
+    @property
+    def slack_option(self) -> str:
+        """The option that says how far actors may run ahead of the learner; empty where there is none."""
+        return ""
+
 
 @dataclass(frozen=True)
 class RunConfig:

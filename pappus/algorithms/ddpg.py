@@ -168,7 +168,7 @@ class DDPG:
         """Its gradient is −∂Q/∂a · ∂π/∂θ; the critics are judges here, and do not learn from it."""
         action: Tensor = network.policy(seen)
         proposed = action.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(network.judge(seen, proposed)[0].sum(), proposed)
+        (slope,) = torch.autograd.grad(network.q(seen, proposed).sum(), proposed)
         bound = self.config.action_gradient_clip
         if bound:
             slope = slope.clamp(-bound, bound)

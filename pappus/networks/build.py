@@ -8,7 +8,8 @@ has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which the
     forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state), or
                                            QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
 
-P is `distribution_for(env_spec.action).parameter_size`.
+P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
+docs/dqn.md.
 """
 
 from __future__ import annotations

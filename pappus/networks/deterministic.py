@@ -80,6 +80,11 @@ class DeterministicActorCritic(nn.Module):
         action: Tensor = layer(encoder(observation)).float().tanh()
         return action
 
+    def q(self, observation: Nest, action: Tensor) -> Tensor:
+        """Q(o, a) of the first critic, which the policy follows, `[T, B]`."""
+        value: Tensor = self.critics[0](observation, action)
+        return value
+
     def judge(self, observation: Nest, action: Tensor) -> list[Tensor]:
         """Q(o, a) of every critic, `[T, B]` each."""
         return [critic(observation, action) for critic in self.critics]
@@ -91,11 +96,11 @@ class DeterministicActorCritic(nn.Module):
             noise = observation[NOISE].flatten(2)
             observation = observation["observation"]
         best = self.policy(observation)
-        value = q = self.critics[0](observation, best)
+        value = q = self.q(observation, best)
         action = best
         if noise is not None:
             action = (best + noise).clamp(-1.0, 1.0)
-            q = self.critics[0](observation, action)
+            q = self.q(observation, action)
         return DeterministicOutput(action.view(*action.shape[:2], *self.action_shape), q, value, state)
 
 

@@ -26,7 +26,11 @@ class QOutput(NamedTuple):
 
 
 class QNetwork(Body):
-    """A body with action values on top; an action mask forbids actions."""
+    """A body with action values on top; an action mask forbids actions.
+
+    Where it allows none (many envs show an empty mask with the last observation of an episode), every action is worth
+    0: nothing can be done there, so nothing more is to be had, and no value of it is ever learnt.
+    """
 
     def __init__(self, torso: nn.Module, core: Core, head: QHead, frame_stack: FrameStack | None = None) -> None:
         super().__init__(torso, core, frame_stack)
@@ -38,5 +42,8 @@ class QNetwork(Body):
         quantiles = self.head(features)
         q = quantiles.mean(-1) if self.head.quantiles > 1 else quantiles.squeeze(-1)
         if mask is not None:
-            q = torch.where(mask.bool(), q, FORBIDDEN)
+            allowed = mask.bool()
+            anything = allowed.any(-1, keepdim=True)
+            q = torch.where(allowed, q, torch.where(anything, FORBIDDEN, 0.0))
+            quantiles = torch.where(anything.unsqueeze(-1), quantiles, 0.0)
         return QOutput(q, quantiles, state)

@@ -30,7 +30,7 @@ class ServedLearner(ReplayLearner):
         self._gradients, self._shards = gradients, shards
         self._loss_now = 0.0
         self._target_of = -1
-        """Which copy to the target network was the last: versions are counted, as everybody sees them."""
+        """How often the target network has followed: versions are counted, as everybody sees them."""
 
     def step(self) -> Waitable | None:
         """One gradient, or the port that stands in the way."""
@@ -43,13 +43,19 @@ class ServedLearner(ReplayLearner):
         return super()._learn()
 
     def _pull(self) -> None:
-        """The newest weights; and every so many versions they are the target network's, too."""
+        """The newest weights, of which the target network takes its share every so many versions.
+
+        Where several times for it passed unseen, they are made up for at once. It begins as the first weights.
+        """
         version = self._shards.read(self._flat.values.detach().numpy())
-        now = version // self._algorithm.target_updates.every
-        if now != self._target_of:
+        updates = self._algorithm.target_updates
+        now = version // updates.every
+        passed = now - self._target_of
+        if passed > 0:
+            share = 1.0 if self._target_of < 0 else 1.0 - (1.0 - updates.share) ** passed
             self._target_of = now
             with torch.no_grad():
-                self._target_flat.values.copy_(self._flat.values)
+                self._target_flat.values.lerp_(self._flat.values, share)
 
     def _follow(self) -> None: ...
 
@@ -79,11 +85,13 @@ class Bundle(Role):
 
     def step(self) -> Waitable | None:
         """One gradient, or one step of every env; or the ports that keep both from it."""
-        learner = self._learner.step()
-        if learner is None:
+        if self._learner.step() is None:
             return None
         actor = self._actor.step()
-        return None if actor is None else Either(learner, actor)
+        if actor is None:
+            return None
+        learner = self._learner.step()  # an actor that must wait may have handed over what the learner waited for
+        return None if learner is None else Either(learner, actor)
 
     def close(self) -> None:
         self._actor.close()

@@ -51,19 +51,21 @@ class ReplaySeat(Seat):
         return 0
 
 
-class StuckSinks:
-    """What a server waits for whose table lets nothing in now."""
+class StuckSink:
+    """What a server waits for whose table lets nothing in now: the one that has waited longest."""
 
     name = "replay"
 
-    def __init__(self) -> None:
-        self.sinks: list[ItemSink] = []
+    def __init__(self, find: Callable[[], ItemSink | None]) -> None:
+        self._find = find
 
     def explain(self) -> str:
-        return self.sinks[0].explain() if self.sinks else "nobody waits"
+        sink = self._find()
+        return "nobody waits" if sink is None else sink.explain()
 
     def fileno(self) -> int:
-        return self.sinks[0].fileno() if self.sinks else -1
+        sink = self._find()
+        return -1 if sink is None else sink.fileno()
 
     def clear(self) -> None: ...
 
@@ -76,8 +78,7 @@ class ReplayInference(InferenceServer[ReplaySeat]):
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do."""
-        self._stuck_sinks = StuckSinks()
-        super().__init__(name, desk, network, self._stuck_sinks, settings)
+        super().__init__(name, desk, network, StuckSink(self._first_stuck), settings)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
         self._num_envs, self._next, self._free = num_envs, 0, list[int]()
 
@@ -103,8 +104,10 @@ class ReplayInference(InferenceServer[ReplaySeat]):
         ready = seat.sink.ready()
         self._count_lost(seat.sink)
         (self._due if ready else self._stuck).append(call)
-        self._stuck_sinks.sinks = [self._seats[stuck.lane].sink for stuck in self._stuck]
         return False
+
+    def _first_stuck(self) -> ItemSink | None:
+        return self._seats[self._stuck[0].lane].sink if self._stuck else None
 
     def _count_lost(self, sink: ItemSink) -> None:
         if sink.lost:

@@ -17,6 +17,8 @@ from pappus.telemetry.window import Totals, Window, totals_of
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
+TRAINERS = ("learner", "parameter-server")
+"""Kinds of roles that make the updates, one of which counts them and the steps."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -69,7 +71,7 @@ class Board:
     ) -> None:
         self.config = config
         self.env_steps = 0
-        """Steps trained on, as counted by the learner."""
+        """Steps trained on, as counted by who makes the updates."""
         self.updates = 0
         self.episodes = 0
         """Training episodes finished."""
@@ -107,7 +109,7 @@ class Board:
         for count, value in report["counts"].items():
             full = full_name(kind_of(name), count)
             self._counts[full] = self._counts.get(full, 0) + int(value)
-        if kind_of(name) in ("learner", "parameter-server"):
+        if kind_of(name) in TRAINERS:
             self.env_steps += int(report["counts"].get("env_steps", 0))
             self.updates += int(report["counts"].get("updates", 0))
         if kind_of(name) != "evaluator":
@@ -149,12 +151,12 @@ class Board:
     @property
     def steps_per_second(self) -> float:
         """Steps trained on per second, lately."""
-        return sum(totals.rate("env_steps") for totals in self.windows("learner").values())
+        return sum(totals.rate("env_steps") for totals in self.windows(*TRAINERS).values())
 
     @property
     def updates_per_second(self) -> float:
         """Updates per second, lately."""
-        return sum(totals.rate("updates") for totals in self.windows("learner").values())
+        return sum(totals.rate("updates") for totals in self.windows(*TRAINERS).values())
 
     @property
     def policy_lag(self) -> tuple[float, float] | None:
@@ -180,9 +182,9 @@ class Board:
         """All that was counted under a full name so far, None if nothing ever was."""
         return self._counts.get(name)
 
-    def windows(self, kind: str = "") -> dict[str, Totals]:
-        """What every role (or every role of one kind) did lately."""
-        return {name: role.window.totals() for name, role in self._roles.items() if kind in ("", kind_of(name))}
+    def windows(self, *kinds: str) -> dict[str, Totals]:
+        """What every role (or every role of these kinds) did lately."""
+        return {name: role.window.totals() for name, role in self._roles.items() if not kinds or kind_of(name) in kinds}
 
     def gauges(self) -> dict[str, float]:
         """Newest gauges by full name, averaged over the roles that set them."""
@@ -198,11 +200,13 @@ class Board:
 
     def verdict(self, whole_run: bool = False) -> str:
         """Who is the bottleneck (lately, or over the whole run), in words."""
-        return verdicts.verdict(self.views(whole_run), self.cores, one_thread=self.config.runtime == "inline")
+        return verdicts.verdict(
+            self.views(whole_run), self.cores, self.config.runtime == "inline", self.config.topology.slack_option
+        )
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
-        scalars = {"charts/SPS": self.steps_per_second} if self.windows("learner") else {}
+        scalars = {"charts/SPS": self.steps_per_second} if self.windows(*TRAINERS) else {}
         known = {
             "charts/episodic_return": self.episodic_return,
             "charts/episodic_length": self.episodic_length,

@@ -16,6 +16,8 @@ SILENT_SECONDS = 10.0
 """A role without a report for so long is worth a word."""
 ROOM = 1.0
 """Cores that must be free before another actor is good advice."""
+STEPPERS = ("actor", "bundle")
+"""Kinds of which another one needs a core of its own."""
 ON_THE_SIDE = ("evaluator",)
 """Kinds that nobody waits for, however busy they are."""
 
@@ -24,6 +26,7 @@ REMEDIES = {
     "learner": "use a larger batch, a faster device or a smaller network",
     "inference": "give inference larger batches or an accelerator",
     "replay": "add replay servers or send fewer, larger items",
+    "bundle": "add bundles (--actors)",
     "parameter-server": "add parameter-server shards",
 }
 
@@ -61,8 +64,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False) -> str:
-    """One sentence: the bottleneck, the evidence, and what to change."""
+def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False, slack_option: str = "") -> str:
+    """One sentence: the bottleneck, the evidence, and what to change.
+
+    `slack_option` is how the topology lets actors run further ahead, if it can.
+    """
     views = [view for view in views if view.kind not in ON_THE_SIDE]
     slowest = max(views, key=lambda view: view.silent_seconds, default=None)
     if slowest and slowest.silent_seconds > SILENT_SECONDS:
@@ -77,7 +83,7 @@ def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False) -> 
             "--runtime local runs the roles side by side"
         )
     if busiest.busy < BUSY:
-        return _spread(busiest, measured)
+        return _spread(busiest, measured, slack_option)
     rivals = [view for view in measured if view.kind != busiest.kind and busiest.busy - view.busy < CLOSE]
     return _balanced(busiest, rivals[0], cores) if rivals else _bottleneck(busiest, measured, cores)
 
@@ -96,19 +102,20 @@ def _balanced(one: RoleView, other: RoleView, cores: int) -> str:
     )
 
 
-def _spread(busiest: RoleView, views: Sequence[RoleView]) -> str:
+def _spread(busiest: RoleView, views: Sequence[RoleView], slack_option: str) -> str:
     share, clause = max(_waits(view) for view in views)
     detail = f" and {clause}" if share >= NOTICEABLE else ""
+    further = f"let actors run further ahead ({slack_option}) or " if slack_option else ""
     return (
         f"no role is the bottleneck: the busiest, {_name(busiest)}, is busy {percent(busiest.busy)}{detail}; "
-        "let actors run further ahead (--queue-size) or give each step more work (--envs-per-actor)"
+        f"{further}give each step more work (--envs-per-actor)"
     )
 
 
 def _remedy(busiest: RoleView, views: Sequence[RoleView], cores: int) -> str:
     remedy = REMEDIES.get(busiest.kind, f"give {busiest.kind} more resources")
-    if busiest.kind == "actor" and cores - sum(view.busy for view in views) < ROOM:
-        return f"no core of {cores} is free for another actor, so add envs (--envs-per-actor) or cores"
+    if busiest.kind in STEPPERS and cores - sum(view.busy for view in views) < ROOM:
+        return f"no core of {cores} is free for another {busiest.kind}, so add envs (--envs-per-actor) or cores"
     return remedy
 
 

@@ -59,6 +59,11 @@ class ApexConfig(TopologyConfig):
         if self.refresh_every < 1 or self.prefetch < 1:
             raise UserError(f"refresh_every={self.refresh_every} and prefetch={self.prefetch} must be at least 1")
 
+    @property
+    def slack_option(self) -> str:
+        """The table's limiter holds both sides together."""
+        return "--topology.replay.tolerance"
+
 
 def check_replay(replay: ReplayConfig) -> None:
     """Raise `UserError` for a table that cannot work."""

@@ -27,7 +27,17 @@ from typing import Literal
 import torch
 
 from pappus.config import RunConfig
-from pappus.core import ItemSink, ItemSource, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
+from pappus.core import (
+    ItemSink,
+    ItemSource,
+    ReplayAlgorithm,
+    ShardWeights,
+    Sink,
+    Source,
+    StepCounter,
+    StepTotal,
+    WeightsReader,
+)
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.replay.ports import DirectReplay
@@ -66,11 +76,17 @@ class GorilaConfig(ApexConfig):
                 f"loss_deviations={self.loss_deviations} at least 0"
             )
 
+    @property
+    def slack_option(self) -> str:
+        """Around a local memory actor and learner take turns in one thread: neither is ahead."""
+        return super().slack_option if self.replay_memory == "central" else ""
+
 
 def gorila(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("gorila", run.config.seed)
     assert isinstance(config.topology, GorilaConfig)
+    check_parts(off_policy(run.algorithm))
     topology, shards = config.topology, config.topology.shards
     steps = program.tally("steps", writers=config.actors)
     sizes = shard_sizes(run.weights_size, shards)
@@ -99,6 +115,16 @@ def gorila(run: Run) -> Program:
         )
     program.add("evaluator", build_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
+
+
+def check_parts(algorithm: ReplayAlgorithm) -> None:
+    """Raise `UserError` for an algorithm that lets parts of its network rest."""
+    if max(algorithm.part_delays) > 1:
+        raise UserError(
+            f"{type(algorithm).__name__} trains parts of its network only every {max(algorithm.part_delays)} updates, "
+            "and gorila's servers apply each gradient to all weights; train all parts at every update (with ddpg, "
+            "--algorithm.policy-delay 1), or use apex"
+        )
 
 
 def build_server(

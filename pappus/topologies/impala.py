@@ -47,6 +47,11 @@ class ImpalaConfig(TopologyConfig):
                 f"{-(-config.unrolls_per_batch // config.actors)} or use more actors"
             )
 
+    @property
+    def slack_option(self) -> str:
+        """Unrolls wait in a queue."""
+        return "--queue-size"
+
 
 def impala(run: Run) -> Program:
     """The program of the figure above."""

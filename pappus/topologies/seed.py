@@ -73,13 +73,17 @@ class SeedConfig(TopologyConfig):
                 f"topology.max_inference_envs={self.max_inference_envs} must not be negative; 0 chooses by measurement"
             )
 
-
     def settled(self, config: RunConfig) -> SeedConfig:
         """With a port that actors find again after a restart, and as many lanes as the machine has use for."""
         room = config.device != "cpu" or usable_cores() >= config.actors + 2  # for actors, inference and learner
         overlap = room and config.runtime != "inline" and config.envs_per_actor % 2 == 0
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, lanes=self.lanes or (2 if overlap else 1), wire=wire)
+
+    @property
+    def slack_option(self) -> str:
+        """Unrolls wait in a queue."""
+        return "--queue-size"
 
 
 def seed(run: Run) -> Program:

@@ -61,6 +61,11 @@ class SeedReplayConfig(SeedConfig):
             raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
                             "--topology.placement process")
 
+    @property
+    def slack_option(self) -> str:
+        """The table's limiter holds both sides together."""
+        return "--topology.replay.tolerance"
+
 
 def seed_replay(run: Run) -> Program:
     """The program of the figure above."""

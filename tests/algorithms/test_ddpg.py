@@ -66,6 +66,15 @@ def test_the_policy_climbs_the_first_critic_and_teaches_the_critics_nothing() ->
         assert parameter.grad is not None and torch.allclose(parameter.grad, found, atol=1e-6)
 
 
+def test_the_second_critic_is_not_asked_what_the_policy_should_do() -> None:
+    algorithm, network, target, batch = made(twin=True)
+    asked = [0, 0]
+    for i, critic in enumerate(network.critics):
+        critic.register_forward_hook(lambda *_, i=i: asked.__setitem__(i, asked[i] + 1))
+    algorithm.loss(network, target, batch, torch.ones(B), update=0)
+    assert asked == [2, 1], "both learn from the batch, and the policy follows the first"
+
+
 def test_the_slope_of_values_is_clipped_where_the_paper_clips_it() -> None:
     algorithm, network, target, batch = made(action_gradient_clip=1e-3)
     algorithm.loss(network, target, batch, torch.zeros(B), update=0).loss.backward()

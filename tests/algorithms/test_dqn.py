@@ -127,17 +127,19 @@ def test_the_quantile_loss_compares_every_quantile_with_every_goal(double: bool)
     torch.testing.assert_close(gradients(learned.loss, network), gradients(expected, network), rtol=1e-4, atol=1e-5)
 
 
+MASKED = EnvSpec({"observation": VECTOR, ACTION_MASK: ArraySpec((ACTIONS,), "int8")}, DiscreteAction(ACTIONS))
+
+
+def shown(observation: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"observation": observation, ACTION_MASK: mask}
+
+
 def test_a_goal_is_built_on_allowed_actions_only() -> None:
-    masked = EnvSpec({"observation": VECTOR, ACTION_MASK: ArraySpec((ACTIONS,), "int8")}, DiscreteAction(ACTIONS))
-    algorithm, network, target = made(masked)
+    algorithm, network, target = made(MASKED)
     data = batch()
     later, chooser = (output(n, data.next_observation).q[0] for n in (target, network))
     allowed = torch.ones(B, ACTIONS, dtype=torch.int8)
     allowed[torch.arange(B), chooser.argmax(-1)] = 0
-
-    def shown(observation: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"observation": observation, ACTION_MASK: mask}
-
     everything = torch.ones(B, ACTIONS, dtype=torch.int8)
     observed = data._replace(
         observation=shown(data.observation, everything), next_observation=shown(data.next_observation, allowed)
@@ -146,6 +148,23 @@ def test_a_goal_is_built_on_allowed_actions_only() -> None:
     goal = data.reward + data.discount * later[torch.arange(B), second]
     q = output(network, data.observation).q[0, torch.arange(B), data.action]
     torch.testing.assert_close(algorithm.loss(network, target, observed, WEIGHT).priority, (goal - q).abs().detach())
+
+
+@pytest.mark.parametrize("settings", [{"double": True}, {"double": False}, {"quantiles": 5}])
+def test_a_goal_where_nothing_is_allowed_is_what_was_earned_until_then(settings: dict[str, Any]) -> None:
+    algorithm, network, target = made(MASKED, **settings)
+    data = batch()
+    data.discount[:] = 0.97  # truncated there, so that it is bootstrapped from
+    everything, nothing = torch.ones(B, ACTIONS, dtype=torch.int8), torch.zeros(B, ACTIONS, dtype=torch.int8)
+    now = output(network, data.observation)
+    observed = data._replace(
+        observation=shown(data.observation, everything), next_observation=shown(data.next_observation, nothing)
+    )
+    learned = algorithm.loss(network, target, observed, WEIGHT)
+    error = data.reward - now.q[0, torch.arange(B), data.action]
+    torch.testing.assert_close(learned.priority, error.detach().abs())
+    ended = data._replace(discount=torch.zeros(B))
+    torch.testing.assert_close(learned.loss, made(**settings)[0].loss(network, target, ended, WEIGHT).loss)
 
 
 def test_memory_is_refused_with_a_way_out() -> None:

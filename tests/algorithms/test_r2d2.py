@@ -12,7 +12,7 @@ from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Sequence
 from pappus.ops.rescaling import rescale, unrescale
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec
+from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
 BURN_IN, LENGTH, ACTIONS, SIZE, B = 3, 6, 3, 4, 4
 T = BURN_IN + LENGTH
@@ -20,10 +20,10 @@ ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(ACTIONS))
 WEIGHT = torch.tensor([1.0, 0.5, 0.8, 0.3])
 
 
-def made(**settings: Any) -> tuple[R2D2, Any, Any]:
+def made(env: EnvSpec = ENV, **settings: Any) -> tuple[R2D2, Any, Any]:
     """An algorithm, and two networks that disagree on the best action."""
     config = R2D2Config(**{"burn_in": BURN_IN, "length": LENGTH, "period": 3, "n_step": 3, "discount": 0.9} | settings)
-    algorithm = R2D2(config, ENV, NetworkConfig(hidden_sizes=(5,), core="lstm", core_size=SIZE))
+    algorithm = R2D2(config, env, NetworkConfig(hidden_sizes=(5,), core="lstm", core_size=SIZE))
     torch.manual_seed(1)
     networks = algorithm.build_network(), algorithm.build_network()
     for network in networks:
@@ -176,6 +176,23 @@ def test_without_burn_in_all_steps_are_learnt_from() -> None:
     data.observation.requires_grad_()
     (gradient,) = torch.autograd.grad(algorithm.loss(network, target, data, WEIGHT).loss, data.observation)
     assert gradient[0, 0].any()
+
+
+def test_a_final_observation_where_nothing_is_allowed_is_worth_nothing() -> None:
+    masked = EnvSpec({"observation": ENV.observation, ACTION_MASK: ArraySpec((ACTIONS,), "int8")}, ENV.action)
+    algorithm, network, target = made(masked)
+    data = batch()
+    mask = torch.ones(T, B, ACTIONS, dtype=torch.int8)
+    mask[7:, 2] = 0  # the final observation of a truncated episode, and padding
+    learned = algorithm.loss(
+        network, target, data._replace(observation={"observation": data.observation, ACTION_MASK: mask}), WEIGHT
+    )
+    ended = batch()
+    ended.discount[6, 2] = 0.0
+    sizes = torch.stack(literal_errors(network, target, ended, 2, algorithm.config)).detach().abs()
+    expected = algorithm.config.eta * sizes.max() + (1 - algorithm.config.eta) * sizes.mean()
+    torch.testing.assert_close(learned.priority[2], expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(learned.loss, algorithm.loss(network, target, ended, WEIGHT).loss, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{"burn_in": -1}, {"length": 1, "period": 1}, {"period": 0}, {"period": LENGTH}])

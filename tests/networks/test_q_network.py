@@ -69,6 +69,15 @@ def test_a_mask_forbids_actions_and_changes_no_other_value() -> None:
     assert torch.equal(masked[mask.bool()], free[mask.bool()]) and (masked[~mask.bool()] == FORBIDDEN).all()
 
 
+@pytest.mark.parametrize("quantiles", [1, 5])
+def test_a_state_where_nothing_is_allowed_is_worth_nothing(quantiles: int) -> None:
+    network = build_q_network(MASKED, SMALL, quantiles=quantiles)
+    mask = torch.tensor([[[0, 0, 0], [0, 1, 0]]], dtype=torch.int8)
+    found = network({"observation": torch.randn(1, 2, 4), ACTION_MASK: mask}, no_resets(1, 2), NO_STATE)
+    assert not found.q[0, 0].any() and not found.quantiles[0, 0].any()
+    assert found.q[0, 1].argmax() == 1 and found.quantiles[0, 1].all()
+
+
 @pytest.mark.parametrize("core", ["none", "lstm", "gru"])
 @pytest.mark.parametrize("env", [PLAIN, EnvSpec(VECTOR, DiscreteAction(3), frame_stack=3)])
 def test_stepping_gives_what_unrolling_gives(core: Any, env: EnvSpec) -> None:

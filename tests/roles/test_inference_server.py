@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -23,56 +21,12 @@ from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
 from pappus.transports.memory import HeapBlock, SilentBell
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Request, Unroll, map_leaves, request_spec, unroll_spec
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
+from tests.roles.desk_tools import FakeCall, FakeDesk
 
 T = 3
 ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(2))
 CPU = Accelerator("cpu")
-
-
-@dataclass(eq=False)
-class FakeCall:
-    lane: Hashable
-    request: Request
-    reply: np.ndarray
-    session: int = 1
-    answered: bool = False
-
-    def answer(self) -> None:
-        self.answered = True
-
-
-@dataclass(eq=False)
-class FakeDesk:
-    name: str = "requests"
-    arriving: list[FakeCall] = field(default_factory=list)
-    leaving: list[Hashable] = field(default_factory=list)
-    closed: bool = False
-
-    def calls(self) -> list[FakeCall]:
-        arrived, self.arriving = self.arriving, []
-        return arrived
-
-    def left(self) -> list[Hashable]:
-        gone, self.leaving = self.leaving, []
-        return gone
-
-    def news(self) -> list[str]:
-        return []
-
-    def memory(self) -> list[Any]:
-        return []
-
-    def close(self) -> None:
-        self.closed = True
-
-    def explain(self) -> str:
-        return "nobody asks"
-
-    def fileno(self) -> int:
-        return -1
-
-    def clear(self) -> None: ...
 
 
 class Setup:
@@ -83,7 +37,7 @@ class Setup:
         torch.manual_seed(0)
         network: Any = algorithm.build_network()
         flat = FlatParameters(network)
-        self.desk, self.network = FakeDesk(), network
+        self.desk, self.network = FakeDesk(ENV), network
 
         def spec(num_envs: int) -> Unroll:
             return unroll_spec(ENV, algorithm.behaviour, network.state_spec, T, num_envs)
@@ -110,15 +64,7 @@ class Setup:
         self.time = 0
 
     def ask(self, lane: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
-        request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(ENV, num_envs))
-        request.observation[:] = mark
-        request.first[:] = first
-        request.valid[:] = not first
-        request.reward[:] = 0 if first else mark
-        request.discount[:] = not first
-        call = FakeCall(lane, request, np.full(num_envs, -1), session)
-        self.desk.arriving.append(call)
-        return call
+        return self.desk.ask(lane, mark, num_envs, first, session)
 
     def work(self) -> Any:
         """Until nobody can go on; what the server waits for."""

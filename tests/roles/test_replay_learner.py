@@ -15,29 +15,7 @@ from pappus.roles.replay_learner import SMALLEST_PRIORITY, ReplayLearner
 from pappus.transports.memory import HeapBlock
 from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec
-
-B = 4
-ENV = EnvSpec(ArraySpec((3,), "float32"), DiscreteAction(2))
-
-
-class Source:
-    """Batches that the test puts in, and the priorities that came back."""
-
-    name = "replay"
-
-    def __init__(self) -> None:
-        self.batches: list[ItemBatch] = []
-        self.updates: list[tuple[Any, Any]] = []
-
-    def take(self) -> ItemBatch | None:
-        return self.batches.pop(0) if self.batches else None
-
-    def update(self, batch: Any, priorities: Any) -> None:
-        self.updates.append((batch.keys, priorities))
-
-    def info(self) -> dict[str, Any]:
-        return {"size": 7, "mass": 1.0}
+from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
 
 class Setup:
@@ -49,19 +27,14 @@ class Setup:
         size = FlatParameters(self.algorithm.build_network()).size
         self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
         self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
-        self.source: Any = Source()
+        self.source: Any = FakeSource()
         settings = LearnerSettings(OptimizerConfig(learning_rate=0.05, anneal=False), total_steps, seed=1)
         self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.tally, settings, 100)
         self._random = np.random.default_rng(0)
         assert self.learner.step() is None and self.weights.version() == 0
 
     def learn(self, steps: int = 0) -> ItemBatch:
-        draw = self._random.normal
-        items = Transition(
-            draw(size=(B, 3)).astype(np.float32), np.arange(B) % 2, draw(size=B).astype(np.float32),
-            np.full(B, 0.9, np.float32), draw(size=(B, 3)).astype(np.float32),
-        )
-        batch = ItemBatch(np.arange(10, 10 + B), items, np.linspace(0.1, 1, B, dtype=np.float32), 5.0)
+        batch = random_batch(self._random)
         self.source.batches.append(batch)
         self.tally.counter(0).add(steps)
         assert self.learner.step() is None

@@ -33,6 +33,17 @@ def test_rates_cover_the_window_and_forget_what_came_before():
     assert subject.updates_per_second == pytest.approx(10)
 
 
+def test_with_parameter_servers_steps_are_those_that_the_leading_one_counts():
+    subject = board(FakeTime())
+    subject.add(report("bundle-0", busy=1.0, counts={"env_steps": 700, "gradients": 9}))
+    waiting = {"gradients": 0.5}
+    subject.add(report("parameter-server-0", waiting=waiting, counts={"env_steps": 600, "updates": 8}))
+    subject.add(report("parameter-server-1", waiting=waiting))
+    assert (subject.env_steps, subject.updates) == (600, 8)
+    assert subject.steps_per_second == subject.scalars()["charts/SPS"] == pytest.approx(600)
+    assert subject.updates_per_second == pytest.approx(8)
+
+
 def test_a_learner_that_stopped_reporting_has_no_rate():
     time = FakeTime()
     subject = board(time)

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import pytest
 from helpers import FakeTime, board, report
 
+from pappus.config import option_names, override
+from pappus.systems import find_system
 from pappus.telemetry.board import Board
+from pappus.topologies.impala import ImpalaConfig
 
 
 def _with(subject: Board, **shares: tuple[float, dict[str, float]]) -> str:
@@ -50,9 +57,36 @@ def test_both_sides_busy_is_balance():
 
 
 def test_waiting_on_all_sides_is_latency():
-    verdict = _with(board(FakeTime()), actor_0=(0.5, {"slots": 0.5}), learner=(0.6, {"unrolls": 0.4}))
+    subject = board(FakeTime(), topology=ImpalaConfig())
+    verdict = _with(subject, actor_0=(0.5, {"slots": 0.5}), learner=(0.6, {"unrolls": 0.4}))
     assert verdict.startswith("no role is the bottleneck: the busiest, the learner, is busy 60 %")
     assert "actor-0 waits for slots 50 % of its time" in verdict and "--queue-size" in verdict
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "advice"),
+    [
+        ("impala", {}, "let actors run further ahead (--queue-size) or give"),
+        ("seed-vtrace", {}, "let actors run further ahead (--queue-size) or give"),
+        ("apex-dqn", {}, "let actors run further ahead (--topology.replay.tolerance) or give"),
+        ("seed-r2d2", {}, "let actors run further ahead (--topology.replay.tolerance) or give"),
+        ("gorila-dqn", {"topology.replay_memory": "central"}, "(--topology.replay.tolerance) or give"),
+        ("gorila-dqn", {}, "; give each step more work (--envs-per-actor)"),
+    ],
+)
+def test_advice_names_options_that_the_topology_has(system: str, settings: dict[str, str], advice: str):
+    config = override(find_system(system).defaults, {**settings, "runtime": "local"})
+    subject = Board(config, clock=FakeTime(), cores=64)
+    verdict = _with(subject, actor_0=(0.5, {"slots": 0.5}), learner=(0.6, {"unrolls": 0.4}))
+    assert advice in verdict and verdict.endswith("(--envs-per-actor)")
+    named = [option.strip("-") for option in re.findall(r"\((--[a-z.-]+)\)", verdict)]
+    assert named and set(named) <= set(option_names(config))
+
+
+def test_busy_bundles_ask_for_more_of_them_where_a_core_is_free():
+    shares: dict[str, Any] = {"bundle_0": (0.96, {}), "parameter_server_0": (0.08, {"gradients-0": 0.92})}
+    assert _with(board(FakeTime(), cores=8), **shares).endswith("; add bundles (--actors)")
+    assert "no core of 1 is free for another bundle" in _with(board(FakeTime(), cores=1), **shares)
 
 
 def test_a_busy_evaluator_is_nobodys_bottleneck():

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pappus.api import configure, describe
+from pappus.config import ReplayConfig
+from pappus.errors import UserError
 from pappus.replay.experience_tables import TABLE
 from pappus.replay.recording import SEND_ITEMS
 from pappus.roles.bundle import Bundle
@@ -12,6 +15,7 @@ from pappus.roles.parameter_server import ParameterServer
 from pappus.roles.replay_keeper import ReplayKeeper
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
+from pappus.topologies.gorila import GorilaConfig, gorila
 from pappus.topologies.program import Program, ReplayEdge
 from tests.contracts.runtime_contract import FakeConductor
 
@@ -75,6 +79,32 @@ def test_a_central_memory_is_one_durable_role_that_every_bundle_writes_and_draws
         }
 
 
+def continuous(policy_delay: int) -> Program:
+    """Gorila with a policy and critics, whose target networks follow by a share."""
+    settings = {
+        "algorithm.policy_delay": policy_delay, "steps": 400, "batch_size": 8, "network.hidden_sizes": [8],
+        "envs_per_actor": 2,
+    }
+    run = describe(configure("ddpg", "Pendulum-v1", settings), "Pendulum-v1")
+    memory = ReplayConfig(capacity=1000, warm_up=50, samples_per_insert=4.0)
+    return gorila(replace(run, config=replace(run.config, topology=GorilaConfig(replay=memory, shards=2))))
+
+
+def test_an_algorithm_that_lets_parts_of_its_network_rest_is_refused() -> None:
+    with pytest.raises(UserError, match="DDPG trains parts of its network only every 2 updates"):
+        continuous(policy_delay=2)
+
+
+def test_a_policy_and_its_critics_learn_from_shards_whose_target_follows_by_a_share() -> None:
+    runtime = InlineRuntime(continuous(policy_delay=1), UntilLearnt())  # type: ignore[arg-type]
+    runtime.run()
+    (bundle,) = bundles(runtime)
+    learner = bundle._learner
+    assert learner.updates > 50 and lead(runtime).updates > 50
+    distance = (learner._target_flat.values - learner._flat.values).abs().max()
+    assert 0 < distance < 1, "it follows, and from behind"
+
+
 @pytest.mark.parametrize("samples_per_insert", [1.5, 4.0])
 def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_per_insert: float) -> None:
     runtime = learnt({**CENTRAL, "topology.replay.samples_per_insert": samples_per_insert, "steps": 1600})
@@ -86,6 +116,12 @@ def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_
     under_way = lead(runtime).steps - counts["inserts"]
     assert 0 <= under_way <= len(BUNDLES) * 2 * SEND_ITEMS, "no bundle keeps its share of the steps to itself"
     assert lead(runtime).updates > 0.9 * sum(gradients)
+
+
+@pytest.mark.parametrize("settings", [SMALL, CENTRAL], ids=["local", "central"])
+def test_a_bundle_that_is_alone_never_waits_for_itself(settings: dict[str, Any]) -> None:
+    runtime = learnt({**settings, "actors": 1, "topology.replay.samples_per_insert": 4.0, "steps": 400})
+    assert lead(runtime).updates > 100
 
 
 @pytest.mark.parametrize("settings", [SMALL, CENTRAL], ids=["local", "central"])
