@@ -86,7 +86,7 @@ def gorila(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("gorila", run.config.seed)
     assert isinstance(config.topology, GorilaConfig)
-    check_parts(off_policy(run.algorithm))
+    check_network(off_policy(run.algorithm))
     topology, shards = config.topology, config.topology.shards
     steps = program.tally("steps", writers=config.actors)
     sizes = shard_sizes(run.weights_size, shards)
@@ -117,8 +117,14 @@ def gorila(run: Run) -> Program:
     return program
 
 
-def check_parts(algorithm: ReplayAlgorithm) -> None:
-    """Raise `UserError` for an algorithm that lets parts of its network rest."""
+def check_network(algorithm: ReplayAlgorithm) -> None:
+    """Raise `UserError` for a network of which some weights are not moved by every gradient."""
+    buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
+    if buffers:
+        raise UserError(
+            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and gorila's servers know of "
+            "weights only; use layers without running statistics, or apex"
+        )
     if max(algorithm.part_delays) > 1:
         raise UserError(
             f"{type(algorithm).__name__} trains parts of its network only every {max(algorithm.part_delays)} updates, "

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import nn
 
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig
@@ -93,6 +94,20 @@ def continuous(policy_delay: int) -> Program:
 def test_an_algorithm_that_lets_parts_of_its_network_rest_is_refused() -> None:
     with pytest.raises(UserError, match="DDPG trains parts of its network only every 2 updates"):
         continuous(policy_delay=2)
+
+
+def test_a_network_with_running_statistics_is_refused() -> None:
+    run = describe(configure("gorila-dqn", "CartPole-v1", SMALL), "CartPole-v1")
+    build = run.algorithm.build_network
+
+    def with_statistics() -> nn.Module:
+        network = build()
+        network.add_module("norm", nn.BatchNorm1d(4))
+        return network
+
+    run.algorithm.build_network = with_statistics  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="no gradient moves .norm.running_mean"):
+        gorila(run)
 
 
 def test_a_policy_and_its_critics_learn_from_shards_whose_target_follows_by_a_share() -> None:
