@@ -3,7 +3,8 @@
 Env steps and updates are tied by the table's limiter, so both are told. Measured on one core each: how fast envs step,
 how fast a policy acts and records what comes of it, and how fast a learner updates from a filled table (draws a batch,
 computes the loss, steps the optimizer, writes priorities back). The limit is what all cores would reach if an env step
-cost the first two, and every so-manieth one an update. Work:
+cost the first two, and every so-manieth one an update (a system in one thread has one core). A system has one learner,
+so it may get no further than "of a learner" 1.0, however many cores are left. Work:
 
     preset   the system as it is configured for the env
     paper    batch and samples per insert as in the system's paper
@@ -211,6 +212,8 @@ def main() -> None:
     parser.add_argument("--limit-seconds", type=float, default=3.0, help="of each part of the limit")
     parser.add_argument("--peers", action="store_true", help="also the DQNs of RLlib, SB3 and tianshou")
     arguments = parser.parse_args()
+    if arguments.peers and not ("peers" in arguments.work and set(arguments.systems) & set(PEERS_SYSTEMS)):
+        parser.error(f"--peers compares with the work `peers` of {' or '.join(PEERS_SYSTEMS)}; measure it, too")
     table = Table(title=f"{arguments.env}, {CORES} cores, {platform.processor() or 'CPU'}")
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in COLUMNS[:3] else "right", no_wrap=True)
