@@ -2,7 +2,8 @@
 
 Measures, on one core each, how fast envs step, the policy infers and the learner trains; derives the limit that all
 cores would reach if nothing else cost anything; runs the real system; and prints the ratio. With --peers the same env
-and network run in other libraries, each in an environment of its own, in the same run.
+and network run in other libraries, each in an environment of its own, in the same run. For systems that learn from
+replay see `benchmarks.replay_throughput`.
 
     python -m benchmarks.throughput --env CartPole-v1 --envs 64 128 256 --peers
     python -m benchmarks.throughput --env ALE/Pong-v5 --envs 16 --seconds 60 --peers
@@ -34,7 +35,7 @@ from benchmarks.peers.run import PeerResult, measure_peers
 from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.envs.sampling import random_action
-from pappus.envs.vector import env_spec, make_env
+from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.replay.writers import UnrollWriter
@@ -59,11 +60,20 @@ class Limits:
     inference: float
     training: float
     precision: str
+    cores: int = CORES
 
     @property
     def together(self) -> float:
         """What all cores reach when each step is stepped, inferred and trained on once: cores over summed costs."""
-        return CORES / (1 / self.env + 1 / self.inference + 1 / self.training)
+        return self.cores / (1 / self.env + 1 / self.inference + 1 / self.training)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the real thing does per second."""
+
+    steps: float
+    updates: float
 
 
 class Repeating:
@@ -109,18 +119,27 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     settings = LearnerSettings(config.optimizer, 10**12, 1, config.device, precision)
     learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings, 1)
     learner.step()  # publishes
-    one_thread = dataclasses.replace(config.env_options, threads=1)
     play_into(queue.rings[0].slots[0], config, LocalPolicy(algorithm, weights, config.batch_envs, 1, precision))
-    env = make_env(config.env, config.envs_per_actor, 1, one_thread)
+    env = one_thread_env(config)
     policy = LocalPolicy(algorithm, weights, env.num_envs, 1, precision)
     policy.refresh()
     timestep = env.reset()
     inference = rate(lambda: policy.act(timestep), env.num_envs, seconds)
-    actions = random_action(spec, timestep.observation, env.num_envs, np.random.default_rng(0))
-    stepping = rate(lambda: env.step(actions), env.num_envs, seconds)
+    stepping = stepping_rate(env, seconds)
     training = rate(learner.step, config.steps_per_batch, seconds)
     env.close()
     return Limits(stepping, inference, training, precision)
+
+
+def one_thread_env(config: RunConfig) -> VectorEnv:
+    """The envs of one actor, stepped by one thread."""
+    return make_env(config.env, config.envs_per_actor, 1, dataclasses.replace(config.env_options, threads=1))
+
+
+def stepping_rate(env: VectorEnv, seconds: float) -> float:
+    """Steps per second of envs that always get the same actions."""
+    actions = random_action(env.spec, env.reset().observation, env.num_envs, np.random.default_rng(0))
+    return rate(lambda: env.step(actions), env.num_envs, seconds)
 
 
 def play_into(slot: Unroll, config: RunConfig, policy: LocalPolicy) -> None:
@@ -148,21 +167,28 @@ def rate(work: Callable[[], object], steps: int, seconds: float) -> float:
     return count / (time.perf_counter() - start)
 
 
-def measure_system(config: RunConfig, limit: float, seconds: float) -> tuple[float, dict[str, float]]:
-    """Steps per second of the real thing, learning on, in the second half of the run; and its last scalars."""
+def measure_system(config: RunConfig, limit: float, seconds: float, least_steps: int) -> Measured:
+    """The real thing, learning on, in the second half of a run of about so many seconds; evaluated only at the end."""
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
-        steps = max(int(0.75 * limit * seconds), 4 * config.steps_per_batch)
+        steps = max(int(0.75 * limit * seconds), least_steps)
         config = dataclasses.replace(
             config, steps=steps, run_dir=str(directory),
-            evaluation=dataclasses.replace(config.evaluation, episodes=1),
+            evaluation=dataclasses.replace(config.evaluation, episodes=1, every_steps=0),
         )
         execute(config, config.env)
         rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    trained = [row for row in rows if row["step"] > 0 and "charts/SPS" in row]
-    half = next(row for row in trained if row["step"] >= steps / 2)
-    last = next((row for row in trained if row["step"] >= steps), trained[-1])
-    return (last["step"] - half["step"]) / (last["time"] - half["time"]), trained[-1]
+    return second_half([row for row in rows if row["step"] > 0 and "charts/SPS" in row], steps)
+
+
+def second_half(rows: list[dict[str, float]], steps: int) -> Measured:
+    """From what was logged where half of the steps were done to where all were."""
+    half = next(row for row in rows if row["step"] >= steps / 2)
+    last = next((row for row in rows if row["step"] >= steps), rows[-1])
+    per_second = (
+        (last[count] - half[count]) / (last["time"] - half["time"]) for count in ("step", "charts/updates")
+    )
+    return Measured(*per_second)
 
 
 def main() -> None:
@@ -184,7 +210,8 @@ def main() -> None:
         settings = {"actors": arguments.actors, **({"envs_per_actor": envs, "batch_size": 0} if envs else {})}
         config = configure(system, arguments.env, settings)
         limits = measure_limits(config, arguments.limit_seconds)
-        measured, _ = measure_system(config, limits.together, arguments.seconds)
+        least = 4 * config.steps_per_batch
+        measured = measure_system(config, limits.together, arguments.seconds, least).steps
         best = max(best, measured)
         figures = (limits.env, limits.inference, limits.training, limits.together)
         table.add_row(
@@ -195,19 +222,25 @@ def main() -> None:
     console.print(table)
     if arguments.peers:
         console.print(peer_table(measure_peers(arguments.env, arguments.seconds), best))
+    console.print(provenance())
+
+
+def provenance() -> str:
+    """What was measured."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    console.print(f"commit {commit or 'unknown'}, torch {torch.__version__}")
+    return f"commit {commit or 'unknown'}, torch {torch.__version__}"
 
 
 def peer_table(results: list[PeerResult], best: float) -> Table:
     """What peers reach, and how many times that we do at our best."""
     table = Table(title="peers, same env and network")
-    for column in ("peer", "version", "workers × envs", "steps/s", "pappus is faster by"):
+    for column in ("peer", "version", "workers × envs", "steps/s", "updates/s", "pappus is faster by"):
         table.add_column(column)
     for result in results:
         setting = f"{result.workers} × {result.envs}"
-        figures = (f"{result.steps_per_second:,.0f}", f"{best / result.steps_per_second:.1f} ×") if not result.error \
-            else (result.error, "–")
+        updates = f"{result.updates_per_second:,.0f}" if result.updates_per_second else "–"
+        figures = (f"{result.steps_per_second:,.0f}", updates, f"{best / result.steps_per_second:.1f} ×") \
+            if not result.error else (result.error, "–", "–")
         table.add_row(result.peer, result.version, setting, *figures)
     return table
 

@@ -57,24 +57,28 @@ class Window:
     def __init__(self, warmup: float, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._warmup, self._seconds, self._clock = warmup, seconds, clock
         self._trained_since: float | None = None
-        self._opened: tuple[float, int] | None = None
-        self.elapsed, self.steps = 0.0, 0
+        self._opened: tuple[float, int, int] | None = None
+        self.elapsed, self.steps, self.updates = 0.0, 0, 0
 
     @property
     def full(self) -> bool:
         return self._opened is not None and self.elapsed >= self._seconds
 
-    def observe(self, total_steps: int) -> bool:
-        """Takes how many agent steps were learned from so far; says whether the window is full."""
+    def observe(self, total_steps: int, total_updates: int = 0) -> bool:
+        """Takes how many agent steps were learned from so far, and in how many updates where that is of interest.
+
+        Says whether the window is full.
+        """
         if self.full:
             return True
         now = self._clock()
         if self._trained_since is None:
             self._trained_since = now
         if self._opened is not None:
-            self.elapsed, self.steps = now - self._opened[0], total_steps - self._opened[1]
+            opened, steps, updates = self._opened
+            self.elapsed, self.steps, self.updates = now - opened, total_steps - steps, total_updates - updates
         elif now - self._trained_since >= self._warmup:
-            self._opened = now, total_steps
+            self._opened = now, total_steps, total_updates
         return self.full
 
 
@@ -103,6 +107,7 @@ def measure(
         "version": version(package),
         **{key: value for key, value in asdict(setting).items() if key in ("env", "envs", "workers")},
         "steps_per_second": round(window.steps / window.elapsed, 1),
+        "updates_per_second": round(window.updates / window.elapsed, 1),
         "window_seconds": round(window.elapsed, 3),
         "steps": window.steps,
     }

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
-
-# Read when ray is imported: no report of usage, and no second cluster when a finalizer runs after the shutdown.
-os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_AUTO_CONNECT="0")
 
 import ale_py
 import gymnasium as gym
-import ray
+from local_ray import CPUS, drive  # before ray itself
 from measuring import Setting, Window, measure
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
@@ -25,8 +21,6 @@ from ray.tune.registry import register_env
 
 DEFAULTS = {"CartPole-v1": (2, 128), "ALE/Pong-v5": (2, 8)}
 FRAGMENT_STEPS = {"CartPole-v1": 50, "ALE/Pong-v5": 32}
-CPUS = 2
-OBJECT_STORE_BYTES = 2 * 2**30
 NETWORKS = {
     "CartPole-v1": DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh"),
     # The Nature network: its dense layer of 512 is the convolution over the whole 7×7 that is left.
@@ -84,27 +78,7 @@ def steps_learned(result: dict[str, Any]) -> int:
 
 def train(setting: Setting, window: Window, scratch: str) -> None:
     register_env("pong", make_pong)
-    ray.init(
-        num_cpus=CPUS,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=scratch,
-    )
-    try:
-        run(setting, window)
-    finally:
-        ray.shutdown()
-
-
-def run(setting: Setting, window: Window) -> None:
-    algorithm = make_config(setting).build_algo()
-    try:
-        while not window.full:
-            if steps := steps_learned(algorithm.train()):
-                window.observe(steps)
-    finally:
-        algorithm.stop()
+    drive(make_config(setting), window, scratch, lambda result: (steps_learned(result), 0))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Prints a line per setting:
 
     python -m benchmarks.peers.run --env CartPole-v1 --seconds 20
+    python -m benchmarks.peers.run --family dqn
 """
 
 from __future__ import annotations
@@ -36,16 +37,25 @@ class Peer:
     settings: Mapping[str, Sequence[tuple[int, int]]]
 
 
-CATALOGUE = {
+ACTOR_CRITICS = {
     "rllib": Peer("rllib_impala.py", {"CartPole-v1": [(2, 64), (2, 128)], "ALE/Pong-v5": [(2, 8)]}),
     "sample_factory": Peer("sample_factory_appo.py", {"CartPole-v1": [(2, 64)], "ALE/Pong-v5": [(2, 8)]}),
     "sb3": Peer("sb3_ppo.py", {"CartPole-v1": [(1, 16), (1, 64), (1, 256)], "ALE/Pong-v5": [(1, 8)]}),
 }
+DQNS = {
+    "rllib": Peer("rllib_dqn.py", {"CartPole-v1": [(1, 4), (1, 16)]}),
+    "sb3": Peer("sb3_dqn.py", {"CartPole-v1": [(1, 4), (1, 16)]}),
+    "tianshou": Peer("tianshou_dqn.py", {"CartPole-v1": [(1, 4), (1, 16)]}),
+}
+FAMILIES: Mapping[str, Mapping[str, Peer]] = {"actor-critic": ACTOR_CRITICS, "dqn": DQNS}
 
 
 @dataclass(frozen=True)
 class PeerResult:
-    """Agent steps per second of one setting; `error` says in a sentence why there are none."""
+    """Agent steps per second of one setting; `error` says in a sentence why there are none.
+
+    Updates per second are 0 where nobody counts them.
+    """
 
     peer: str
     env: str
@@ -53,24 +63,25 @@ class PeerResult:
     envs: int
     version: str = ""
     steps_per_second: float = 0.0
+    updates_per_second: float = 0.0
     window_seconds: float = 0.0
     steps: int = 0
     error: str | None = None
 
 
 def measure_peers(
-    env: str, seconds: float, peers: Sequence[str] = tuple(CATALOGUE), warmup: float = WARMUP_SECONDS
+    env: str, seconds: float, peers: Mapping[str, Peer] = ACTOR_CRITICS, warmup: float = WARMUP_SECONDS
 ) -> list[PeerResult]:
     """Every setting of every peer, one after the other; a peer that fails is a result with an error."""
-    unknown = [peer for peer in peers if peer not in CATALOGUE or env not in CATALOGUE[peer].settings]
+    unknown = [name for name, peer in peers.items() if env not in peer.settings]
     if unknown:
-        raise ValueError(f"no setting of {', '.join(unknown)} for env {env!r}; CATALOGUE lists those that there are")
+        raise ValueError(f"no setting of {', '.join(unknown)} for env {env!r}; FAMILIES lists those that there are")
     # All installs come first: none runs beside a measurement.
-    pythons = {peer: python_or_error(peer) for peer in peers}
+    pythons = {name: python_or_error(name) for name in peers}
     return [
-        _measure(peer, pythons[peer], Setting(env, seconds, warmup, envs, workers))
-        for peer in peers
-        for workers, envs in CATALOGUE[peer].settings[env]
+        _measure(name, peer.script, pythons[name], Setting(env, seconds, warmup, envs, workers))
+        for name, peer in peers.items()
+        for workers, envs in peer.settings[env]
     ]
 
 
@@ -82,20 +93,20 @@ def python_or_error(peer: str) -> Path | PeerError:
         return error
 
 
-def _measure(peer: str, python: Path | PeerError, setting: Setting) -> PeerResult:
+def _measure(peer: str, script: str, python: Path | PeerError, setting: Setting) -> PeerResult:
     try:
         if isinstance(python, PeerError):
             raise python
-        return _run(peer, python, setting)
+        return _run(peer, script, python, setting)
     except (PeerError, OSError, ValueError) as error:
         return PeerResult(peer, setting.env, setting.workers, setting.envs, error=str(error))
 
 
-def _run(peer: str, python: Path, setting: Setting) -> PeerResult:
-    command = [str(python), str(HERE / CATALOGUE[peer].script), f"--env={setting.env}"]
+def _run(peer: str, script: str, python: Path, setting: Setting) -> PeerResult:
+    command = [str(python), str(HERE / script), f"--env={setting.env}"]
     command += [f"--seconds={setting.seconds}", f"--warmup={setting.warmup}"]
     command += [f"--envs={setting.envs}", f"--workers={setting.workers}"]
-    name = f"{peer}-{setting.env.replace('/', '-')}-{setting.workers}x{setting.envs}.log"
+    name = f"{Path(script).stem}-{setting.env.replace('/', '-')}-{setting.workers}x{setting.envs}.log"
     # The script gives up by itself at its deadline; this limit is for one that cannot.
     return PeerResult(**run_script(peer, command, name, setting.deadline + GRACE_SECONDS))
 
@@ -149,10 +160,10 @@ def _last_line(log: Path) -> str:
 
 def print_table(results: Sequence[PeerResult]) -> None:
     """One line per setting."""
-    print(f"{'peer':<16}{'version':<10}{'workers × envs':<16}{'steps/s':>10}{'window':>10}")
+    print(f"{'peer':<16}{'version':<10}{'workers × envs':<16}{'steps/s':>10}{'updates/s':>11}{'window':>10}")
     for result in results:
         row = f"{result.peer:<16}{result.version:<10}{f'{result.workers} × {result.envs}':<16}"
-        rate = f"{result.steps_per_second:>10,.0f}{result.window_seconds:>8.1f} s"
+        rate = f"{result.steps_per_second:>10,.0f}{result.updates_per_second:>11,.0f}{result.window_seconds:>8.1f} s"
         print(row + (rate if result.error is None else f"  {result.error}"))
 
 
@@ -162,9 +173,14 @@ def main() -> int:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each timed window")
     parser.add_argument("--warmup", type=float, default=WARMUP_SECONDS, help="seconds of training before it")
-    parser.add_argument("--peers", nargs="+", choices=tuple(CATALOGUE), default=tuple(CATALOGUE))
+    parser.add_argument("--family", choices=tuple(FAMILIES), default="actor-critic")
+    parser.add_argument("--peers", nargs="+", help="some of the family; all by default")
     args = parser.parse_args()
-    results = measure_peers(args.env, args.seconds, args.peers, args.warmup)
+    family = FAMILIES[args.family]
+    unknown = [name for name in args.peers or () if name not in family]
+    if unknown:
+        parser.error(f"no {args.family} of {', '.join(unknown)}; use {', '.join(family)}")
+    results = measure_peers(args.env, args.seconds, {name: family[name] for name in args.peers or family}, args.warmup)
     print_table(results)
     return int(any(result.error for result in results))
 

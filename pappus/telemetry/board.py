@@ -206,7 +206,9 @@ class Board:
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
-        scalars = {"charts/SPS": self.steps_per_second} if self.windows(*TRAINERS) else {}
+        scalars: dict[str, float] = {}
+        if self.windows(*TRAINERS):
+            scalars = {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known = {
             "charts/episodic_return": self.episodic_return,
             "charts/episodic_length": self.episodic_length,

@@ -99,7 +99,8 @@ def test_scalars_carry_the_names_that_users_know():
     scalars = subject.scalars()
     assert scalars.pop("memory/learner") > 1
     assert scalars == pytest.approx({
-        "charts/SPS": 100.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0, "losses/policy": 2.0,
+        "charts/SPS": 100.0, "charts/updates": 5.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0,
+        "losses/policy": 2.0,
         "learner/env_steps_per_second": 100.0, "learner/updates_per_second": 10.0,
         "learner/policy_lag": 1.5, "learner/policy_lag_max": 4.0, "learner/learning_rate": 0.1,
         "learner/busy": 0.6, "learner/waiting": 0.4, "learner/waiting_for_full_batches": 0.4,
