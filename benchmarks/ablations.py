@@ -68,7 +68,7 @@ ABLATIONS = {
         "actors on the ladder, cliff walk of 24 with milestones", "apex-dqn", "tests.envs.sparse_envs:cliff", 5.9,
         {**CLIFF, "env_options.kwargs": {"length": 24, "every": 4}, "steps": 400_000},
         {
-            f"{actors} actors": {"actors": actors, "topology.replay.samples_per_insert": 16 / actors}
+            f"{actors} actor{'s' * (actors > 1)}": {"actors": actors, "topology.replay.samples_per_insert": 16 / actors}
             for actors in (1, 4, 8)
         },
     ),
