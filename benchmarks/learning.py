@@ -55,8 +55,8 @@ def main() -> None:
         table.add_column(column, justify="right")
     for seed in arguments.seeds:
         words = [arguments.system, "--env", arguments.env, "--seed", str(seed), *arguments.options]
-        kept = arguments.keep and contextlib.nullcontext(arguments.keep)
-        with kept or tempfile.TemporaryDirectory() as parent:
+        keep = arguments.keep
+        with contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as parent:
             run = Path(parent) / f"{arguments.system}-{seed}"
             summary = train(run, *words, "--target-return", str(arguments.target))
             lowest = "–"

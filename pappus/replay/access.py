@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from pappus.errors import UserError
 from pappus.replay.chunks import Layout
 from pappus.replay.deadlines import Deadline
 from pappus.replay.evaluating import Source
@@ -115,6 +116,8 @@ class DirectAccess:
         return self._service.take_chunks(self._session, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
+        if self._left:  # one step of a recorder gives back at most one block
+            self.flush(None)
         self._left.append(chunks)
         self.flush(0.0)
 
@@ -132,14 +135,19 @@ class DirectAccess:
     def flush(self, seconds: float | None) -> bool:
         deadline = Deadline(seconds)
         while self._waiting:
-            table, priorities, windows = self._waiting.popleft()
-            done = len(self._service.insert(self._session, table, priorities, windows, deadline.left))
+            table, priorities, windows = self._waiting[0]
+            try:
+                done = len(self._service.insert(self._session, table, priorities, windows, deadline.left))
+            except UserError:  # these can never be inserted; those behind them may
+                self._waiting.popleft()
+                raise
             if done < windows.num_items:
                 rest = slice(done, None)
-                self._waiting.appendleft((table, priorities[rest], windows.pick(rest)))
+                self._waiting[0] = (table, priorities[rest], windows.pick(rest))
                 return False
+            self._waiting.popleft()
         while self._left:
-            self._service.give_back(self._session, self._left.pop())
+            self._service.give_back(self._session, self._left.pop(0))
         return True
 
     def sample(

@@ -85,10 +85,11 @@ def step_of(found: Rows | Values, index: int) -> Rows | Values:
     front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
         array, (found.dims.index("batch"), axis), (0, 1)
     )
-    if index == 0 and front.shape[1]:
+    if index == 0 and front.shape[1] and isinstance(found, Rows):
         chosen = front[:, 0]
     else:
-        at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, np.maximum(found.lengths - 1, 0))
+        last = np.maximum(found.lengths - 1, 0)
+        at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, last)
         chosen = front[np.arange(len(at)), at]
     if isinstance(found, Rows):
         return Rows(found.column, chosen, found.lengths, dims, found.steps)

@@ -7,7 +7,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -48,14 +48,19 @@ class Copies:
             return
         bounds = [len(flat) * i // parts for i in range(parts + 1)]
         self._blocks += [(source, flat[begin:end], into[begin:end]) for begin, end in itertools.pairwise(bounds)]
-        self._helpers = [helper for helper in self._helpers if not helper.done()]
-        self._helpers += [_threads().submit(_work, self._blocks) for _ in range(threads - 1 - len(self._helpers))]
+        busy = sum(not helper.done() for helper in self._helpers)
+        self._helpers += [_threads().submit(_work, self._blocks) for _ in range(threads - 1 - busy)]
 
     def complete(self) -> None:
-        """All that was asked for is there."""
-        _work(self._blocks)
-        while self._helpers:
-            self._helpers.pop().result()
+        """All that was asked for is there, or an error is raised; nobody is at work any more."""
+        try:
+            _work(self._blocks)
+        finally:
+            begun = [helper for helper in self._helpers if not helper.cancel()]
+            self._helpers = []
+            wait(begun)
+        for helper in begun:
+            helper.result()
 
 
 def pieces_of(column: Array, rows: Array) -> Iterator[Array]:

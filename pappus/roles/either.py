@@ -15,7 +15,11 @@ class Either:
 
     def __init__(self, first: Waitable, second: Waitable) -> None:
         self.name, self._first, self._second = first.name, first, second
-        self.explain, self.fileno, self.clear = first.explain, first.fileno, first.clear
+        self.fileno, self.clear = first.fileno, first.clear
+
+    def explain(self) -> str:
+        """What both wait for."""
+        return f"{self._first.explain()}; and {self._second.name}: {self._second.explain()}"
 
     def sleep(self, commands: int, seconds: float) -> bool:
         """Until one of them has something, or a command comes; whether it was a command."""

@@ -201,7 +201,8 @@ class Board:
     def verdict(self, whole_run: bool = False) -> str:
         """Who is the bottleneck (lately, or over the whole run), in words."""
         return verdicts.verdict(
-            self.views(whole_run), self.cores, self.config.runtime == "inline", self.config.topology.slack_option
+            self.views(whole_run), self.cores, one_thread=self.config.runtime == "inline",
+            slack_option=self.config.topology.slack_option,
         )
 
     def scalars(self) -> dict[str, float]:

@@ -123,7 +123,7 @@ def check_network(algorithm: ReplayAlgorithm) -> None:
     if buffers:
         raise UserError(
             f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and gorila's servers know of "
-            "weights only; use layers without running statistics, or apex"
+            "weights only; use layers without running statistics, make constants plain attributes, or use apex"
         )
     if max(algorithm.part_delays) > 1:
         raise UserError(

@@ -124,7 +124,7 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
     sink.close()
 
 
-@pytest.mark.parametrize("together", [1, 50])
+@pytest.mark.parametrize("together", [1, 2, 3, 50])
 def test_a_thread_that_records_and_samples_never_waits_for_itself(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

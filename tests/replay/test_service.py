@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pappus.errors import RunError, UserError
-from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_replay
+from pappus.replay import ArraySpec, Client, Service, Trajectory, col, tables, uniform_replay
 from pappus.replay.checkpoint import load, save
 from pappus.replay.grpc_wire import PART_BYTES, Parts, cut
 from pappus.replay.messages import decode, encode
@@ -95,3 +96,23 @@ def test_batches_that_are_fetched_together_come_one_by_one() -> None:
             assert (batch.data["x"] == batch.data["time_first"][0]).all()
             assert len(batch.keys) == len(batch.info.priorities) == batch.info.windows.num_items == 7
             assert (batch.keys == batch.data["x"]).all()  # the first items of a table: keys 0, 1, 2 …
+
+
+def test_a_writer_whose_items_wait_waits_too_and_loses_none() -> None:
+    """Chunks that it gives back meanwhile do not pile up until there are none left."""
+    client = Client.of(Service([tables.queue("t", 2, SIGNATURE)], 64, chunk_length=4))
+
+    def write_on() -> None:
+        with client.writer(history=8) as writer:
+            for step in range(300):
+                writer.append({"x": step})
+                if step < 4:
+                    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+
+    thread = threading.Thread(target=write_on, daemon=True)
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive(), "it should wait"
+    assert [int(client.sample("t", 1, timeout=10.0).data["x"][0, 0]) for _ in range(4)] == [0, 1, 2, 3]
+    thread.join(10.0)
+    assert not thread.is_alive()

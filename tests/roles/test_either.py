@@ -52,6 +52,6 @@ def test_a_port_without_a_descriptor_does_not_keep_the_other_from_ending_the_wai
     assert not Either(Away(), port).sleep(commands.fileno(), NEVER)
 
 
-def test_waiting_for_two_ports_is_booked_under_the_first() -> None:
+def test_waiting_for_two_ports_is_booked_under_the_first_and_explained_by_both() -> None:
     either = Either(Port("first"), Port("second"))
-    assert either.name == "first" and either.explain() == "first is silent"
+    assert either.name == "first" and either.explain() == "first is silent; and second: second is silent"

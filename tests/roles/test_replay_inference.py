@@ -215,7 +215,7 @@ def test_a_lane_whose_table_lets_nothing_in_waits_and_others_go_on() -> None:
     waiting = setup.desk.ask("b", 0.2, 2)
     port = setup.work()
     assert port.name == "replay" and not waiting.answered
-    assert port.fileno() == 102 and port.explain() == "the sink of 2 envs is not ready"
+    assert port.fileno() == 102 and port.explain().startswith("the sink of 2 envs is not ready")
     assert all(call.answered for call in setup.play("a", [0.0, 0.1]))
     setup.sinks[1].open = True
     assert setup.work() is setup.desk and waiting.answered
