@@ -25,8 +25,8 @@ KEPT = 8
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """As glibc's malloc.h numbers them."""
 KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
-"""Bytes that the C library may keep at the end of a heap, and the largest block that comes from a heap at all (more than
-32 MiB is refused)."""
+"""Bytes that the C library may keep at the end of a heap, and the largest block that comes from a heap at all; glibc
+refuses more than 32 MiB for that."""
 
 
 @functools.cache
