@@ -56,6 +56,8 @@ class Context:
     def beside(self, column: str, steps: Array, lengths: Array) -> Array:
         """`[batch, time]` of another column at the same steps; it may lack each item's last, which is not used."""
         rows = self.begin(column)
+        if np.array_equal(rows.positions, steps) and np.array_equal(rows.lengths, lengths):
+            return self.fetch(rows).array
         first = rows.positions[:, :1]
         needed = np.arange(steps.shape[1]) < lengths[:, None] - 1
         outside = (steps < first) | (steps >= first + rows.lengths[:, None])

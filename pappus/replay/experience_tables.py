@@ -109,7 +109,9 @@ class TransitionLayout(Layout):
     def trajectory(self) -> Trajectory:
         """Observations now and later, the action, and the sums."""
         experience = self.experience
-        reward, discount = col("reward") * experience.reward_scale, col("discount") * experience.discount
+        reward, discount = col("reward"), col("discount") * experience.discount
+        if experience.reward_scale != 1.0:
+            reward = reward * experience.reward_scale
         return Trajectory(
             **{f"now/{name}": self._stacked(name)[0] for name in self.seen_columns},
             **{f"next/{name}": self._stacked(name)[-1] for name in self.seen_columns},
