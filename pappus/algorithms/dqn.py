@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
@@ -21,7 +22,7 @@ from pappus.errors import UserError
 from pappus.experience import Learned, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_q_network, own_network
 from pappus.networks.looking import Look
-from pappus.ops.q_learning import double_q, huber, quantile_huber, taken
+from pappus.ops.q_learning import double_q, quantile_huber, taken
 from pappus.types import EnvSpec
 
 
@@ -86,17 +87,16 @@ class DQN(EpsilonGreedy):
         with torch.no_grad():
             later = self._look(target, batch.next_observation)
             chooser = self._look(network, batch.next_observation).q if config.double else later.q
+            goal = batch.reward + batch.discount * double_q(later.q, chooser)
         q = taken(now.q, batch.action)
-        with torch.no_grad():
-            error = batch.reward + batch.discount * double_q(later.q, chooser) - q
         if config.quantiles == 1:
-            goal = error + q.detach()
-            losses = huber(goal - q, config.huber)
+            losses = F.huber_loss(q, goal, reduction="none", delta=config.huber)
         else:
             best = chooser.argmax(-1)
             rows = torch.arange(len(best), device=best.device)
             goals = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * later.quantiles[rows, best]
             losses = quantile_huber(now.quantiles[rows, batch.action], goals, config.huber)
-        loss = (weight * losses).mean()
-        scalars = {"td_loss": loss.detach(), "q": q.detach().mean(), "td_error": error.abs().mean()}
-        return Learned(loss, scalars, error.abs())
+        loss = torch.dot(weight, losses) / len(losses)
+        values = q.detach()
+        error = (goal - values).abs()
+        return Learned(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)

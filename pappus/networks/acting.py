@@ -1,7 +1,8 @@
-"""One step of a network, as actors need it thousands of times a second.
+"""One step of a network, as actors and learners need it thousands of times a second.
 
 For a small MLP the arithmetic is a fraction of what torch spends per operation, and NumPy's tanh is several times
-faster: at 64 envs a 2×64 policy acts (sampling included) in 57 µs so and in 157 µs through the module.
+faster: at 64 envs a 2×64 policy acts (sampling included) in 57 µs so and in 157 µs through the module. Where gradients
+are wanted torch it must be, and what there is to save is operations: the module's 140 µs for 64 action values are 45.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import optree
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pappus.networks.actor_critic import ActorCritic, Output
@@ -19,6 +21,7 @@ from pappus.networks.body import Body
 from pappus.networks.cores import NoCore
 from pappus.networks.heads import PolicyValueHead, QHead
 from pappus.networks.q_network import QNetwork, QOutput
+from pappus.networks.torsos import ACTIVATIONS as TORCH_ACTIVATIONS
 from pappus.networks.torsos import MLP, Encoder, Flat
 from pappus.types import Array, Nest
 
@@ -40,6 +43,13 @@ def single_step(network: nn.Module) -> StepFunction:
         return _numpy_step(network, _actor_critic_head(network.head), module_step(network))
     if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
         return _numpy_step(network, _q_head(network.head), module_step(network))
+    return module_step(network)
+
+
+def learning_step(network: nn.Module) -> StepFunction:
+    """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
+    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
+        return _torch_q_step(network, module_step(network))
     return module_step(network)
 
 
@@ -107,17 +117,43 @@ def _actor_critic_head(head: PolicyValueHead) -> HeadFunction:
 def _q_head(head: QHead) -> HeadFunction:
     hidden = [_views(cast(nn.Linear, layer)) for layer in head.hidden]
     layers = [_views(cast(nn.Linear, layer)) for layer in head.outputs]
+    dueling = head.mixing().numpy() if head.dueling else None
 
     def outputs(x: Array, state: Nest) -> QOutput:
         streams = [np.maximum(x @ weight + bias, 0.0) for weight, bias in hidden] or [x]
-        rows = np.concatenate([y @ weight + bias for y, (weight, bias) in zip(streams, layers, strict=True)], 1)
-        q = rows[:, : head.num_actions]
-        if head.dueling:
-            q = q + (rows[:, head.num_actions :] - q.mean(1, keepdims=True))
-        values = torch.from_numpy(q)
+        parts = [y @ weight + bias for y, (weight, bias) in zip(streams, layers, strict=True)]
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts, 1)
+        values = torch.from_numpy(rows if dueling is None else rows @ dueling)
         return QOutput(values, values.unsqueeze(-1), state)
 
     return outputs
+
+
+def _torch_q_step(network: QNetwork, otherwise: StepFunction) -> StepFunction:
+    trunk, head = cast(MLP, cast(Encoder, network.torso).trunk), network.head
+    parts_of_it = (trunk.layers, head.hidden, head.outputs)
+    layers, hidden, outputs = ([_parameters(layer) for layer in part] for part in parts_of_it)
+    activation = TORCH_ACTIVATIONS[trunk.activation]
+    dueling = head.mixing() if head.dueling else None
+
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
+        if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
+            return otherwise(observation, first, state)
+        x = observation.reshape(len(observation), -1).float()
+        for weight, bias in layers:
+            x = activation(F.linear(x, weight, bias))
+        streams = [torch.relu(F.linear(x, weight, bias)) for weight, bias in hidden] or [x]
+        parts = [F.linear(y, weight, bias) for y, (weight, bias) in zip(streams, outputs, strict=True)]
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        q = rows if dueling is None else rows @ dueling
+        return QOutput(q, q.unsqueeze(-1), state)
+
+    return step
+
+
+def _parameters(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    linear = cast(nn.Linear, layer)
+    return linear.weight, linear.bias
 
 
 def _views(layer: nn.Linear) -> tuple[Array, Array]:

@@ -59,6 +59,11 @@ class QHead(nn.Module):
         else:
             self.outputs = nn.ModuleList([orthogonal(nn.Linear(input_size, sum(outputs[n] for n in streams)), 0.1)])
 
+    def mixing(self) -> Tensor:
+        """Dueling as a matrix `[A + 1, A]`, for K = 1: Q = (A, V) · M."""
+        count = self.num_actions
+        return torch.cat([torch.eye(count) - 1 / count, torch.ones(1, count)])
+
     def forward(self, features: Tensor) -> Tensor:
         if self.hidden:
             parts = [

@@ -16,7 +16,7 @@ def taken(q: Tensor, action: Tensor) -> Tensor:
 def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
     """Q'(x, argmax_a Q(x, a)), `[…]`: one network chooses, the other one judges (van Hasselt et al. 2016)."""
     assert target_q.shape == online_q.shape, (target_q.shape, online_q.shape)
-    return taken(target_q, online_q.argmax(-1))
+    return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
 
 
 def huber(error: Tensor, delta: float) -> Tensor:

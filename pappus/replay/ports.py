@@ -10,56 +10,18 @@ rows are written and read in place, batches are fetched ahead by a thread, and w
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from pappus.errors import RunError, UserError
-from pappus.experience import ItemBatch
-from pappus.replay.client import Batch, Client
-from pappus.replay.experience_tables import TABLE, SequenceLayout, TransitionLayout
+from pappus.replay.client import Client
+from pappus.replay.item_sources import DirectSource, PrefetchedSource
 from pappus.replay.recording import Recorder, history_of, recorder_for
 from pappus.replay.remote_access import NearAccess
-from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.sockets import connect as connect_near
-from pappus.replay.tables import Table
+from pappus.replay.spec import ReplaySpec
 from pappus.replay.trajectory_writer import TrajectoryWriter
-from pappus.transports.memory import EventBell
 from pappus.types import Array, Nest, Timestep
-
-RETRY_SECONDS = 0.1
-"""How often to look whether a service that was gone is back."""
-
-
-@dataclass(frozen=True)
-class ReplaySpec:
-    """What both sides of a replay edge must agree on."""
-
-    layout: TransitionLayout | SequenceLayout
-    table: Table
-    max_steps: int
-    batch_size: int
-    importance_exponent: float
-    seed: int
-    prefetch: int = 2
-    path: str = ""
-    """The unix socket through which processes reach the service."""
-
-    def service(self, memory: SharedMemory | None = None) -> Service:
-        """A fresh, empty one."""
-        allocate = None if memory is None else memory.allocate
-        return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
-
-
-def item_batch(batch: Batch, spec: ReplaySpec) -> ItemBatch:
-    """What a learner needs of a sampled batch."""
-    return ItemBatch(
-        batch.keys, spec.layout.batch(batch.data), batch.weights(spec.importance_exponent),
-        float(batch.info.ages.mean()),
-    )
 
 
 class RecordingSink:
@@ -150,39 +112,6 @@ class DirectReplay:
     def close(self) -> None: ...
 
 
-class DirectSource:
-    """A learner's end: a batch is drawn when it is asked for."""
-
-    name = "replay"
-
-    def __init__(self, spec: ReplaySpec, client: Client) -> None:
-        self._spec, self._client = spec, client
-        self._trajectory = spec.layout.trajectory()
-
-    def take(self) -> ItemBatch | None:
-        """The next batch; None while there is none."""
-        batch = self._client.try_sample(TABLE, self._spec.batch_size, self._trajectory)
-        return None if batch is None else item_batch(batch, self._spec)
-
-    def update(self, batch: ItemBatch, priorities: Array) -> None:
-        """New priorities of a batch's items, in order."""
-        self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
-
-    def info(self) -> dict[str, Any]:
-        """Sizes and counts of the table."""
-        return self._client.info(TABLE)
-
-    def explain(self) -> str:
-        return self._client.explain(TABLE)
-
-    def fileno(self) -> int:
-        return -1
-
-    def clear(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class SharedReplay:
     """A replay edge between processes of one machine. Only the keeper's process holds the service.
 
@@ -245,98 +174,3 @@ class SharedKeeper:
         """End all sessions."""
         if self._server is not None:
             self._server.close()
-
-
-class PrefetchedSource:
-    """A learner's end: a thread draws batches ahead. When the service is gone, it waits for it to come back."""
-
-    name = "replay"
-
-    def __init__(self, spec: ReplaySpec, connect: Callable[[], Client]) -> None:
-        self._spec, self._connect = spec, connect
-        self._trajectory = spec.layout.trajectory()
-        self._bell = EventBell(*EventBell.descriptors())
-        self._ready: deque[ItemBatch] = deque()
-        self._room = threading.Semaphore(spec.prefetch)
-        self._client: Client | None = None
-        self._life = 0
-        """Counts the services that were connected to."""
-        self._closed = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
-        self._thread.start()
-
-    def take(self) -> ItemBatch | None:
-        """The next batch; None while there is none."""
-        if self._error is not None:
-            raise self._error
-        if not self._ready:
-            return None
-        self._room.release()
-        return self._ready.popleft()
-
-    def update(self, batch: ItemBatch, priorities: Array) -> None:
-        """New priorities of a batch's items, in order; lost with the service that they are for."""
-        client = self._client
-        if client is not None and batch.service == self._life:
-            try:
-                client.update_priorities(TABLE, batch.keys, priorities, wait=False)
-            except RunError:
-                client.close()  # the thread that samples with it notices, and connects anew
-
-    def info(self) -> dict[str, Any]:
-        """Sizes and counts of the table; nothing while the service is away."""
-        client = self._client
-        try:
-            return {} if client is None else client.info(TABLE)
-        except RunError:
-            return {}
-
-    def explain(self) -> str:
-        client = self._client
-        try:
-            return "the service is away" if client is None else client.explain(TABLE)
-        except RunError:
-            return "the service is away"
-
-    def fileno(self) -> int:
-        return self._bell.fileno()
-
-    def clear(self) -> None:
-        self._bell.clear()
-
-    def close(self) -> None:
-        """Fetch no more."""
-        self._closed.set()
-        if self._client is not None:
-            self._client.close()
-        self._room.release()
-        self._thread.join(1.0)
-
-    def _run(self) -> None:
-        try:
-            while not self._closed.is_set():
-                try:
-                    client = self._connect()
-                    self._client, self._life = client, self._life + 1
-                    self._fetch(client)
-                except RunError:  # it is not there, or no longer
-                    self._client = None
-                    self._closed.wait(RETRY_SECONDS)
-        except BaseException as error:
-            self._error = error
-            self._bell.ring()
-
-    def _fetch(self, client: Client) -> None:
-        while True:
-            self._room.acquire()
-            if self._closed.is_set():
-                return
-            try:
-                batch = client.sample(TABLE, self._spec.batch_size, self._trajectory)
-                self._ready.append(item_batch(batch, self._spec)._replace(service=self._life))
-            except BaseException:
-                self._room.release()
-                raise
-            self._bell.ring()
-

@@ -137,7 +137,7 @@ class GradientLearner(Role):
         self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
         self._names = list(scalars)
         reported = [loss.detach(), self._norm, *scalars.values()]
-        return torch.stack([value.double() for value in reported])
+        return torch.stack(reported)
 
     def _apply_gradient(self) -> None:
         self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))

@@ -24,9 +24,9 @@ from pappus.core import ItemSink, ItemSource, StepCounter, StepTotal, WeightsRea
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.replay.experience_tables import layout_for
-from pappus.replay.ports import ReplaySpec
 from pappus.replay.recording import history_of
 from pappus.replay.service import CHUNK_LENGTH
+from pappus.replay.spec import ReplaySpec
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.replay_keeper import Keeper, ReplayKeeper
@@ -46,7 +46,7 @@ class ApexConfig(TopologyConfig):
     """The table."""
     refresh_every: int = 400
     """Env steps of an actor between two looks at the newest weights."""
-    prefetch: int = 2
+    prefetch: int = 16
     """Batches that are drawn ahead of the learner."""
 
     def check(self, config: RunConfig) -> None:

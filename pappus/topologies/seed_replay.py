@@ -37,7 +37,7 @@ class SeedReplayConfig(SeedConfig):
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
-    prefetch: int = 2
+    prefetch: int = 16
     """Batches that are drawn ahead of the learner."""
 
     @property

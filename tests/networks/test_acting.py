@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pappus.config import NetworkConfig
-from pappus.networks.acting import single_step
+from pappus.networks.acting import learning_step, single_step
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
@@ -96,6 +96,38 @@ def test_a_single_step_of_action_values_equals_the_module(
     whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
     assert torch.allclose(step.q, whole.q[0], atol=1e-4, rtol=1e-4)
     assert torch.allclose(step.quantiles, whole.quantiles[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("env", "settings"), Q_CASES, ids=[f"{c[1]}-{i}" for i, c in enumerate(Q_CASES)])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_a_learning_step_has_the_values_and_gradients_of_the_module(
+    env: EnvSpec, settings: dict[str, Any], activation: Any
+) -> None:
+    import optree
+
+    torch.manual_seed(0)
+    network = build_q_network(env, NetworkConfig(hidden_sizes=(8, 8), activation=activation), **settings)
+    random_weights(network)
+    observation = optree.tree_map(lambda spec: example(spec, 6), env.observation)
+    first, state = torch.tensor([True, False] * 3), network.initial_state(6)
+    step = learning_step(network)(observation, first, state)
+    whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
+    torch.testing.assert_close(step.q, whole.q[0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(step.quantiles, whole.quantiles[0], atol=1e-4, rtol=1e-4)
+    weights = list(network.parameters())
+    upstream = torch.randn_like(step.q)
+    own = torch.autograd.grad((step.q * upstream).sum(), weights)
+    theirs = torch.autograd.grad((whole.q[0] * upstream).sum(), weights)
+    torch.testing.assert_close(own, theirs, atol=1e-3, rtol=1e-4)
+
+
+def test_a_learning_step_keeps_to_the_precision_that_is_asked_for() -> None:
+    network = build_q_network(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig())
+    observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16):
+        step = learning_step(network)(observation, first, ((), ()))
+        whole = network(observation[None], first[None], ((), ()))
+    assert torch.equal(step.q, whole.q[0])
 
 
 def test_a_step_of_action_values_follows_weights_that_are_replaced_in_place() -> None:

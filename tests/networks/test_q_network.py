@@ -124,4 +124,4 @@ def test_a_look_at_stacks_is_what_the_frames_give_one_by_one(env: EnvSpec) -> No
 def test_a_look_without_frames_is_one_step() -> None:
     network, observation = build_q_network(PLAIN, SMALL), torch.randn(6, 4)
     expected = network(observation.unsqueeze(0), no_resets(1, 6), NO_STATE)
-    assert torch.equal(Look()(network, observation).q, expected.q[0])
+    torch.testing.assert_close(Look()(network, observation).q, expected.q[0])

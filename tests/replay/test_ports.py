@@ -13,7 +13,8 @@ from pappus.errors import RunError
 from pappus.experience import ItemBatch, Transitions
 from pappus.replay.client import Client
 from pappus.replay.experience_tables import TABLE, layout_for
-from pappus.replay.ports import DirectReplay, RecordingSink, ReplaySpec, SharedReplay
+from pappus.replay.ports import DirectReplay, RecordingSink, SharedReplay
+from pappus.replay.spec import ReplaySpec
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
 

@@ -9,7 +9,8 @@ from pappus.experience import Sequence, Sequences
 from pappus.replay import tables
 from pappus.replay.client import Client
 from pappus.replay.experience_tables import TABLE, layout_for
-from pappus.replay.ports import DirectReplay, ReplaySpec
+from pappus.replay.ports import DirectReplay
+from pappus.replay.spec import ReplaySpec
 from pappus.types import ArraySpec, EnvSpec, Timestep
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
 

@@ -15,7 +15,8 @@ from pappus.config import NetworkConfig, ReplayConfig
 from pappus.networks.flat import FlatParameters
 from pappus.ops.exploration import ladder
 from pappus.replay.experience_tables import layout_for
-from pappus.replay.ports import DirectReplay, ReplaySpec
+from pappus.replay.ports import DirectReplay
+from pappus.replay.spec import ReplaySpec
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference

@@ -11,7 +11,8 @@ import pytest
 from pappus.config import ReplayConfig
 from pappus.experience import Transitions
 from pappus.replay.experience_tables import TABLE, layout_for
-from pappus.replay.ports import DirectReplay, ReplaySpec
+from pappus.replay.ports import DirectReplay
+from pappus.replay.spec import ReplaySpec
 from pappus.roles.replay_keeper import KEPT, ReplayKeeper
 from pappus.roles.role import IDLE
 from tests.replay.streams import BEHAVIOUR, ENV, Streams

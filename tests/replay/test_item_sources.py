@@ -1,0 +1,136 @@
+"""A learner's end between processes: batches that a thread fetches ahead, and priorities that go back."""
+
+from __future__ import annotations
+
+import dataclasses
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pappus.experience import ItemBatch
+from pappus.replay import item_sources
+from pappus.replay.client import Client
+from pappus.replay.experience_tables import TABLE
+from pappus.replay.item_sources import PrefetchedSource
+from pappus.replay.ports import SharedReplay
+from tests.replay.test_ports import SECONDS, record, spec, steps, taken
+
+PREFETCH, BATCH = 6, 16
+
+
+@pytest.fixture
+def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedReplay]:
+    """A table that has something to draw, kept beside."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+    shared = SharedReplay(
+        dataclasses.replace(spec(str(tmp_path / "socket")), prefetch=PREFETCH), np.zeros(1, np.int64)
+    )
+    keeper = shared.keeper()
+    keeper.open()
+    sink = shared.sink(2)
+    while not sink.ready():
+        pass
+    record(sink, steps(40))
+    yield shared
+    sink.close()
+    keeper.close()
+
+
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Items of every fetch from here on."""
+    counts: list[int] = []
+    original = Client.sample
+
+    def sample(self: Client, table: str, count: int, *rest: Any) -> Any:
+        counts.append(count)
+        return original(self, table, count, *rest)
+
+    monkeypatch.setattr(Client, "sample", sample)
+    return counts
+
+
+def test_small_batches_are_fetched_several_at_once(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = fetched(monkeypatch)
+    source = replay.source()
+    batches = [taken(source) for _ in range(20)]
+    source.close()
+    assert counts[0] == BATCH, "how large they are is not known before the first"
+    assert set(counts[1:]) == {BATCH * PREFETCH // 2}
+    for batch in batches:
+        assert batch.keys.shape == batch.items.reward.shape == (BATCH,)
+        assert batch.weight.max() == 1.0, "weights are relative to the largest of their own batch"
+        assert np.isfinite(batch.age)
+    assert len({batch.keys.tobytes() for batch in batches}) == 20, "each is another draw"
+
+
+def test_large_batches_are_fetched_one_by_one(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_sources, "GROUP_BYTES", 1)
+    counts = fetched(monkeypatch)
+    source = replay.source()
+    for _ in range(20):
+        taken(source)
+    source.close()
+    assert set(counts) == {BATCH}
+
+
+def test_no_more_is_fetched_ahead_than_was_asked_for(replay: SharedReplay) -> None:
+    source = replay.source()
+    taken(source)
+    while source.info()["samples"] < BATCH * (1 + PREFETCH - PREFETCH // 2):
+        assert select.select([source.fileno()], [], [], SECONDS)[0]
+    assert source.info()["samples"] <= BATCH * (1 + PREFETCH)
+    source.close()
+
+
+def change_all(source: PrefetchedSource, heavy: Any) -> None:
+    """Two keys are worth drawing from now on."""
+    nothing = ItemBatch(np.arange(500), None, None, 0.0, source._life)
+    source.update(nothing, np.full(500, 1e-9))
+    source.update(nothing._replace(keys=heavy), np.array([3.0, 1.0]))
+
+
+def test_whoever_waits_holds_no_priorities_back(replay: SharedReplay) -> None:
+    source, looking = replay.source(), Client(replay._reach)
+    heavy = taken(source).keys[:2]
+    while source._together == 1:
+        taken(source)
+    change_all(source, heavy)
+    assert set(looking.sample(TABLE, BATCH).keys) != set(heavy), "those of a whole group go at once"
+    while source.take() is not None:
+        pass
+    source.info()  # an answer: all that was sent before has arrived
+    assert set(looking.sample(TABLE, BATCH).keys) <= set(heavy)
+    source.close()
+    looking.close()
+
+
+def test_priorities_that_are_left_are_sent_at_the_end(replay: SharedReplay) -> None:
+    source, looking = replay.source(), Client(replay._reach)
+    heavy = taken(source).keys[:2]
+    while source._together == 1:
+        taken(source)
+    change_all(source, heavy)
+    source.close()
+    deadline = 200
+    while not set(looking.sample(TABLE, BATCH).keys) <= set(heavy):
+        deadline -= 1
+        assert deadline, "they never arrived"
+    looking.close()
+
+
+def test_priorities_for_a_service_that_is_gone_are_dropped(replay: SharedReplay) -> None:
+    source, looking = replay.source(), Client(replay._reach)
+    heavy = taken(source).keys[:2]
+    while source._together == 1:
+        taken(source)
+    earlier = ItemBatch(np.arange(500), None, None, 0.0, source._life - 1)
+    for _ in range(PREFETCH):
+        source.update(earlier._replace(keys=heavy), np.full(2, 1e9))
+    source.info()
+    assert len(set(looking.sample(TABLE, 8 * BATCH).keys)) > 2
+    source.close()
+    looking.close()
