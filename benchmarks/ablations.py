@@ -65,10 +65,13 @@ ABLATIONS = {
         {"prioritized": {}, "uniform": {"topology.replay.priority_exponent": 0.0}},
     ),
     "actors": Ablation(
-        "actors on the ladder, cliff walk of 24 with milestones", "apex-dqn", "tests.envs.sparse_envs:cliff", 5.9,
-        {**CLIFF, "env_options.kwargs": {"length": 24, "every": 4}, "steps": 400_000},
+        "actors on the ladder, cliff walk of 32 with milestones", "apex-dqn", "tests.envs.sparse_envs:cliff", 3.9,
+        {**CLIFF, "env_options.kwargs": {"length": 32, "every": 8}},
         {
-            f"{actors} actor{'s' * (actors > 1)}": {"actors": actors, "topology.replay.samples_per_insert": 16 / actors}
+            f"{actors} actor{'s' * (actors > 1)}": {
+                "actors": actors, "topology.replay.samples_per_insert": 16 / actors, "steps": 60_000 * actors,
+                "evaluation.every_steps": 200 * actors,  # a look every 100 updates, 30,000 of which there may be
+            }
             for actors in (1, 4, 8)
         },
     ),
