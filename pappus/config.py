@@ -78,6 +78,10 @@ class NetworkConfig:
     """Memory between torso and heads (also as --core)."""
     core_size: int = 64
     """Units of the memory."""
+    normalize: bool = False
+    """Observations that are no pictures get mean 0 and deviation 1, by running moments that the learner keeps."""
+    deviation: Literal["free", "predicted"] = "free"
+    """Of continuous policies: one for all states, a parameter of its own, or an output of the network."""
     factory: str = ""
     """A network of your own: module:function of (EnvSpec, NetworkConfig) → nn.Module."""
 

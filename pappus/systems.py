@@ -11,6 +11,7 @@ from typing import Any
 from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
+from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import (
@@ -24,7 +25,7 @@ from pappus.config import (
 )
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import apex, gorila, impala, seed, seed_replay, single
+from pappus.topologies import apex, gorila, impala, seed, seed_replay, single, sync
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -79,6 +80,19 @@ SYSTEMS: dict[str, System] = {
         topology=seed.seed,
         algorithm=VTrace,
         defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
+    ),
+    "ppo": System(
+        name="ppo",
+        purpose="workers that wait for each other, each batch gone over several times: steady, few settings to find",
+        paper="Schulman et al. 2017, Proximal Policy Optimization Algorithms",
+        figure=sync.__doc__ or "",
+        topology=sync.sync,
+        algorithm=PPO,
+        defaults=RunConfig(
+            algorithm=PPOConfig(), system="ppo", topology=sync.SyncConfig(), runtime="inline", envs_per_actor=16,
+            unroll_length=128, network=NetworkConfig(activation="tanh"),
+            optimizer=OptimizerConfig(learning_rate=2.5e-4, clip_norm=0.5),
+        ),
     ),
     "ddpg": System(
         name="ddpg",
@@ -220,6 +234,35 @@ PRESETS: tuple[Preset, ...] = (
                 "clip_norm": 0.5,
             },
             "checkpoint.every_seconds": 300,
+        },
+    ),
+    # Four times the usual step: so small a network bears it.
+    Preset(("ppo",), "CartPole-*", {"optimizer.learning_rate": 1e-3, "steps": 500_000}),
+    # A horizon of 10 steps (γ = 0.9) and many small updates, as for all tasks of torque.
+    Preset(
+        ("ppo",), "Pendulum-*",
+        {
+            "algorithm.discount": 0.9, "algorithm.epochs": 10, "algorithm.minibatches": 16,
+            "algorithm.entropy_cost": 0.0, "optimizer.learning_rate": 1e-3, "optimizer.anneal": False,
+            "evaluation.every_steps": 20_000, "steps": 300_000,
+        },
+    ),
+    # The goal lies hundreds of steps away, and positions and speeds differ in size by ten.
+    Preset(
+        ("ppo",), "MountainCarContinuous-*",
+        {
+            "algorithm.discount": 0.999, "algorithm.epochs": 10, "algorithm.minibatches": 16, "unroll_length": 256,
+            "network.normalize": True, "optimizer.learning_rate": 3e-4, "evaluation.every_steps": 20_000,
+            "steps": 300_000,
+        },
+    ),
+    # Landing well takes hundreds of steps, and eight numbers of different sizes.
+    Preset(
+        ("ppo",), "LunarLander-*",
+        {
+            "algorithm.discount": 0.999, "algorithm.gae_lambda": 0.98, "algorithm.minibatches": 16,
+            "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
+            "evaluation.every_steps": 50_000, "steps": 1_000_000,
         },
     ),
     # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100

@@ -47,3 +47,14 @@ class Look:
             seen = {key: leaf for key, leaf in seen.items() if key != ACTION_MASK}
         frames = optree.tree_map(lambda leaf: leaf[:, :-1], seen)
         return optree.tree_map(lambda leaf: leaf[:, -1], observation), self._first, (frames, ())
+
+
+def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest:
+    """Observations `[T, B, …]` as `Look` takes them, still with time: of a network that stacks frames, the stacks."""
+    frame_stack = getattr(network, "frame_stack", None)
+    if frame_stack is None:
+        return observation
+    if not isinstance(observation, dict) or ACTION_MASK not in observation:
+        return frame_stack(observation, first, state[0])[0]
+    seen = {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
+    return {**frame_stack(seen, first, state[0])[0], ACTION_MASK: observation[ACTION_MASK].unsqueeze(2)}

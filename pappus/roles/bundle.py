@@ -69,10 +69,10 @@ class ServedLearner(ReplayLearner):
         self._loss_now = float(loss.detach())
         return loss, scalars
 
-    def _advance(self, steps: int) -> None:
+    def _advance(self, steps: int, updates: int = 1) -> None:
         self.steps += steps
-        self.updates += 1
-        self.metrics.count("gradients")
+        self.updates += updates
+        self.metrics.count("gradients", updates)
 
 
 class Bundle(Role):
