@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
@@ -80,6 +81,24 @@ SYSTEMS: dict[str, System] = {
         topology=seed.seed,
         algorithm=VTrace,
         defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
+    ),
+    "appo": System(
+        name="appo",
+        purpose="IMPALA with PPO's clipped surrogate: as fast, and each update stays near the policy that acted",
+        paper="Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
+        figure=impala.__doc__ or "",
+        topology=impala.impala,
+        algorithm=APPO,
+        defaults=RunConfig(algorithm=APPOConfig(), system="appo", topology=impala.ImpalaConfig()),
+    ),
+    "seed-appo": System(
+        name="seed-appo",
+        purpose="the same with central inference: large networks, actors anywhere",
+        paper="Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
+        figure=seed.__doc__ or "",
+        topology=seed.seed,
+        algorithm=APPO,
+        defaults=RunConfig(algorithm=APPOConfig(), system="seed-appo", topology=seed.SeedConfig()),
     ),
     "ppo": System(
         name="ppo",
@@ -197,7 +216,8 @@ class Preset:
     settings: Mapping[str, Any]
 
 
-VTRACE = ("impala", "seed-vtrace")
+VTRACE = ("impala", "seed-vtrace", "appo", "seed-appo")
+SEEDS = ("seed-vtrace", "seed-appo")
 DQNS = ("dqn", "apex-dqn", "gorila-dqn")
 R2D2S = ("r2d2", "seed-r2d2")
 DDPGS = ("ddpg", "td3", "apex-ddpg")
@@ -221,8 +241,8 @@ PRESETS: tuple[Preset, ...] = (
         },
     ),
     # A forward pass for few envs costs almost what one for many does: twice as many envs, in batches of IMPALA's size.
-    Preset(("seed-vtrace",), "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
-    Preset(("seed-vtrace",), "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
+    Preset(SEEDS, "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
+    Preset(SEEDS, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
