@@ -175,7 +175,7 @@ class ReplayConfig:
     """Items that must be there before the first update."""
     samples_per_insert: float = 8.0
     """How often an item is used on average: updates × batch size per item that comes."""
-    tolerance: float = 4.0
+    tolerance: float = 8.0
     """Batches by which samples may be ahead of that ratio or behind it at any time."""
     priority_exponent: float = 0.6
     """α: 0 draws evenly, 1 in proportion to the error."""

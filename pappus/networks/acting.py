@@ -40,18 +40,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
 
 def single_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step; it follows the module's weights as long as they stay in place."""
-    if isinstance(network, ActorCritic) and _is_plain_mlp(network):
+    if type(network) is ActorCritic and _is_plain_mlp(network):
         return _numpy_step(network, _actor_critic_head(network.head), module_step(network))
-    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
+    if type(network) is QNetwork and _is_plain_mlp(network) and network.head.quantiles == 1:
         return _numpy_step(network, _q_head(network.head), module_step(network))
     return module_step(network)
 
 
 def learning_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
-    if isinstance(network, ActorCritic) and _is_plain_mlp(network):
+    if type(network) is ActorCritic and _is_plain_mlp(network):
         return _torch_step(network, _torch_actor_critic_head(network.head), module_step(network))
-    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
+    if type(network) is QNetwork and _is_plain_mlp(network) and network.head.quantiles == 1:
         return _torch_step(network, _torch_q_head(network.head), module_step(network))
     return module_step(network)
 
