@@ -80,6 +80,10 @@ def masks_ignored(unroll: Any, self: Any, network: Any, batch: Any) -> Any:
     return unroll(self, network, batch._replace(observation={**batch.observation, ACTION_MASK: allowed}))
 
 
+def padding_is_learnt_from(loss: Any, self: Any, network: Any, target: Any, batch: Any, *args: Any) -> Any:
+    return loss(self, network, target, batch._replace(valid=torch.ones_like(batch.valid)), *args)
+
+
 def policy_mask_ignored(mask_logits: Any, logits: Any, mask: Any) -> Any:
     return logits
 
@@ -94,6 +98,7 @@ RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounte
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
 POLICY_MASK = Mistake(pappus.networks.actor_critic, "mask_logits", policy_mask_ignored)
 NEXT_MASK = Mistake(DQN, "loss", next_masks_ignored)
+PADDING = Mistake(R2D2, "loss", padding_is_learnt_from)
 SEQUENCE_MASK = Mistake(R2D2, "_unroll", masks_ignored)
 
 CASES = [
@@ -104,12 +109,12 @@ CASES = [
     (VALID, "impala", "next-step", "loop"),
     (VALID, "dqn", "next-step", "edge"),
     (VALID_SAME_STEP, "r2d2", "same-step", "loop"),
+    (PADDING, "r2d2", "next-step", "edge"),
     (VALID_SAME_STEP, "ddpg", "same-step", "loop"),
     (TOGETHER, "impala", "next-step", "trap"),
     (TOGETHER, "dqn", "next-step", "trap"),
     (TOGETHER_SAME_STEP, "impala", "same-step", "edge"),
     (TOGETHER_SAME_STEP, "dqn", "same-step", "trap"),
-    (TOGETHER_SAME_STEP, "r2d2", "same-step", "trap"),
     (VTRACE, "impala", "next-step", "chain"),
     (RETURNS, "r2d2", "next-step", "chain"),
     (ITEMS, "dqn", "next-step", "chain"),
