@@ -43,9 +43,14 @@ Learnt = dict[str, Seen]
 
 def learn(row: Row, course: Course, directory: Path) -> Learnt:
     """Train, and ask the trained network about every state."""
+    train(row, course, directory)
+    return ask(directory, course.worlds)
+
+
+def train(row: Row, course: Course, directory: Path) -> None:
+    """One run of a course."""
     settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "run_dir": directory}
     pappus.train(row.system, course.env, **settings)
-    return ask(directory, course.worlds)
 
 
 def ask(run: Path, worlds: Mapping[str, World]) -> Learnt:

@@ -17,16 +17,18 @@ COMMON: Settings = {
 }
 """One layer over one-hot lights is nearly a table: what is wrong is then the algorithm, and not the network."""
 
-ON_POLICY: Settings = {"steps": 6_000}
+ON_POLICY: Settings = {"steps": 4_800}
 REPLAY: Settings = {
-    "steps": 2_400, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
+    "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
 }
 ANY_ACTION: Settings = {"algorithm.epsilon.schedule": "ladder", "algorithm.epsilon.base": 1.0}
 """All actions are tried equally often: a value for each of them can be asked for."""
-DQN: Settings = {**REPLAY, "steps": 1_600, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.target_every": 20}
-DDPG: Settings = {**REPLAY, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1}
+DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.target_every": 20}
+DDPG: Settings = {
+    **REPLAY, "steps": 2_400, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
+}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
-LSTM: Settings = {"network.core": "lstm", "network.core_size": 32}
+LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
 R2D2: Settings = {
     **REPLAY, **ANY_ACTION, **LSTM, "algorithm.n_step": 2, "algorithm.target_every": 20, "algorithm.burn_in": 2,
     "algorithm.length": UNROLL, "algorithm.period": 2, "topology.replay.samples_per_insert": 12.0,
@@ -45,7 +47,7 @@ class Row:
 
 ROWS: dict[str, Row] = {
     "impala": Row("impala", ON_POLICY),
-    "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 10_000}),
+    "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 8_000}),
     "seed-vtrace": Row("seed-vtrace", ON_POLICY),
     "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.placement": "learner"}),
     "dqn": Row("dqn", DQN),
