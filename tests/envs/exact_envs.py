@@ -4,7 +4,7 @@
     loop     l ──1──▶ l …, cut off                                             Q(l) = 1 / (1−γ)
     edge     s ──−2──▶ a ──0──▶ b ──2──▶ a …, cut off where an unroll ends     Q(b) = 2 / (1−γ²), Q(a) = γ Q(b)
     trap     j ──4──▶ w ──0──▶ w …, cut off                                    Q(j) = 4, Q(w) = 0
-    bandit   left ──0──▶ open: 1 or 3 ──▶ end                                  Q(left) = 3 γ
+    bandit   left ──0──▶ open: 1 or 5 ──▶ end                                  Q(left) = 5 γ
              right ──0──▶ shut: 1 or (forbidden) 5 ──▶ end                     Q(right) = γ
     slope    foot ──0──▶ top: 2 + a, −1 ≤ a ≤ 1 ──▶ end                        Q(top, a) = 2 + a, Q(foot) = 3 γ
 
@@ -86,11 +86,11 @@ WALKS: dict[str, World] = {
 BANDIT: dict[str, World] = {
     "bandit": World(
         steps={
-            "left": (Step(0, "open"),), "open": (Step(1, END), Step(3, END)),
+            "left": (Step(0, "open"),), "open": (Step(1, END), Step(5, END)),
             "right": (Step(0, "shut"),), "shut": (Step(1, END), Step(5, END)),
         },
         starts=("left", "right"),
-        values={"left": (3 * GAMMA,), "open": (1.0, 3.0), "right": (GAMMA,), "shut": (1.0, FORBIDDEN)},
+        values={"left": (5 * GAMMA,), "open": (1.0, 5.0), "right": (GAMMA,), "shut": (1.0, FORBIDDEN)},
         looks_like={"shut": "open"},
     ),
 }
