@@ -78,10 +78,14 @@ def courses_of(row: Row) -> dict[str, Course]:
     return {
         "next-step": Course(walks, WALKS, {"env_options.kwargs": kwargs}),
         "same-step": Course(walks, WALKS, {"env_options.kwargs": kwargs | {"same_step": True}}),
-        "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _one_step(row)),
+        "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _choosing(row)),
     }
 
 
-def _one_step(row: Row) -> Settings:
-    """Several steps of a policy that tries everything are not worth what the best is; after one the bootstrap is."""
-    return {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+def _choosing(row: Row) -> Settings:
+    """Several steps of a policy that tries everything are not worth what the best is; after one the bootstrap is.
+
+    With memory, which is slow, half the steps are enough.
+    """
+    one_step = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+    return one_step | ({"steps": row.settings["steps"] // 2} if "network.core" in row.settings else {})
