@@ -18,6 +18,7 @@ COMMON: Settings = {
 """One layer over one-hot lights is nearly a table: what is wrong is then the algorithm, and not the network."""
 
 ON_POLICY: Settings = {"steps": 4_800}
+PPO: Settings = {**ON_POLICY, "algorithm.normalize_returns": False, "algorithm.minibatches": 2}
 REPLAY: Settings = {
     "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
 }
@@ -50,6 +51,10 @@ ROWS: dict[str, Row] = {
     "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 8_000}),
     "seed-vtrace": Row("seed-vtrace", ON_POLICY),
     "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.placement": "learner"}),
+    "appo": Row("appo", ON_POLICY),
+    "seed-appo": Row("seed-appo", ON_POLICY),
+    "ppo": Row("ppo", PPO),
+    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 4_000}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
     "apex-dqn": Row("apex-dqn", DQN),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import pappus.algorithms.ppo
 import pappus.algorithms.r2d2
 import pappus.algorithms.vtrace
 import pappus.networks.actor_critic
@@ -95,6 +96,7 @@ VALID_SAME_STEP = Mistake(SameStepStream, "step", all_is_valid)
 TOGETHER = Mistake(NextStepStream, "step", episodes_run_together)
 TOGETHER_SAME_STEP = Mistake(SameStepStream, "step", episodes_run_together)
 VTRACE = Mistake(pappus.algorithms.vtrace, "vtrace", rewards_discounted_once_more)
+GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
 POLICY_MASK = Mistake(pappus.networks.actor_critic, "mask_logits", policy_mask_ignored)
@@ -116,6 +118,11 @@ CASES = [
     (TOGETHER_SAME_STEP, "impala", "same-step", "edge"),
     (TOGETHER_SAME_STEP, "dqn", "same-step", "trap"),
     (VTRACE, "impala", "next-step", "chain"),
+    (VTRACE, "appo", "next-step", "chain"),
+    (GAE, "ppo", "next-step", "chain"),
+    (TRUNCATION, "ppo", "next-step", "loop"),
+    (VALID, "ppo-lstm", "next-step", "loop"),
+    (TOGETHER, "ppo", "next-step", "trap"),
     (RETURNS, "r2d2", "next-step", "chain"),
     (ITEMS, "dqn", "next-step", "chain"),
     (ITEMS, "ddpg", "next-step", "chain"),
