@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +52,19 @@ def test_deterministic_policies_swing_a_pendulum_up(system: str, tmp_path: Path)
 def test_action_values_balance_a_pole(system: str, tmp_path: Path) -> None:
     result = pappus.train(system, "CartPole-v1", seed=1, steps=150_000, target_return=195.0, run_dir=tmp_path / "run")
     assert result.summary.exit_reason == "target reached", "a random policy scores about 22"
+
+
+@pytest.mark.parametrize(("system", "settings"), [
+    ("ppo", {}), ("ppo", {"actors": 2, "envs_per_actor": 8, "runtime": "local"}), ("appo", {}), ("seed-appo", {}),
+])  # fmt: skip
+def test_clipped_surrogates_solve_cartpole(system: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    result = pappus.train(system, "CartPole-v1", seed=1, target_return=475.0, run_dir=tmp_path / "run", **settings)
+    assert result.summary.exit_reason == "target reached"
+
+
+def test_a_recurrent_policy_balances_a_pole_without_seeing_speeds(tmp_path: Path) -> None:
+    result = pappus.train(
+        "ppo", "tests.envs.memory_envs:masked_cartpole", seed=1, core="lstm", steps=600_000, target_return=400.0,
+        run_dir=tmp_path / "run", **{"optimizer.learning_rate": 1e-3},
+    )
+    assert result.summary.exit_reason == "target reached", "without memory it stays below 50"
