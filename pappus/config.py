@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tyro
 import yaml
@@ -183,6 +183,9 @@ class ReplayConfig:
 class TopologyConfig:
     """Base of every topology's own settings."""
 
+    many_learners: ClassVar[bool] = False
+    """Whether several learners can share its updates."""
+
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
 
@@ -217,9 +220,15 @@ class RunConfig:
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update; 0: one of every env of every actor (32 where there are no actors here)."""
+    """Unrolls (of one env each) per update and learner; 0: one of every env of every actor, shared among the learners
+    (32 where there are no actors here)."""
     queue_size: int = 2
     """Unrolls of all its envs that an actor may be ahead of the learner."""
+    learners: int = 1
+    """Learners that share every update; each takes --batch-size unrolls of its own."""
+    all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
+    """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
+    otherwise."""
     runtime: Literal["inline", "local"] = "local"
     """inline: one thread, deterministic. local: a process per role, shared memory between them."""
     device: str = "cpu"
@@ -248,17 +257,12 @@ class RunConfig:
 
     @property
     def batch_envs(self) -> int:
-        """Unrolls (of one env each) per update."""
-        return self.batch_size or self.actors * self.envs_per_actor or 32
-
-    @property
-    def unrolls_per_batch(self) -> int:
-        """Unrolls of all envs of an actor that make one batch."""
-        return self.batch_envs // self.envs_per_actor
+        """Unrolls (of one env each) per update and learner."""
+        return self.batch_size or self.actors * self.envs_per_actor // self.learners or 32
 
     @property
     def steps_per_batch(self) -> int:
-        """Env steps that one update consumes."""
+        """Env steps of one batch."""
         return self.batch_envs * self.unroll_length
 
 

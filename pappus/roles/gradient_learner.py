@@ -1,22 +1,31 @@
-"""What all learners do: a loss becomes a gradient, the gradient new weights, and those are published."""
+"""What all learners do: a loss becomes a gradient, the gradient new weights, and those are published.
+
+Several learners may share every update. Each has the gradient g_i of its own batch, of n_i valid steps; they meet as
+
+    g = Σ n_i · g_i / Σ n_i   where the loss is a mean over valid steps,   g = Σ g_i   where it is a sum,
+
+which is the gradient of all batches side by side, whatever the n_i. Clipping follows, on g, and so all take the same
+step from the same weights: they stay identical. The first of them publishes, saves and counts updates for all.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from pappus.accelerator import Accelerator, Captured
 from pappus.config import OptimizerConfig
-from pappus.core import Algorithm, Waitable, WeightsWriter
-from pappus.errors import NonFiniteError
+from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
+from pappus.errors import NonFiniteError, RunError
 from pappus.networks.flat import FlatParameters
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
@@ -26,6 +35,21 @@ DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
 PUBLISH_SECONDS = 0.25
 """How often those who do not share the device get new weights."""
+FINGERPRINT = 0xFFFFFF
+"""Bits of a checksum that a float32 holds exactly."""
+Known: TypeAlias = dict[str, float]
+"""What is known of a batch, by name."""
+
+
+def numbers_beside(members: int) -> int:
+    """How many numbers travel with the gradient of one of so many learners: its steps, and everybody's fingerprint."""
+    return 1 + members
+
+
+class NoWeights:
+    """For a learner that publishes none."""
+
+    def publish(self, flat: object, version: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,8 @@ class LearnerSettings:
     precision: str = "float32"
     crash_dir: Path | None = None
     """Where a batch that made the loss non-finite is kept."""
+    meeting: GradientMeeting | None = None
+    """Where its gradients meet those of other learners."""
 
 
 class GradientLearner(Role):
@@ -47,7 +73,8 @@ class GradientLearner(Role):
     `nearby` are weights for those who share the device: they get every version. Others get one whenever they can have
     read the last, if the device is not theirs: fetching weights from it takes time.
 
-    A kind of learner says where batches come from (`_learn`) and what is reported of them (`_loss`).
+    A kind of learner says where batches come from (`_learn`) and what is reported of them (`_loss`). Work that has to
+    wait in the middle is a generator (`_under_way`): it yields the port that it waits for, or None when it can go on.
     """
 
     def __init__(
@@ -62,23 +89,39 @@ class GradientLearner(Role):
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
-        self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()))
+        self._meeting = meeting = settings.meeting
+        self.leads = self.stateful = meeting is None or meeting.member == 0
+        self._loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
+        numbers = 0 if meeting is None else numbers_beside(meeting.members)
+        self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()), numbers)
         self._optimizer = make_optimizer(settings.optimizer, self._parameters)
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
         self._captured: dict[int, tuple[Captured, Captured]] = {}
         """Gradient and step of every kind of update."""
         self.steps = self.updates = 0
-        self._published = False
+        self._published = self._compared = False
+        self._under_way: Generator[Waitable | None, None, None] | None = None
 
     def step(self) -> Waitable | None:
-        """One update, or the port that has no batch ready."""
-        if self.finished:
+        """One update or a part of it, or the port that stands in the way."""
+        if self.steps >= self._settings.total_steps:
             return IDLE
         with self._accelerator.on(self._stream):
+            if self._under_way is not None:
+                return self._go_on()
             if self._published:
                 return self._learn()
             self._publish()  # not before a checkpoint could be loaded
+            return None
+
+    def _go_on(self) -> Waitable | None:
+        """The next part of what is under way."""
+        assert self._under_way is not None
+        try:
+            return next(self._under_way)
+        except StopIteration:
+            self._under_way = None
             return None
 
     def _learn(self) -> Waitable | None:
@@ -86,18 +129,62 @@ class GradientLearner(Role):
         raise NotImplementedError
 
     def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss of the batch, and named scalars to report, in the order in which they were computed."""
+        """The loss of the batch, and named scalars to report, in the order in which they were computed.
+
+        A learner that meets others has `steps` among them, the valid steps that its loss is a mean or a sum of.
+        """
         raise NotImplementedError
 
     def _batch_to_keep(self) -> Nest:
         """The batch, to be looked at after a crash."""
         raise NotImplementedError
 
-    def _update(self) -> dict[str, float]:
-        """Learn from the batch; what is known of it."""
-        backward, apply = self._work(self._kind_of_update())
+    def _update(self) -> Known:
+        """Learn from the batch, alone; what is known of it."""
+        return self._take_step(self._own_gradient())
+
+    def _update_together(self) -> Generator[Waitable | None, None, Known]:
+        """Learn from the batch and from those of all other learners; what is known of it, `steps_of_all` included."""
+        known = self._own_gradient()
+        if self._meeting is None:
+            return self._take_step({**known, "steps_of_all": known["steps"]})
+        self._refuse_non_finite(known)  # by the name of what went first, which others cannot know; the norm comes later
+        self._flat.travelling[self._flat.num_parameters + 1 + self._meeting.member] = self._fingerprint()
+        self._meeting.bring(self._flat.travelling)
+        yield None
+        while not self._meeting.collect(self._flat.travelling):
+            yield self._meeting
+        norm, steps, *fingerprints = self._common_gradient().tolist()
+        self._compare(fingerprints)
+        return self._take_step({**known, "gradient_norm": norm, "steps_of_all": steps})
+
+    def _own_gradient(self) -> Known:
+        backward, _ = self._work(self._kind_of_update())
         numbers = backward().tolist()
-        named = dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
+        return dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
+
+    def _common_gradient(self) -> torch.Tensor:
+        """What was brought becomes the gradient of all batches; its norm, and the numbers that came along."""
+        gradient, numbers = self._flat.gradient, self._flat.travelling[self._flat.num_parameters :]
+        if self._loss_is_mean:
+            gradient.div_(numbers[0].clamp(min=1.0))
+        self._norm.copy_(gradient.norm())
+        return torch.cat([self._norm[None], numbers])
+
+    def _compare(self, fingerprints: Sequence[float]) -> None:
+        """Once, and once more after `load`: whoever begins with other weights would never come to the same."""
+        if not self._compared and len(set(fingerprints)) > 1:
+            raise RunError(f"{len(fingerprints)} learners that share updates began with different weights")
+        self._compared = True
+
+    def _fingerprint(self) -> float:
+        """Of the weights before the first update; 0 later."""
+        weights = b"" if self._compared else self._flat.values.detach().cpu().numpy().tobytes()
+        return float(zlib.crc32(weights, self.updates) & FINGERPRINT) if weights else 0.0
+
+    def _take_step(self, named: Known) -> Known:
+        """The gradient becomes a step, if it is finite."""
+        _, apply = self._work(self._kind_of_update())
         self._refuse_non_finite(named)
         for group in self._optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):
@@ -119,13 +206,14 @@ class GradientLearner(Role):
             self._captured[kind] = backward, apply
         return self._captured[kind]
 
-    def _advance(self, steps: int) -> None:
-        """An update is done, and so many more steps were made use of."""
-        self.steps += steps
+    def _advance(self, steps: int, of_all: int | None = None) -> None:
+        """An update is done, and so many more steps were made use of: here, and by all learners together."""
+        self.steps += steps if of_all is None else of_all
         self.updates += 1
         self.metrics.count("env_steps", steps)
-        self.metrics.count("updates")
-        self.finished = self.steps >= self._settings.total_steps
+        if self.leads:
+            self.metrics.count("updates")
+            self.finished = self.steps >= self._settings.total_steps
         self._publish()
 
     def _compute_gradient(self) -> torch.Tensor:
@@ -134,10 +222,21 @@ class GradientLearner(Role):
             loss, scalars = self._loss()
         self._flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
+        if self._meeting is None:
+            self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
+        else:
+            self._prepare(scalars["steps"])
         self._names = list(scalars)
         reported = [loss.detach(), self._norm, *scalars.values()]
         return torch.stack(reported)
+
+    def _prepare(self, steps: torch.Tensor) -> None:
+        """Make the gradient what can be added to those of others, and let its number of steps travel with it."""
+        numbers = self._flat.travelling[self._flat.num_parameters :]
+        numbers.zero_()
+        numbers[0].copy_(steps)
+        if self._loss_is_mean:
+            self._flat.gradient.mul_(numbers[0])
 
     def _apply_gradient(self) -> None:
         self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
@@ -173,6 +272,8 @@ class GradientLearner(Role):
 
     def _publish(self) -> None:
         self._published = True
+        if not self.leads:
+            return
         if self._nearby is not None:
             self._nearby.publish(self._flat.values.detach(), self.updates)
             now = time.perf_counter()
@@ -181,12 +282,14 @@ class GradientLearner(Role):
             self._next_publication = now + PUBLISH_SECONDS
         self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
 
-    def progress(self) -> tuple[int, int]:
-        """Steps made use of, and updates."""
-        return self.steps, self.updates
+    def progress(self) -> tuple[int, int] | None:
+        """Steps made use of, and updates, if this is the learner that counts them."""
+        return (self.steps, self.updates) if self.leads else None
 
     def save(self) -> Nest:
-        """Weights, optimizer, counters and random state."""
+        """Weights, optimizer, counters and random state; learners that share updates save them once."""
+        if not self.leads:
+            return None
         with self._accelerator.on(self._stream):
             self._accelerator.wait()
             optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
@@ -208,7 +311,8 @@ class GradientLearner(Role):
             self._optimizer.load_state_dict(state["optimizer"])
             self.steps, self.updates = state["steps"], state["updates"]
             torch.set_rng_state(state["random"])
-            self.finished = self.steps >= self._settings.total_steps
+            self.finished = self.leads and self.steps >= self._settings.total_steps
+            self._compared = False
             self._publish()
 
 

@@ -1,8 +1,8 @@
-"""The learner of on-policy algorithms: turns unrolls into weights as they come."""
+"""The learner of on-policy algorithms: turns unrolls into weights as they come, alone or with others of its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -33,15 +33,18 @@ class Learner(GradientLearner):
             return self._source
         self.metrics.gauge("queue/depth", self._source.depth())
         self._batch = self._load(slots)
+        self._under_way = self._train()
+        return self._go_on()
+
+    def _train(self) -> Generator[Waitable | None, None, None]:
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
             self._source.release()
-        known = self._update()
+        known = yield from self._update_together()
         if not copied:
             self._source.release()
         self._report(known)
-        self._advance(int(known["steps"]))
-        return None
+        self._advance(int(known["steps"]), int(known["steps_of_all"]))
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side on the device, always in the same place; a single slot is used where it lies."""

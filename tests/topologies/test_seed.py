@@ -110,7 +110,7 @@ class Server(threading.Thread):
         env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
         self.desk = GrpcDesk("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", bell)
         acting = ActingNetwork(algorithm, weights, 5, "float32")
-        self.role = HostInference("inference", self.desk, acting, queue.sink(0), InferenceSettings(spec, 1000, envs))
+        self.role = HostInference("inference", self.desk, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
         self.stopped = False
 
     def run(self) -> None:
