@@ -193,6 +193,10 @@ class TopologyConfig:
         """The same with everything chosen that must stay the same for the life of a run, such as a free port."""
         return self
 
+    def fewest_actors(self, learners: int) -> int:
+        """Without so many actors of its own, some of so many learners would have nothing to learn from."""
+        return 0
+
     @property
     def slack_option(self) -> str:
         """The option that says how far actors may run ahead of the learner; empty where there is none."""
@@ -214,7 +218,7 @@ class RunConfig:
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1
-    """Processes that step envs."""
+    """Processes that step envs; --learners without --actors may bring more."""
     envs_per_actor: int = 64
     """Envs that an actor steps at once."""
     unroll_length: int = 20
@@ -278,11 +282,20 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):
-            return tyro.cli(type(config), default=config, args=words, prog=source)
+            parsed = tyro.cli(type(config), default=config, args=words, prog=source)
     except SystemExit as exit:
         if exit.code in (0, None):
             raise
         raise UserError(f"{_sentence(output.getvalue())}; see {source} --help") from None
+    return _with_actors(parsed, words)
+
+
+def _with_actors(config: RunConfig, words: Sequence[str]) -> RunConfig:
+    """Whoever asks for more learners, and says nothing of actors, gets as many of these as the learners need."""
+    given = {word.partition("=")[0] for word in words}
+    if "--learners" not in given or "--actors" in given:
+        return config
+    return dataclasses.replace(config, actors=max(config.actors, config.topology.fewest_actors(config.learners)))
 
 
 def load_file(path: Path) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class ImpalaConfig(TopologyConfig):
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
         check_learners(config)
-        if config.actors < config.learners:
+        if config.actors < self.fewest_actors(config.learners):
             raise UserError(
                 f"actors={config.actors} must be at least 1 for every learner; give --actors {config.learners} or more"
             )
@@ -60,6 +60,10 @@ class ImpalaConfig(TopologyConfig):
                 f"actors with queue_size={config.queue_size} hold {slots}; raise queue_size to "
                 f"{-(-batch // envs // actors)} or use more actors"
             )
+
+    def fewest_actors(self, learners: int) -> int:
+        """One for each learner's queue."""
+        return learners
 
     @property
     def slack_option(self) -> str:
