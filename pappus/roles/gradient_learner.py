@@ -1,11 +1,7 @@
 """What all learners do: a loss becomes a gradient, the gradient new weights, and those are published.
 
-Several learners may share every update. Each has the gradient g_i of its own batch, of n_i valid steps; they meet as
-
-    g = Σ n_i · g_i / Σ n_i   where the loss is a mean over valid steps,   g = Σ g_i   where it is a sum,
-
-which is the gradient of all batches side by side, whatever the n_i. Clipping follows, on g, and so all take the same
-step from the same weights: they stay identical. The first of them publishes, saves and counts updates for all.
+Several learners may share every update: their gradients meet (`common_gradient`), and all take the same step. The first
+of them publishes, saves and counts updates for all.
 """
 
 from __future__ import annotations
@@ -13,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 import time
-import zlib
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,8 +20,9 @@ import torch
 from pappus.accelerator import Accelerator, Captured
 from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
-from pappus.errors import NonFiniteError, RunError
+from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
+from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
 from pappus.types import Nest, map_leaves
@@ -35,15 +31,8 @@ DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
 PUBLISH_SECONDS = 0.25
 """How often those who do not share the device get new weights."""
-FINGERPRINT = 0xFFFFFF
-"""Bits of a checksum that a float32 holds exactly."""
 Known: TypeAlias = dict[str, float]
 """What is known of a batch, by name."""
-
-
-def numbers_beside(members: int) -> int:
-    """How many numbers travel with the gradient of one of so many learners: its steps, and everybody's fingerprint."""
-    return 1 + members
 
 
 class NoWeights:
@@ -89,18 +78,19 @@ class GradientLearner(Role):
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
-        self._meeting = meeting = settings.meeting
+        meeting = settings.meeting
         self.leads = self.stateful = meeting is None or meeting.member == 0
-        self._loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
         numbers = 0 if meeting is None else numbers_beside(meeting.members)
         self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()), numbers)
+        loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
+        self._common = None if meeting is None else CommonGradient(self._flat, meeting, loss_is_mean)
         self._optimizer = make_optimizer(settings.optimizer, self._parameters)
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
         self._captured: dict[int, tuple[Captured, Captured]] = {}
         """Gradient and step of every kind of update."""
         self.steps = self.updates = 0
-        self._published = self._compared = False
+        self._published = False
         self._under_way: Generator[Waitable | None, None, None] | None = None
 
     def step(self) -> Waitable | None:
@@ -146,41 +136,17 @@ class GradientLearner(Role):
     def _update_together(self) -> Generator[Waitable | None, None, Known]:
         """Learn from the batch and from those of all other learners; what is known of it, `steps_of_all` included."""
         known = self._own_gradient()
-        if self._meeting is None:
+        if self._common is None:
             return self._take_step({**known, "steps_of_all": known["steps"]})
-        self._refuse_non_finite(known)  # by the name of what went first, which others cannot know; the norm comes later
-        self._flat.travelling[self._flat.num_parameters + 1 + self._meeting.member] = self._fingerprint()
-        self._meeting.bring(self._flat.travelling)
-        yield None
-        while not self._meeting.collect(self._flat.travelling):
-            yield self._meeting
-        norm, steps, *fingerprints = self._common_gradient().tolist()
-        self._compare(fingerprints)
-        return self._take_step({**known, "gradient_norm": norm, "steps_of_all": steps})
+        self._refuse_non_finite(known)  # by the name of what went first, which others cannot know
+        steps = yield from self._common.meet(self.updates)
+        self._norm.copy_(self._flat.gradient.norm())
+        return self._take_step({**known, "gradient_norm": self._norm.item(), "steps_of_all": steps})
 
     def _own_gradient(self) -> Known:
         backward, _ = self._work(self._kind_of_update())
         numbers = backward().tolist()
         return dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
-
-    def _common_gradient(self) -> torch.Tensor:
-        """What was brought becomes the gradient of all batches; its norm, and the numbers that came along."""
-        gradient, numbers = self._flat.gradient, self._flat.travelling[self._flat.num_parameters :]
-        if self._loss_is_mean:
-            gradient.div_(numbers[0].clamp(min=1.0))
-        self._norm.copy_(gradient.norm())
-        return torch.cat([self._norm[None], numbers])
-
-    def _compare(self, fingerprints: Sequence[float]) -> None:
-        """Once, and once more after `load`: whoever begins with other weights would never come to the same."""
-        if not self._compared and len(set(fingerprints)) > 1:
-            raise RunError(f"{len(fingerprints)} learners that share updates began with different weights")
-        self._compared = True
-
-    def _fingerprint(self) -> float:
-        """Of the weights before the first update; 0 later."""
-        weights = b"" if self._compared else self._flat.values.detach().cpu().numpy().tobytes()
-        return float(zlib.crc32(weights, self.updates) & FINGERPRINT) if weights else 0.0
 
     def _take_step(self, named: Known) -> Known:
         """The gradient becomes a step, if it is finite."""
@@ -222,21 +188,13 @@ class GradientLearner(Role):
             loss, scalars = self._loss()
         self._flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        if self._meeting is None:
+        if self._common is None:
             self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
-        else:
-            self._prepare(scalars["steps"])
+        else:  # the norm is that of the common gradient, and follows
+            self._common.prepare(scalars["steps"])
         self._names = list(scalars)
         reported = [loss.detach(), self._norm, *scalars.values()]
         return torch.stack(reported)
-
-    def _prepare(self, steps: torch.Tensor) -> None:
-        """Make the gradient what can be added to those of others, and let its number of steps travel with it."""
-        numbers = self._flat.travelling[self._flat.num_parameters :]
-        numbers.zero_()
-        numbers[0].copy_(steps)
-        if self._loss_is_mean:
-            self._flat.gradient.mul_(numbers[0])
 
     def _apply_gradient(self) -> None:
         self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
@@ -312,7 +270,8 @@ class GradientLearner(Role):
             self.steps, self.updates = state["steps"], state["updates"]
             torch.set_rng_state(state["random"])
             self.finished = self.leads and self.steps >= self._settings.total_steps
-            self._compared = False
+            if self._common is not None:
+                self._common.begin_anew()
             self._publish()
 
 

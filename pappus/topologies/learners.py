@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pappus.config import RunConfig
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
-from pappus.roles.gradient_learner import numbers_beside
+from pappus.roles.common_gradient import numbers_beside
 from pappus.roles.role import Role
 from pappus.topologies.program import End, MeetingEdge, Program, WeightsEdge
 from pappus.topologies.run import Run

@@ -12,7 +12,8 @@ import numpy as np
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import GradientMeeting
-from pappus.roles.gradient_learner import LearnerSettings, NoWeights, numbers_beside
+from pappus.roles.common_gradient import numbers_beside
+from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
 from pappus.threads import one_thread
 from pappus.topologies.program import MeetingEdge
