@@ -131,6 +131,7 @@ class GradientLearner(Role):
 
     def _update(self) -> Known:
         """Learn from the batch, alone; what is known of it."""
+        assert self._common is None, "who meets others has to wait for them"
         return self._take_step(self._own_gradient())
 
     def _update_together(self) -> Generator[Waitable | None, None, Known]:
