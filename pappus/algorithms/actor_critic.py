@@ -20,9 +20,10 @@ class ActorCriticAlgorithm:
     """What a loss is of its valid steps; see `OnPolicyAlgorithm`."""
     behaviour: ClassVar[dict[str, ArraySpec]] = {"log_prob": ArraySpec((), "float32")}
 
-    def __init__(self, env: EnvSpec, network: NetworkConfig) -> None:
+    def __init__(self, env: EnvSpec, network: NetworkConfig, squash: bool = False) -> None:
+        """`squash` keeps continuous actions between their bounds."""
         self.env, self.network_config = env, network
-        self.distribution = distribution_for(env.action)
+        self.distribution = distribution_for(env.action, squash)
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""

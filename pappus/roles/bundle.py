@@ -63,10 +63,10 @@ class ServedLearner(ReplayLearner):
         self._loss_now = float(loss.detach())
         return loss, scalars
 
-    def _advance(self, steps: int, of_all: int | None = None) -> None:
+    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
         self.steps += steps
-        self.updates += 1
-        self.metrics.count("gradients")
+        self.updates += updates
+        self.metrics.count("gradients", updates)
 
 
 class Bundle(Role):

@@ -25,7 +25,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
-from pappus.types import Nest, map_leaves
+from pappus.types import Nest, Unroll, map_leaves
 
 DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
@@ -173,13 +173,19 @@ class GradientLearner(Role):
             self._captured[kind] = backward, apply
         return self._captured[kind]
 
-    def _advance(self, steps: int, of_all: int | None = None) -> None:
-        """An update is done, and so many more steps were made use of: here, and by all learners together."""
+    def _observe(self, batch: Unroll) -> None:
+        """Let a network that keeps moments of what it sees count a batch in, once it has learnt from it."""
+        if hasattr(self._network, "observe"):
+            observation = map_leaves(lambda leaf: leaf[:-1], batch.observation)
+            self._network.observe(observation, batch.first[:-1], batch.state)
+
+    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
+        """Updates are done, and so many more steps were made use of: here, and by all learners together."""
         self.steps += steps if of_all is None else of_all
-        self.updates += 1
+        self.updates += updates
         self.metrics.count("env_steps", steps)
         if self.leads:
-            self.metrics.count("updates")
+            self.metrics.count("updates", updates)
             self.finished = self.steps >= self._settings.total_steps
         self._publish()
 

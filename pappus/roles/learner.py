@@ -41,10 +41,12 @@ class Learner(GradientLearner):
         if copied:  # on the device, in the order of the streams
             self._source.release()
         known = yield from self._update_together()
-        if not copied:
-            self._source.release()
         self._report(known)
-        self._advance(int(known["steps"]), int(known["steps_of_all"]))
+        assert self._batch is not None
+        self._observe(self._batch)
+        self._advance(int(known["steps"]), of_all=int(known["steps_of_all"]))
+        if not copied:  # whoever waits for a slot finds the newest weights with it
+            self._source.release()
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side on the device, always in the same place; a single slot is used where it lies."""

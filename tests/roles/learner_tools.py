@@ -108,8 +108,8 @@ class KeepsWeights(Learner):
         super().__init__(name, algorithm(), Recorded(unrolls), NoWeights(), settings, 1)
         self._folder = folder
 
-    def _advance(self, steps: int, of_all: int | None = None) -> None:
-        super()._advance(steps, of_all)
+    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
+        super()._advance(steps, updates, of_all)
         if self.updates == UPDATES:
             np.save(self._folder / f"{self.name}.npy", weights_of(self))
             self.finished = True
