@@ -41,8 +41,8 @@ def _validate_learners(config: RunConfig) -> None:
     _require(config.learners >= 1, "learners", config.learners, "must be at least 1")
     if config.learners > 1 and not config.topology.many_learners:
         raise UserError(
-            f"learners={config.learners}: in {config.system!r} no learners share their updates; use --learners 1, or a "
-            "system that learns from unrolls as they come, such as impala"
+            f"learners={config.learners}: in {config.system!r} no learners share their updates; use --learners 1, or "
+            "impala or seed-vtrace"
         )
 
 

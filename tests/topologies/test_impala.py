@@ -63,8 +63,8 @@ def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[st
         validate(configure("impala", "CartPole-v1", settings))
 
 
-@pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn"])
-def test_systems_with_replay_have_no_learners_that_share_updates(system: str) -> None:
+@pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "ppo"])
+def test_other_systems_have_no_learners_that_share_updates(system: str) -> None:
     with pytest.raises(UserError, match=f"learners=2: in '{system}' no learners share their updates; use --learners 1"):
         validate(configure(system, "CartPole-v1", {"learners": 2}))
 
