@@ -159,7 +159,7 @@ class Bench:
                     for _ in range(actors):
                         address.put(desk.address)
                 settings = InferenceSettings(self.unrolls, UNROLL, ENVS)
-                server = HostInference("inference", desk, network, Bin(self.unrolls(ENVS)), settings)  # type: ignore[arg-type]
+                server = HostInference("inference", desk, network, [Bin(self.unrolls(ENVS))], settings)  # type: ignore[arg-type]
 
                 waiter, idle = Waiter(spin_for(actors + 1, usable_cores())), os.eventfd(0)
 

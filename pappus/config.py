@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import tyro
 import yaml
@@ -187,12 +187,19 @@ class ReplayConfig:
 class TopologyConfig:
     """Base of every topology's own settings."""
 
+    many_learners: ClassVar[bool] = False
+    """Whether several learners can share its updates."""
+
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
 
     def settled(self, config: RunConfig) -> TopologyConfig:
         """The same with everything chosen that must stay the same for the life of a run, such as a free port."""
         return self
+
+    def fewest_actors(self, learners: int) -> int:
+        """Without so many actors of its own, some of so many learners would have nothing to learn from."""
+        return 0
 
     @property
     def slack_option(self) -> str:
@@ -215,15 +222,21 @@ class RunConfig:
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1
-    """Processes that step envs."""
+    """Processes that step envs; --learners without --actors may bring more."""
     envs_per_actor: int = 64
     """Envs that an actor steps at once."""
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
-    """Unrolls (of one env each) per update; 0: one of every env of every actor (32 where there are no actors here)."""
+    """Unrolls (of one env each) per update and learner; 0: one of every env of every actor, shared among the learners
+    (32 where there are no actors here)."""
     queue_size: int = 2
     """Unrolls of all its envs that an actor may be ahead of the learner."""
+    learners: int = 1
+    """Learners that share every update; each takes --batch-size unrolls of its own."""
+    all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
+    """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
+    otherwise."""
     runtime: Literal["inline", "local"] = "local"
     """inline: one thread, deterministic. local: a process per role, shared memory between them."""
     device: str = "cpu"
@@ -252,17 +265,12 @@ class RunConfig:
 
     @property
     def batch_envs(self) -> int:
-        """Unrolls (of one env each) per update."""
-        return self.batch_size or self.actors * self.envs_per_actor or 32
-
-    @property
-    def unrolls_per_batch(self) -> int:
-        """Unrolls of all envs of an actor that make one batch."""
-        return self.batch_envs // self.envs_per_actor
+        """Unrolls (of one env each) per update and learner."""
+        return self.batch_size or self.actors * self.envs_per_actor // self.learners or 32
 
     @property
     def steps_per_batch(self) -> int:
-        """Env steps that one update consumes."""
+        """Env steps of one batch."""
         return self.batch_envs * self.unroll_length
 
 
@@ -278,11 +286,20 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
     output = io.StringIO()
     try:
         with contextlib.redirect_stderr(output):
-            return tyro.cli(type(config), default=config, args=words, prog=source)
+            parsed = tyro.cli(type(config), default=config, args=words, prog=source)
     except SystemExit as exit:
         if exit.code in (0, None):
             raise
         raise UserError(f"{_sentence(output.getvalue())}; see {source} --help") from None
+    return _with_actors(parsed, words)
+
+
+def _with_actors(config: RunConfig, words: Sequence[str]) -> RunConfig:
+    """Whoever asks for more learners, and says nothing of actors, gets as many of these as the learners need."""
+    given = {word.partition("=")[0] for word in words}
+    if "--learners" not in given or "--actors" in given:
+        return config
+    return dataclasses.replace(config, actors=max(config.actors, config.topology.fewest_actors(config.learners)))
 
 
 def load_file(path: Path) -> dict[str, Any]:

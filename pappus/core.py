@@ -224,6 +224,23 @@ class StepCounter(StepTotal, Protocol):
     def add(self, count: int) -> None: ...
 
 
+class GradientMeeting(Waitable, Protocol):
+    """Where the gradients of several learners become one: all bring theirs, and each collects the same sum."""
+
+    member: int
+    """Which of the learners this is."""
+    members: int
+    """How many they are."""
+
+    def bring(self, flat: Tensor) -> None:
+        """Hand a float32 tensor in, of the same size for all. It must stay as it is until the sum is collected."""
+        ...
+
+    def collect(self, flat: Tensor) -> bool:
+        """Put the sum of what all have brought into the same tensor; False while something is missing."""
+        ...
+
+
 class WeightsWriter(Protocol):
     """Publishes whole versions of one flat buffer, an array or, between those who share a device, a tensor."""
 
@@ -303,6 +320,11 @@ class Algorithm(Protocol):
 
 class OnPolicyAlgorithm(Algorithm, Protocol):
     """Learns from unrolls as they come."""
+
+    @property
+    def reduction(self) -> str:
+        """What the loss is of its valid steps: their `mean`, or their `sum`. Learners that share a batch go by it."""
+        ...
 
     def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and named scalars to report, in the order in which they were computed."""

@@ -66,7 +66,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "impala": System(
         name="impala",
-        purpose="actors with slightly stale policies, one learner that corrects for it: the most steps per second",
+        purpose="actors with slightly stale policies, learners that correct for it: the most steps per second",
         paper="Espeholt et al. 2018, IMPALA",
         figure=impala.__doc__ or "",
         topology=impala.impala,

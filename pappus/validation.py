@@ -27,6 +27,7 @@ def validate(config: RunConfig) -> None:
     _validate_ranges(config)
     batch = config.batch_size
     _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one unroll of every env")
+    _validate_learners(config)
     config.topology.check(config)
     _validate_device(config)
 
@@ -34,6 +35,15 @@ def validate(config: RunConfig) -> None:
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
     if not holds:
         raise UserError(f"{name}={value} {rule}")
+
+
+def _validate_learners(config: RunConfig) -> None:
+    _require(config.learners >= 1, "learners", config.learners, "must be at least 1")
+    if config.learners > 1 and not config.topology.many_learners:
+        raise UserError(
+            f"learners={config.learners}: in {config.system!r} no learners share their updates; use --learners 1, or "
+            "impala or seed-vtrace"
+        )
 
 
 def _validate_ranges(config: RunConfig) -> None:
@@ -79,5 +89,10 @@ def _validate_device(config: RunConfig) -> None:
         raise UserError(f"device={config.device!r} is unknown; use cpu or cuda")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
+    if kind == "cuda" and torch.cuda.device_count() < config.learners:
+        raise UserError(
+            f"learners={config.learners} need a GPU each, and there are {torch.cuda.device_count()}; use fewer "
+            "learners, or --device cpu"
+        )
 
 

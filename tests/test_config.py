@@ -56,3 +56,10 @@ def test_every_option_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> Non
         parse(DEFAULTS, ["--help"])
     shown = capsys.readouterr().out
     assert all(f"--{name}" in shown or f"--{name.rpartition('.')[0]}" in shown for name in option_names(DEFAULTS))
+
+
+def test_learners_bring_the_actors_that_they_need_unless_actors_are_given() -> None:
+    assert parse(DEFAULTS, ["--learners", "3"]).actors == 3
+    assert parse(DEFAULTS, ["--learners=3", "--actors=1"]).actors == 1, "and is refused later"
+    assert parse(parse(DEFAULTS, ["--actors", "4"]), ["--learners", "2"]).actors == 4
+    assert parse(find_system("seed-vtrace").defaults, ["--learners", "2"]).actors == 1, "inference deals for all"

@@ -44,6 +44,25 @@ def test_central_inference_changes_where_and_not_what(tmp_path: Path, env: str, 
     assert weights_of(tmp_path / "impala") == weights_of(tmp_path / "seed")
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_many_learners_repeat_and_resume_to_the_bit(tmp_path: Path, system: str) -> None:
+    settings = {**SMALL, "learners": 2, "batch_size": 4, "core": "lstm"}
+    for name in ("one", "two"):
+        pappus.train(system, "CartPole-v1", steps=4000, run_dir=tmp_path / name, **settings)
+    pappus.train(system, "CartPole-v1", steps=1700, run_dir=tmp_path / "parts", **settings)
+    pappus.resume(tmp_path / "parts", steps=4000)
+    assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two") == weights_of(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_run_is_resumed_with_another_number_of_learners(tmp_path: Path, system: str) -> None:
+    pappus.train(system, "CartPole-v1", steps=500, run_dir=tmp_path / "run", **SMALL)
+    for learners, steps in ((2, 1000), (1, 1500)):
+        result = pappus.resume(tmp_path / "run", steps=steps, learners=learners, batch_size=8 // learners)
+        assert result.summary.steps >= steps
+    assert "envs start new episodes" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
     for seed in (1, 2):
         pappus.train("impala", "CartPole-v1", steps=500, seed=seed, run_dir=tmp_path / str(seed), **SMALL)

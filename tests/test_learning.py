@@ -19,6 +19,16 @@ def test_impala_solves_cartpole(core: str, seed: int, tmp_path: Path) -> None:
     assert result.summary.eval_return is not None and result.summary.eval_return >= 475
 
 
+PAIRS = [("impala", "memory"), ("impala", "gloo"), ("seed-vtrace", "memory")]
+
+
+@pytest.mark.parametrize(("system", "all_reduce"), PAIRS)
+def test_two_learners_solve_cartpole_together(system: str, all_reduce: str, tmp_path: Path) -> None:
+    settings = {"learners": 2, "all_reduce": all_reduce, "steps": 3_000_000, "target_return": 475.0}
+    result = pappus.train(system, "CartPole-v1", run_dir=tmp_path / "run", **settings)
+    assert result.summary.exit_reason == "target reached"
+
+
 def test_a_gaussian_policy_learns_pendulum(tmp_path: Path) -> None:
     result = pappus.train(
         "impala", "Pendulum-v1", seed=1, steps=2_000_000, target_return=-600.0, run_dir=tmp_path / "run"

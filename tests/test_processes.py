@@ -84,6 +84,30 @@ def test_a_dead_learner_ends_the_run_within_seconds(start: Start) -> None:
     training.nothing_is_left()
 
 
+@pytest.mark.parametrize("all_reduce", ["memory", "gloo"])
+def test_a_dead_learner_of_two_ends_the_run_within_seconds_and_is_named(start: Start, all_reduce: str) -> None:
+    training = start(*ENDLESS, "--actors", "2", "--learners", "2", "--all-reduce", all_reduce)
+    training.until_it_learns()
+    os.kill(training.pid("learner-1"), signal.SIGKILL)
+    assert training.wait(10) == 1
+    assert "learner-1 died (SIGKILL)" in training.output()
+    assert training.summary()["exit_reason"] == "failed"
+    training.nothing_is_left()
+
+
+def test_two_learners_are_interrupted_together_and_resumed_as_one(start: Start) -> None:
+    training = start("seed-vtrace", *ENDLESS[1:], "--learners", "2")
+    training.until_it_learns()
+    training.interrupt()
+    assert training.wait() == 130
+    training.nothing_is_left()
+    summary = training.summary()
+    assert summary["steps_received"] == summary["steps"] + summary["steps_dropped"], "whoever trained on them"
+    enough = str(summary["steps"] + 5000)
+    assert main(["train", "--resume", str(training.directory), "--steps", enough, "--learners", "1"]) == 0
+    assert training.summary()["steps"] >= int(enough)
+
+
 def test_a_killed_actor_comes_back_and_training_goes_on(start: Start) -> None:
     training = start(*ENDLESS, "--actors", "2")
     training.until_it_learns()

@@ -16,6 +16,8 @@ from pappus.types import ArraySpec, EnvSpec, Nest
 class ActorCriticAlgorithm:
     """Samples from the policy head and records the log-probability of what it sampled."""
 
+    reduction: str = "mean"
+    """What a loss is of its valid steps; see `OnPolicyAlgorithm`."""
     behaviour: ClassVar[dict[str, ArraySpec]] = {"log_prob": ArraySpec((), "float32")}
 
     def __init__(self, env: EnvSpec, network: NetworkConfig, squash: bool = False) -> None:

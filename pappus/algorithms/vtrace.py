@@ -46,7 +46,7 @@ class VTrace(ActorCriticAlgorithm):
 
     def __init__(self, config: VTraceConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network)
-        self.config = config
+        self.config, self.reduction = config, config.reduction
 
     def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Policy loss + baseline_cost · value loss − entropy_cost · entropy, over valid steps."""

@@ -12,7 +12,8 @@ class FlatParameters:
     """Rebinds a module's parameters, then its floating-point buffers, to views of one tensor.
 
     `values` holds everything that must travel; the first `num_parameters` of it are trained, and their
-    gradients are views of `gradient`. Integer buffers are constants of the module and stay where they are.
+    gradients are views of `gradient`. `travelling` is the gradient and some numbers behind it, for those who send both
+    at once. Integer buffers are constants of the module and stay where they are.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
@@ -22,7 +23,7 @@ class FlatParameters:
         self.num_parameters = sum(parameter.numel() for parameter in parameters)
         self.size = self.num_parameters + sum(buffer.numel() for buffer in buffers)
         self.values = torch.empty(self.size, dtype=dtype, device=device)
-        self.gradient = torch.zeros(0)
+        self.gradient = self.travelling = torch.zeros(0)
         self._parameters = parameters
         offset = 0
         for tensor in [*parameters, *buffers]:
@@ -31,11 +32,15 @@ class FlatParameters:
             tensor.data = view
             offset += tensor.numel()
 
-    def trainable(self, part_sizes: Sequence[int] = ()) -> list[nn.Parameter]:
-        """One parameter that stands for all, or one for each part, gradients attached, for an optimizer to step."""
+    def trainable(self, part_sizes: Sequence[int] = (), numbers: int = 0) -> list[nn.Parameter]:
+        """One parameter that stands for all, or one for each part, gradients attached, for an optimizer to step.
+
+        `numbers` is how many travel with the gradient.
+        """
         sizes = list(part_sizes) or [self.num_parameters]
         assert sum(sizes) == self.num_parameters, (sizes, self.num_parameters)
-        self.gradient = torch.zeros_like(self.values[: self.num_parameters])
+        self.travelling = self.values.new_zeros(self.num_parameters + numbers)
+        self.gradient = self.travelling[: self.num_parameters]
         offset = 0
         for parameter in self._parameters:
             parameter.grad = _view_like(self.gradient[offset : offset + parameter.numel()], parameter)

@@ -6,17 +6,11 @@ import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
 from pappus.roles.either import Either
-from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.replay_learner import ReplayLearner
 from pappus.roles.role import Role
 from pappus.roles.shards import ShardedGradients, ShardedWeights
-
-
-class NoWeights:
-    """For a learner that publishes none."""
-
-    def publish(self, flat: object, version: int) -> None: ...
 
 
 class ServedLearner(ReplayLearner):
@@ -69,7 +63,7 @@ class ServedLearner(ReplayLearner):
         self._loss_now = float(loss.detach())
         return loss, scalars
 
-    def _advance(self, steps: int, updates: int = 1) -> None:
+    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
         self.steps += steps
         self.updates += updates
         self.metrics.count("gradients", updates)

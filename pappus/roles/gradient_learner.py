@@ -1,23 +1,28 @@
-"""What all learners do: a loss becomes a gradient, the gradient new weights, and those are published."""
+"""What all learners do: a loss becomes a gradient, the gradient new weights, and those are published.
+
+Several learners may share every update: their gradients meet (`common_gradient`), and all take the same step. The first
+of them publishes, saves and counts updates for all.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from pappus.accelerator import Accelerator, Captured
 from pappus.config import OptimizerConfig
-from pappus.core import Algorithm, Waitable, WeightsWriter
+from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
+from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
 from pappus.types import Nest, Unroll, map_leaves
@@ -26,6 +31,14 @@ DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
 PUBLISH_SECONDS = 0.25
 """How often those who do not share the device get new weights."""
+Known: TypeAlias = dict[str, float]
+"""What is known of a batch, by name."""
+
+
+class NoWeights:
+    """For a learner that publishes none."""
+
+    def publish(self, flat: object, version: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,8 @@ class LearnerSettings:
     precision: str = "float32"
     crash_dir: Path | None = None
     """Where a batch that made the loss non-finite is kept."""
+    meeting: GradientMeeting | None = None
+    """Where its gradients meet those of other learners."""
 
 
 class GradientLearner(Role):
@@ -47,7 +62,8 @@ class GradientLearner(Role):
     `nearby` are weights for those who share the device: they get every version. Others get one whenever they can have
     read the last, if the device is not theirs: fetching weights from it takes time.
 
-    A kind of learner says where batches come from (`_learn`) and what is reported of them (`_loss`).
+    A kind of learner says where batches come from (`_learn`) and what is reported of them (`_loss`). Work that has to
+    wait in the middle is a generator (`_under_way`): it yields the port that it waits for, or None when it can go on.
     """
 
     def __init__(
@@ -62,7 +78,12 @@ class GradientLearner(Role):
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
-        self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()))
+        meeting = settings.meeting
+        self.leads = self.stateful = meeting is None or meeting.member == 0
+        numbers = 0 if meeting is None else numbers_beside(meeting.members)
+        self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()), numbers)
+        loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
+        self._common = None if meeting is None else CommonGradient(self._flat, meeting, loss_is_mean)
         self._optimizer = make_optimizer(settings.optimizer, self._parameters)
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
@@ -70,15 +91,27 @@ class GradientLearner(Role):
         """Gradient and step of every kind of update."""
         self.steps = self.updates = 0
         self._published = False
+        self._under_way: Generator[Waitable | None, None, None] | None = None
 
     def step(self) -> Waitable | None:
-        """One update, or the port that has no batch ready."""
-        if self.finished:
+        """One update or a part of it, or the port that stands in the way."""
+        if self.steps >= self._settings.total_steps:
             return IDLE
         with self._accelerator.on(self._stream):
+            if self._under_way is not None:
+                return self._go_on()
             if self._published:
                 return self._learn()
             self._publish()  # not before a checkpoint could be loaded
+            return None
+
+    def _go_on(self) -> Waitable | None:
+        """The next part of what is under way."""
+        assert self._under_way is not None
+        try:
+            return next(self._under_way)
+        except StopIteration:
+            self._under_way = None
             return None
 
     def _learn(self) -> Waitable | None:
@@ -86,18 +119,39 @@ class GradientLearner(Role):
         raise NotImplementedError
 
     def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss of the batch, and named scalars to report, in the order in which they were computed."""
+        """The loss of the batch, and named scalars to report, in the order in which they were computed.
+
+        A learner that meets others has `steps` among them, the valid steps that its loss is a mean or a sum of.
+        """
         raise NotImplementedError
 
     def _batch_to_keep(self) -> Nest:
         """The batch, to be looked at after a crash."""
         raise NotImplementedError
 
-    def _update(self) -> dict[str, float]:
-        """Learn from the batch; what is known of it."""
-        backward, apply = self._work(self._kind_of_update())
+    def _update(self) -> Known:
+        """Learn from the batch, alone; what is known of it."""
+        assert self._common is None, "who meets others has to wait for them"
+        return self._take_step(self._own_gradient())
+
+    def _update_together(self) -> Generator[Waitable | None, None, Known]:
+        """Learn from the batch and from those of all other learners; what is known of it, `steps_of_all` included."""
+        known = self._own_gradient()
+        if self._common is None:
+            return self._take_step({**known, "steps_of_all": known["steps"]})
+        self._refuse_non_finite(known)  # by the name of what went first, which others cannot know
+        steps = yield from self._common.meet(self.updates)
+        self._norm.copy_(self._flat.gradient.norm())
+        return self._take_step({**known, "gradient_norm": self._norm.item(), "steps_of_all": steps})
+
+    def _own_gradient(self) -> Known:
+        backward, _ = self._work(self._kind_of_update())
         numbers = backward().tolist()
-        named = dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
+        return dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
+
+    def _take_step(self, named: Known) -> Known:
+        """The gradient becomes a step, if it is finite."""
+        _, apply = self._work(self._kind_of_update())
         self._refuse_non_finite(named)
         for group in self._optimizer.param_groups:
             if isinstance(group["lr"], torch.Tensor):
@@ -125,13 +179,14 @@ class GradientLearner(Role):
             observation = map_leaves(lambda leaf: leaf[:-1], batch.observation)
             self._network.observe(observation, batch.first[:-1], batch.state)
 
-    def _advance(self, steps: int, updates: int = 1) -> None:
-        """Updates are done, and so many more steps were made use of."""
-        self.steps += steps
+    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
+        """Updates are done, and so many more steps were made use of: here, and by all learners together."""
+        self.steps += steps if of_all is None else of_all
         self.updates += updates
         self.metrics.count("env_steps", steps)
-        self.metrics.count("updates", updates)
-        self.finished = self.steps >= self._settings.total_steps
+        if self.leads:
+            self.metrics.count("updates", updates)
+            self.finished = self.steps >= self._settings.total_steps
         self._publish()
 
     def _compute_gradient(self) -> torch.Tensor:
@@ -140,7 +195,10 @@ class GradientLearner(Role):
             loss, scalars = self._loss()
         self._flat.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
-        self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
+        if self._common is None:
+            self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
+        else:  # the norm is that of the common gradient, and follows
+            self._common.prepare(scalars["steps"])
         self._names = list(scalars)
         reported = [loss.detach(), self._norm, *scalars.values()]
         return torch.stack(reported)
@@ -179,6 +237,8 @@ class GradientLearner(Role):
 
     def _publish(self) -> None:
         self._published = True
+        if not self.leads:
+            return
         if self._nearby is not None:
             self._nearby.publish(self._flat.values.detach(), self.updates)
             now = time.perf_counter()
@@ -187,12 +247,14 @@ class GradientLearner(Role):
             self._next_publication = now + PUBLISH_SECONDS
         self._weights.publish(self._flat.values.detach().cpu().numpy(), self.updates)
 
-    def progress(self) -> tuple[int, int]:
-        """Steps made use of, and updates."""
-        return self.steps, self.updates
+    def progress(self) -> tuple[int, int] | None:
+        """Steps made use of, and updates, if this is the learner that counts them."""
+        return (self.steps, self.updates) if self.leads else None
 
     def save(self) -> Nest:
-        """Weights, optimizer, counters and random state."""
+        """Weights, optimizer, counters and random state; learners that share updates save them once."""
+        if not self.leads:
+            return None
         with self._accelerator.on(self._stream):
             self._accelerator.wait()
             optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
@@ -214,7 +276,9 @@ class GradientLearner(Role):
             self._optimizer.load_state_dict(state["optimizer"])
             self.steps, self.updates = state["steps"], state["updates"]
             torch.set_rng_state(state["random"])
-            self.finished = self.steps >= self._settings.total_steps
+            self.finished = self.leads and self.steps >= self._settings.total_steps
+            if self._common is not None:
+                self._common.begin_anew()
             self._publish()
 
 

@@ -13,6 +13,7 @@ import torch
 
 from pappus.core import Call, Desk, Sink
 from pappus.replay.writers import BatchPacker
+from pappus.roles.dealing import DealingSink
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollSeat
 from pappus.roles.policy import ActingNetwork
 from pappus.types import Array, Nest, Request, Timestep, Unroll, leaves_of, map_leaves
@@ -56,14 +57,15 @@ class HostSeat(UnrollSeat):
 
 
 class HostInference(InferenceServer[HostSeat]):
-    """… ──unrolls──▶ packer ──batches──▶ sink."""
+    """… ──unrolls──▶ packer ──batches──▶ sinks, one batch for each in turn."""
 
     def __init__(
-        self, name: str, desk: Desk, network: ActingNetwork, sink: Sink, settings: InferenceSettings
+        self, name: str, desk: Desk, network: ActingNetwork, sinks: Sequence[Sink], settings: InferenceSettings
     ) -> None:
-        super().__init__(name, desk, network, sink, settings)
+        self._sinks = DealingSink(sinks)
+        super().__init__(name, desk, network, self._sinks, settings)
         self._acting = network
-        self._packer = BatchPacker(sink, settings.batch_size)
+        self._packer = BatchPacker(self._sinks, settings.batch_size)
 
     def _make_seat(self, session: int, num_envs: int) -> HostSeat:
         return HostSeat(session, num_envs, self._settings, self._acting.initial_state(num_envs))
@@ -93,6 +95,7 @@ class HostInference(InferenceServer[HostSeat]):
         """The network in use, all seats, and whose requests are in which state."""
         return {
             "network": self._acting.save(), "filled": self._packer.filled, "held": self._packer.held,
+            "turn": self._sinks.turn,
             "lanes": list(self._seats), "seats": [seat.save() for seat in self._seats.values()],
             "due": [call.lane for call in self._due], "stuck": [call.lane for call in self._stuck],
         }
@@ -101,6 +104,7 @@ class HostInference(InferenceServer[HostSeat]):
         """Go on with the requests in flight."""
         self._acting.load(state["network"])
         self._packer.filled, self._packer.held = state["filled"], state["held"]
+        self._sinks.turn = state["turn"]
         for lane, saved in zip(state["lanes"], state["seats"], strict=True):
             self._seats[lane] = self._make_seat(saved["session"], saved["num_envs"])
             self._seats[lane].load(saved)

@@ -1,8 +1,8 @@
-"""The learner of on-policy algorithms: turns unrolls into weights as they come."""
+"""The learner of on-policy algorithms: turns unrolls into weights as they come, alone or with others of its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -33,16 +33,20 @@ class Learner(GradientLearner):
             return self._source
         self.metrics.gauge("queue/depth", self._source.depth())
         self._batch = self._load(slots)
+        self._under_way = self._train()
+        return self._go_on()
+
+    def _train(self) -> Generator[Waitable | None, None, None]:
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
             self._source.release()
-        known = self._update()
+        known = yield from self._update_together()
         self._report(known)
+        assert self._batch is not None
         self._observe(self._batch)
-        self._advance(int(known["steps"]))
+        self._advance(int(known["steps"]), of_all=int(known["steps_of_all"]))
         if not copied:  # whoever waits for a slot finds the newest weights with it
             self._source.release()
-        return None
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side on the device, always in the same place; a single slot is used where it lies."""

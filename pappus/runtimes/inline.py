@@ -11,7 +11,7 @@ from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
-from pappus.topologies.program import Program
+from pappus.topologies.program import MeetingEdge, Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
@@ -22,8 +22,11 @@ class InlineRuntime:
 
     def __init__(self, program: Program, conductor: Conductor, incarnation: int = 0) -> None:
         self._conductor, self._incarnation = conductor, incarnation
-        self._blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
-        self._wiring = Wiring(program.edges.values(), self._blocks)
+        blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
+        self._wiring = Wiring(program.edges.values(), blocks)
+        self._blocks = {  # what goes on after a resume; gradients that wait for others are computed again
+            name: block for name, block in blocks.items() if not isinstance(program.edges[name], MeetingEdge)
+        }
         self._wiring.poison()
         self._nodes = program.nodes
         self.roles: dict[str, Role] = {}
@@ -113,8 +116,9 @@ class InlineRuntime:
         for name, memory in edges.items() if exact else ():
             self._blocks[name].memory[:] = memory
         for node in self._nodes:
-            if (exact and node.name in saved) or (node.saved and node.name in saved):
-                self.roles[node.name].load(load_state(checkpoint, node.name))
+            name = node.begins_with or (node.name if exact else "")
+            if name in saved:
+                self.roles[node.name].load(load_state(checkpoint, name))
         if not exact:
             self._conductor.event(FRESH_START)
 

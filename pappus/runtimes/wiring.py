@@ -11,11 +11,13 @@ from pappus.accelerator import Accelerator
 from pappus.core import Desk
 from pappus.replay.ports import DirectReplay, SharedReplay
 from pappus.roles.role import Role
+from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     CallsEdge,
     Edge,
     End,
     HatchEdge,
+    MeetingEdge,
     Node,
     QueueEdge,
     ReplayEdge,
@@ -24,6 +26,8 @@ from pappus.topologies.program import (
 )
 from pappus.transports.calls import SharedCalls
 from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
+from pappus.transports.distributed import DistributedMeeting
+from pappus.transports.meetings import MemoryMeeting
 from pappus.transports.memory import Block, SharedBlock
 from pappus.transports.rings import RingQueue, poison
 from pappus.transports.tally import Tally
@@ -31,6 +35,7 @@ from pappus.transports.weights import FlatWeights
 
 Transport: TypeAlias = (
     RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay | Tally
+    | MemoryMeeting | DistributedMeeting
 )
 
 
@@ -45,6 +50,10 @@ def footprint(edge: Edge) -> tuple[int, int]:
             return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
         case TallyEdge():
             return Tally.footprint(edge.writers)
+        case MeetingEdge(backend="memory"):
+            return MemoryMeeting.footprint(edge.members, edge.size)
+        case MeetingEdge():
+            return DistributedMeeting.footprint(edge.members)
         case ReplayEdge():
             return 8, 0  # how many items came; the rest is with its keeper
     return 0, 2  # it lies on a device, or in one process
@@ -54,7 +63,7 @@ def transport(edge: Edge, block: Block) -> Transport:
     """An edge over the block that holds it."""
     match edge:
         case QueueEdge(device=""):
-            return RingQueue(edge.name, edge.spec, edge.producers, edge.capacity, block)
+            return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
         case QueueEdge():
             return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.bells)
         case CallsEdge():
@@ -67,6 +76,11 @@ def transport(edge: Edge, block: Block) -> Transport:
             return Hatch(edge.name, block.bells)
         case TallyEdge():
             return Tally(edge.name, edge.writers, block)
+        case MeetingEdge(backend="memory"):
+            one_thread = not isinstance(block, SharedBlock)
+            return MemoryMeeting(edge.name, edge.members, edge.size, block, in_turn=one_thread)
+        case MeetingEdge():
+            return DistributedMeeting(edge.name, edge.members, edge.backend, block)
         case ReplayEdge():
             counted = block.memory.view(np.int64)
             return SharedReplay(edge.spec, counted) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)
@@ -98,6 +112,8 @@ class Wiring:
                 return transport.sink(end.index)
             case "counter":
                 return transport.counter(end.index)
+            case "member":
+                return transport.member(end.index)
             case "desk":
                 return self._desk(end.edge, transport)
             case "writer" | "reader":

@@ -101,8 +101,8 @@ def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
     wiring = Wiring(assignment.edges, blocks)
     roles = [wiring.build(node, assignment.incarnation) for node in assignment.nodes]
     for node, role in zip(assignment.nodes, roles, strict=True):
-        if assignment.checkpoint is not None and node.saved:
-            role.load(load_state(assignment.checkpoint, role.name))
+        if assignment.checkpoint is not None and node.begins_with:
+            role.load(load_state(assignment.checkpoint, node.begins_with))
     return roles
 
 

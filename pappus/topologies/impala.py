@@ -7,24 +7,32 @@
         ▲                                              │
         └────────────── weights (versioned) ◀──────────┘──▶ evaluator
 
+Many learners (figure 1 right): each has a queue and some of the actors; their gradients meet before every step.
+
+    actors 0, 2 … ──▶ queue ──batch──▶ learner ────gradients──┐
+    actors 1, 3 … ──▶ queue ──batch──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
+      ⋮                                                       │
+
 Actors hold a copy of the policy that lags behind; the learner corrects for it. The queue is bounded, so the lag
 is too: an actor that is `queue_size` unrolls ahead waits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import Sink, Source, WeightsReader, WeightsWriter
+from pappus.core import GradientMeeting, Sink, Source, WeightsReader, WeightsWriter
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.actor import Actor
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
 from pappus.roles.policy import LocalPolicy
-from pappus.topologies.program import Program
+from pappus.topologies.learners import add_learners, check_learners, device_of, numbered
+from pappus.topologies.program import Program, QueueEdge
 from pappus.topologies.run import Run, derive_seed, on_policy
 
 
@@ -32,20 +40,30 @@ from pappus.topologies.run import Run, derive_seed, on_policy
 class ImpalaConfig(TopologyConfig):
     """Nothing to choose; what must hold is that batches are made of whole unrolls of actors."""
 
+    many_learners: ClassVar[bool] = True
+
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
-        if config.actors < 1:
-            raise UserError(f"actors={config.actors} must be at least 1")
-        batch, envs, slots = config.batch_size, config.envs_per_actor, config.actors * config.queue_size
+        check_learners(config)
+        if config.actors < self.fewest_actors(config.learners):
+            raise UserError(
+                f"actors={config.actors} must be at least 1 for every learner; give --actors {config.learners} or more"
+            )
+        actors = config.actors // config.learners
+        batch, envs, slots = config.batch_size, config.envs_per_actor, actors * config.queue_size
         if batch % envs:
             choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
             raise UserError(f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}")
-        if config.unrolls_per_batch > slots:
+        if batch // envs > slots:
             raise UserError(
-                f"batch_size={batch} needs {config.unrolls_per_batch} actors' unrolls at once, but {config.actors} "
+                f"batch_size={batch} needs {batch // envs} actors' unrolls at once, but {actors} "
                 f"actors with queue_size={config.queue_size} hold {slots}; raise queue_size to "
-                f"{-(-config.unrolls_per_batch // config.actors)} or use more actors"
+                f"{-(-batch // envs // actors)} or use more actors"
             )
+
+    def fewest_actors(self, learners: int) -> int:
+        """One for each learner's queue."""
+        return learners
 
     @property
     def slack_option(self) -> str:
@@ -56,19 +74,38 @@ class ImpalaConfig(TopologyConfig):
 def impala(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("impala", run.config.seed)
-    unrolls = program.queue(
-        "unrolls", run.unroll_spec(config.envs_per_actor), producers=config.actors, capacity=config.queue_size
-    )
+    unrolls = [_queue(program, run, i) for i in range(config.learners)]
     weights = program.weights("weights", run.weights_size)
 
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=unrolls.sink(i), weights=weights.reader())
-    program.add(
-        "learner", build_learner, essential=True, run=run, slots=config.unrolls_per_batch, source=unrolls.source(),
-        weights=weights.writer(),
+        place, learner = divmod(i, config.learners)
+        sink = unrolls[learner].sink(place)
+        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
+    add_learners(
+        program, run, build_learner, weights,
+        lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)},
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
+
+
+def _queue(program: Program, run: Run, learner: int) -> QueueEdge:
+    """From the actors of one learner to it."""
+    config = run.config
+    return program.queue(
+        numbered("unrolls", learner), run.unroll_spec(config.envs_per_actor),
+        producers=actors_of(config, learner), capacity=config.queue_size,
+    )
+
+
+def actors_of(config: RunConfig, learner: int) -> int:
+    """How many actors feed the learner of that number: they are dealt out in turn."""
+    return len(range(learner, config.actors, config.learners))
+
+
+def slots_per_batch(config: RunConfig, learner: int) -> int:
+    """Unrolls of whole actors that make a batch of that learner: as many as the config says, or one of each."""
+    return config.batch_size // config.envs_per_actor or actors_of(config, learner)
 
 
 def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:
@@ -81,19 +118,20 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
 
 
 def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter,
-    nearby: WeightsWriter | None = None,
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
+    nearby: WeightsWriter | None = None, index: int = 0, meeting: GradientMeeting | None = None,
 ) -> Learner:
-    """The one learner; so many slots of its source make one batch."""
-    return Learner(name, on_policy(run.algorithm), source, weights, learner_settings(run), slots, nearby)
+    """A learner; so many slots of its source make one batch."""
+    settings = replace(learner_settings(run, index), meeting=meeting)
+    return Learner(name, on_policy(run.algorithm), source, weights or NoWeights(), settings, slots, nearby)
 
 
-def learner_settings(run: Run) -> LearnerSettings:
-    """What a learner needs to know of the run."""
+def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
+    """What the learner of that number needs to know of the run; all begin with the same weights."""
     config = run.config
     return LearnerSettings(
-        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], config.device, config.precision,
-        run.directory,
+        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
+        config.precision, run.directory,
     )
 
 

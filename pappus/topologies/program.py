@@ -26,7 +26,7 @@ class End:
     edge: str
     side: Literal[
         "sink", "source", "writer", "reader", "caller", "desk", "giver", "taker", "keeper", "counter",
-        "recorder", "sinks",
+        "recorder", "sinks", "member",
     ]
     index: int = 0
 
@@ -165,7 +165,21 @@ class TallyEdge:
         return End(self.name, "reader")
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge
+@dataclass(frozen=True)
+class MeetingEdge:
+    """Sums of what several learners bring: tensors of `size` float32, `backend` says through what."""
+
+    name: str
+    members: int
+    size: int
+    backend: Literal["memory", "gloo", "nccl"]
+
+    def member(self, index: int) -> End:
+        """For the learner of that number."""
+        return End(self.name, "member", index)
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge | MeetingEdge
 
 
 @dataclass(frozen=True)
@@ -183,11 +197,17 @@ class Node:
     group: str
     essential: bool
     durable: bool = False
+    twin: str = ""
 
     @property
     def saved(self) -> bool:
-        """Whether checkpoints hold its state, and it begins with that."""
-        return self.essential or self.durable
+        """Whether checkpoints hold its state."""
+        return (self.essential or self.durable) and not self.twin
+
+    @property
+    def begins_with(self) -> str:
+        """Whose saved state it begins with, if there is a checkpoint: its own, its twin's, or nobody's."""
+        return self.twin or (self.name if self.saved else "")
 
     def ends(self) -> list[End]:
         """The ends of edges that this node holds."""
@@ -240,15 +260,21 @@ class Program:
         self._add_edge(edge)
         return edge
 
+    def meeting(self, edge: MeetingEdge) -> MeetingEdge:
+        """A new meeting of gradients."""
+        self._add_edge(edge)
+        return edge
+
     def add(
         self, name: str, build: Callable[..., Role], *, essential: bool = False, durable: bool = False,
-        group: str = "", **arguments: Any,
+        group: str = "", twin: str = "", **arguments: Any,
     ) -> None:
         """A new role. The run ends when an essential one dies; others are restarted, a durable one from the newest
-        checkpoint. Nodes of one group share a process, each with a thread of its own."""
+        checkpoint. Nodes of one group share a process, each with a thread of its own. One that has the same state as
+        its `twin` at all times is not saved, and begins with what the twin saved."""
         if any(node.name == name for node in self.nodes):
             raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
-        self.nodes.append(Node(name, build, arguments, group or name, essential, durable))
+        self.nodes.append(Node(name, build, arguments, group or name, essential, durable, twin))
 
     def groups(self) -> dict[str, list[Node]]:
         """Nodes by process, in the order in which they were added."""

@@ -6,6 +6,12 @@
             ◀────actions───── │  unrolls) │ ◀────weights──────┤
     elsewhere ⇄ gRPC          └───────────┘                   └──▶ evaluator
 
+Many learners share one inference server, which deals the batches out in turn; their gradients meet before every step.
+
+                    ┌──batch 0, 2 …──▶ learner ────gradients──┐
+          inference ┤                                         ├──▶ all-reduce ──▶ the same step for both
+                    └──batch 1, 3 …──▶ learner-1 ──gradients──┘
+
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
 assembles what they experience; an actor needs a core for its envs and nothing else. An actor may have several
 lanes of envs, so that it steps one while the others wait for their actions.
@@ -13,9 +19,10 @@ lanes of envs, so that it steps one while the others wait for their actions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
@@ -31,6 +38,7 @@ from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.thin_actor import ThinActor
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.impala import build_evaluator, build_learner
+from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import CallsEdge, Program, WeightsEdge
 from pappus.topologies.run import Run, derive_seed
 from pappus.transports.addresses import check_wire, with_port
@@ -40,6 +48,8 @@ from pappus.types import request_spec
 @dataclass(frozen=True)
 class SeedConfig(TopologyConfig):
     """Central inference."""
+
+    many_learners: ClassVar[bool] = True
 
     lanes: int = 0
     """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
@@ -58,6 +68,12 @@ class SeedConfig(TopologyConfig):
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
         check_wire(self.wire)
+        check_learners(config)
+        if config.learners > 1 and (self.placement == "learner" or config.device != "cpu"):
+            raise UserError(
+                f"learners={config.learners} share one inference server, but with device={config.device!r} and "
+                f"topology.placement={self.placement!r} it lives in the process of one; use --device cpu and process"
+            )
         if self.wire.listen and config.runtime == "inline":
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
         if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
@@ -105,13 +121,14 @@ def seed(run: Run) -> Program:
 def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
     """Inference beside the learner, each with cores of its own."""
     config = run.config
-    batches = program.queue("batches", run.unroll_spec(config.batch_envs), producers=1, capacity=config.queue_size)
+    spec = run.unroll_spec(config.batch_envs)
+    names = [numbered("batches", i) for i in range(config.learners)]
+    batches = [program.queue(name, spec, producers=1, capacity=config.queue_size) for name in names]
     program.add(
-        "inference", build_inference, run=run, desk=inference.desk(), sink=batches.sink(0), weights=weights.reader()
+        "inference", build_inference, run=run, desk=inference.desk(), sinks=[queue.sink(0) for queue in batches],
+        weights=weights.reader(),
     )
-    program.add(
-        "learner", build_learner, essential=True, run=run, slots=1, source=batches.source(), weights=weights.writer()
-    )
+    add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
 
 def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
@@ -141,11 +158,11 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, caller: Calle
 
 
 def build_inference(
-    name: str, incarnation: int, run: Run, desk: Desk, sink: Sink, weights: WeightsReader
+    name: str, incarnation: int, run: Run, desk: Desk, sinks: Sequence[Sink], weights: WeightsReader
 ) -> HostInference:
-    """The one network that acts."""
+    """The one network that acts, for one learner or many."""
     network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
-    return HostInference(name, desk, network, sink, inference_settings(run))
+    return HostInference(name, desk, network, sinks, inference_settings(run))
 
 
 def build_accelerated_inference(

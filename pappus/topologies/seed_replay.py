@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from pappus.config import ReplayConfig, RunConfig
 from pappus.core import Desk, ItemSink, StepCounter, WeightsReader
@@ -34,6 +35,8 @@ MAX_REMOTE_ENVS = 256
 @dataclass(frozen=True)
 class SeedReplayConfig(SeedConfig):
     """Central inference, and a table."""
+
+    many_learners: ClassVar[bool] = False
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""

@@ -50,7 +50,7 @@ class Setup:
             weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
             weights.publish(flat.values.detach().numpy(), 0)
             acting = ActingNetwork(algorithm, weights, 5, "float32")
-            self.server: InferenceServer[Any] = HostInference("inference", self.desk, acting, queue.sink(0), settings)
+            self.server: InferenceServer[Any] = HostInference("inference", self.desk, acting, [queue.sink(0)], settings)
             self.source: Any = queue.source()
         else:
             batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [SilentBell(), SilentBell()])

@@ -15,6 +15,17 @@ def test_env_steps_are_those_the_learner_trained_on():
     assert (subject.env_steps, subject.updates, subject.progress) == (300, 3, 0.3)
 
 
+def test_steps_of_all_learners_count_and_each_of_them_is_shown():
+    subject = board(FakeTime())
+    subject.add(report("learner", 0.5, counts={"env_steps": 300, "updates": 3}))
+    subject.add(report("learner-1", 0.1, {"other learners": 0.4}, counts={"env_steps": 200}))
+    assert (subject.env_steps, subject.updates) == (500, 3)
+    assert [(view.role, view.state) for view in subject.views()] == [
+        ("learner", "busy"), ("learner-1", "waits for other learners")
+    ]
+    assert subject.scalars()["learner/waiting_for_other_learners"] == pytest.approx(0.4)
+
+
 def test_a_resumed_run_counts_on():
     subject = board(FakeTime())
     subject.resume(env_steps=600, updates=6)

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from torch import nn
 
 from pappus.api import configure, describe
 from pappus.errors import UserError
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
-from pappus.topologies.program import Program, QueueEdge, WeightsEdge
+from pappus.topologies.program import MeetingEdge, Program, QueueEdge, WeightsEdge
 from pappus.topologies.run import derive_seed
+from pappus.validation import validate
 
 
 def test_the_program_is_the_papers_figure() -> None:
@@ -23,6 +28,60 @@ def test_the_program_is_the_papers_figure() -> None:
     assert sides["actor-2"] == {("unrolls", "sink", 2), ("weights", "reader", 0)}
     assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0)}
     assert sides["evaluator"] == {("weights", "reader", 0)}
+
+
+def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
+    settings = {"actors": 5, "learners": 2, "envs_per_actor": 4}
+    program = impala(describe(configure("impala", "CartPole-v1", settings), "CartPole-v1"))
+    learners = {node.name: node for node in program.nodes if node.name.startswith("learner")}
+    assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
+    assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
+    assert [node.saved for node in learners.values()] == [True, False], "the first saves for both"
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
+    assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
+    assert sides["learner-1"] == {("unrolls-1", "source", 0), ("other learners", "member", 1)}
+    sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
+    assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
+    assert [node.arguments["slots"] for node in learners.values()] == [3, 2], "one unroll of each of its actors"
+    meeting = program.edges["other learners"]
+    assert isinstance(meeting, MeetingEdge) and meeting.backend == "memory"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"learners": 0}, "learners=0 must be at least 1"),
+        ({"learners": 2, "actors": 1}, "actors=1 must be at least 1 for every learner; give --actors 2 or more"),
+        ({"learners": 2, "actors": 2, "batch_size": 256}, "needs 4 actors' unrolls at once, but 1 actors .* hold 2"),
+        ({"learners": 2, "actors": 2, "runtime": "inline", "all_reduce": "gloo"}, "the inline runtime has none"),
+        ({"learners": 2, "actors": 2, "all_reduce": "nccl"}, "device='cpu' is none; use gloo or memory"),
+        ({"learners": 2, "actors": 2, "device": "cuda:1"}, "is one GPU, and learners=2 take one each"),
+    ],
+)
+def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        validate(configure("impala", "CartPole-v1", settings))
+
+
+@pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "ppo"])
+def test_other_systems_have_no_learners_that_share_updates(system: str) -> None:
+    with pytest.raises(UserError, match=f"learners=2: in '{system}' no learners share their updates; use --learners 1"):
+        validate(configure(system, "CartPole-v1", {"learners": 2}))
+
+
+def test_a_network_with_running_statistics_is_for_one_learner() -> None:
+    run = describe(configure("impala", "CartPole-v1", {}), "CartPole-v1")
+    build = run.algorithm.build_network
+
+    def with_statistics() -> nn.Module:
+        network = build()
+        network.add_module("norm", nn.BatchNorm1d(4))
+        return network
+
+    run.algorithm.build_network = with_statistics  # type: ignore[method-assign]
+    impala(run)
+    with pytest.raises(UserError, match=r"no gradient moves \(norm\.running_mean.* would differ between learners=2"):
+        impala(replace(run, config=replace(run.config, learners=2, actors=2)))
 
 
 def test_names_are_given_once() -> None:

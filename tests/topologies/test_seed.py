@@ -54,6 +54,14 @@ def test_the_program_is_the_papers_figure() -> None:
     assert sides["learner"] == {("batches", "source", 0), ("weights", "writer", 0)}
 
 
+def test_many_learners_share_one_inference_server_that_deals_batches_out() -> None:
+    built = program(learners=2, batch_size=0)
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.nodes}
+    assert {("batches", "sink", 0), ("batches-1", "sink", 0)} < sides["inference"]
+    assert sides["learner-1"] == {("batches-1", "source", 0), ("other learners", "member", 1)}
+    assert built.edges["batches"].spec.reward.shape == (5, 6), "each takes its half of all 12 envs"
+
+
 def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None:
     built = program(topology={"lanes": 3, "placement": "learner"})
     assert [node.name for node in built.groups()["learner"]] == ["inference", "prefetch", "learner"]
@@ -67,6 +75,8 @@ def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None
         ({"topology": {"lanes": 4}}, r"topology.lanes=4 does not divide envs_per_actor=6; use 1, 2, 3, 6"),
         ({"topology": {"lanes": -1}}, r"topology.lanes=-1 does not divide"),
         ({"topology": {"lanes": 3, "max_inference_envs": -1}}, "must not be negative"),
+        ({"learners": 2, "topology": {"lanes": 3, "placement": "learner"}}, "it lives in the process of one"),
+        ({"learners": 2, "device": "cuda"}, "learners=2 share one inference server, but with device='cuda'"),
         ({"actors": 0}, "leaves nobody to learn from; give --listen"),
         ({"listen": "127.0.0.1:0", "runtime": "inline"}, "the inline runtime has none"),
         ({"listen": "here"}, "neither HOST:PORT nor unix:PATH"),
@@ -110,7 +120,7 @@ class Server(threading.Thread):
         env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
         self.desk = GrpcDesk("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", bell)
         acting = ActingNetwork(algorithm, weights, 5, "float32")
-        self.role = HostInference("inference", self.desk, acting, queue.sink(0), InferenceSettings(spec, 1000, envs))
+        self.role = HostInference("inference", self.desk, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
         self.stopped = False
 
     def run(self) -> None:

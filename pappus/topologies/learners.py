@@ -1,0 +1,98 @@
+"""Several learners that share every update: what topologies with `--learners` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pappus.config import RunConfig
+from pappus.errors import UserError
+from pappus.networks.flat import FlatParameters
+from pappus.roles.common_gradient import numbers_beside
+from pappus.roles.role import Role
+from pappus.topologies.program import End, MeetingEdge, Program, WeightsEdge
+from pappus.topologies.run import Run
+
+MEETING = "other learners"
+"""What a learner waits for that has brought its gradient."""
+
+
+def learner_name(index: int) -> str:
+    """The first keeps the name that it has alone, and with it that of its file in checkpoints."""
+    return numbered("learner", index)
+
+
+def numbered(name: str, index: int) -> str:
+    """`unrolls`, `unrolls-1`, `unrolls-2` …"""
+    return f"{name}-{index}" if index else name
+
+
+def add_learners(
+    program: Program, run: Run, build: Callable[..., Role], weights: WeightsEdge,
+    arguments: Callable[[int], dict[str, Any]],
+) -> None:
+    """All learners of a run; `arguments` are those of the learner of that number, beside what follows here.
+
+    The first publishes and saves; the others are its twins. All are essential: none can go on without the others.
+    """
+    for i in range(run.config.learners):
+        program.add(
+            learner_name(i), build, essential=True, twin="" if i == 0 else learner_name(0), run=run, index=i,
+            weights=weights.writer() if i == 0 else None, meeting=meeting_end(program, run, i), **arguments(i),
+        )
+
+
+def meeting_end(program: Program, run: Run, index: int) -> End | None:
+    """Where the learner of that number meets the others; None where it is alone."""
+    if run.config.learners == 1:
+        return None
+    edge = program.edges.get(MEETING) or program.meeting(_meeting(run))
+    assert isinstance(edge, MeetingEdge)
+    return edge.member(index)
+
+
+def _meeting(run: Run) -> MeetingEdge:
+    members = run.config.learners
+    parameters = check_network(run)
+    return MeetingEdge(MEETING, members, parameters + numbers_beside(members), backend_of(run.config))
+
+
+def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
+    """How gradients meet."""
+    if config.all_reduce != "auto":
+        return config.all_reduce
+    return "memory" if config.device == "cpu" else "nccl"
+
+
+def check_network(run: Run) -> int:
+    """How many parameters the network has; `UserError` if it has weights that no gradient moves."""
+    network = run.algorithm.build_network()
+    buffers = [name for name, buffer in network.named_buffers() if buffer.is_floating_point()]
+    if buffers:
+        raise UserError(
+            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), which would differ between "
+            f"learners={run.config.learners}; use layers without running statistics, or one learner"
+        )
+    return FlatParameters(network).num_parameters
+
+
+def device_of(config: RunConfig, index: int) -> str:
+    """Where the learner of that number computes: GPUs are not shared."""
+    return config.device if config.learners == 1 or config.device == "cpu" else f"cuda:{index}"
+
+
+def check_learners(config: RunConfig) -> None:
+    """Raise `UserError` for many learners that cannot meet."""
+    backend = backend_of(config)
+    if config.learners == 1:
+        return
+    if config.runtime == "inline" and backend != "memory":
+        raise UserError(f"all_reduce={backend!r} needs processes, and the inline runtime has none; use memory")
+    if backend == "nccl" and config.device == "cpu":
+        raise UserError("all_reduce='nccl' adds up on GPUs, and device='cpu' is none; use gloo or memory")
+    if backend == "memory" and config.device != "cpu":
+        raise UserError(f"all_reduce='memory' adds up on the CPU, not on device={config.device!r}; use nccl or gloo")
+    if config.device not in ("cpu", "cuda"):
+        raise UserError(
+            f"device={config.device!r} is one GPU, and learners={config.learners} take one each; use --device cuda"
+        )
