@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import torch
 
-from pappus.ops.losses import entropy_loss, masked_mean, masked_sum, policy_gradient_loss, value_loss
+from pappus.ops.losses import (
+    entropy_loss,
+    masked_mean,
+    masked_sum,
+    normalised,
+    policy_gradient_loss,
+    value_loss,
+)
 
 
 def test_policy_gradient_descends_towards_advantageous_actions() -> None:
@@ -37,3 +44,14 @@ def test_masked_mean_of_nothing_is_zero_with_zero_gradient() -> None:
     mean.backward()
     assert mean.item() == 0.0
     assert x.grad is not None and not x.grad.any()
+
+
+def test_normalised_values_have_mean_zero_and_deviation_one_over_the_valid_steps() -> None:
+    x, valid = torch.tensor([1.0, 1e6, 5.0, 3.0]), torch.tensor([True, False, True, True])
+    scaled = normalised(x, valid)
+    assert scaled[1] == 0 and scaled[3] == 0
+    torch.testing.assert_close(scaled[valid].square().mean(), torch.tensor(1.0))
+
+
+def test_what_is_the_same_everywhere_is_normalised_to_zero() -> None:
+    assert not normalised(torch.full((3,), 7.0), torch.ones(3, dtype=torch.bool)).any()
