@@ -145,9 +145,7 @@ class GradientLearner(Role):
 
     def learning_rate(self) -> float:
         """The step size now."""
-        optimizer = self._settings.optimizer
-        left = max(0.0, 1.0 - self.steps / self._settings.total_steps) if optimizer.anneal else 1.0
-        return optimizer.learning_rate * left
+        return learning_rate_at(self._settings.optimizer, self.steps, self._settings.total_steps)
 
     def _autocast(self) -> Any:
         if self._settings.precision == "float32":
@@ -214,6 +212,12 @@ class GradientLearner(Role):
 
 def _plain(leaf: Any) -> Any:
     return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def learning_rate_at(config: OptimizerConfig, steps: int, total_steps: int) -> float:
+    """The step size after so many steps of the run."""
+    left = max(0.0, 1.0 - steps / total_steps) if config.anneal else 1.0
+    return config.learning_rate * left
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
