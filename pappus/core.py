@@ -267,6 +267,8 @@ class Commons(Waitable, Protocol):
 
     rows: Array
     """`[1 + S, size]` float32: the weights, then S statistics of them."""
+    counted: Array
+    """Steps and updates, `[2]` int64, that were reported: a successor of who counts them counts on from there."""
 
     def ready(self) -> bool:
         """Whether somebody has opened it."""

@@ -31,7 +31,7 @@ class Learner(GradientLearner):
         slots = self._source.take(self._unrolls_per_batch)
         if slots is None:
             return self._source
-        self.metrics.gauge("queue/depth", self._source.depth())
+        depth = self._source.depth()
         self._batch = self._load(slots)
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
@@ -39,7 +39,7 @@ class Learner(GradientLearner):
         known = self._update()
         if not copied:
             self._source.release()
-        self._report(known)
+        self._report(known, depth)
         self._advance(int(known["steps"]))
         return None
 
@@ -69,7 +69,8 @@ class Learner(GradientLearner):
         assert self._batch is not None
         return self._batch._asdict()
 
-    def _report(self, known: dict[str, float]) -> None:
+    def _report(self, known: dict[str, float], depth: int) -> None:
+        self.metrics.gauge("queue/depth", depth)
         for name in self._names[len(KNOWN) :]:
             self.metrics.mean(f"losses/{name}", known[name])
         self.metrics.mean("learner/policy_lag", self.updates - known["mean_version"])

@@ -13,6 +13,7 @@ from pappus.replay.ports import DirectReplay, SharedReplay
 from pappus.roles.role import Role
 from pappus.topologies.program import (
     CallsEdge,
+    CommonsEdge,
     Edge,
     End,
     HatchEdge,
@@ -23,6 +24,7 @@ from pappus.topologies.program import (
     WeightsEdge,
 )
 from pappus.transports.calls import SharedCalls
+from pappus.transports.commons import SharedCommons
 from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
 from pappus.transports.memory import Block, SharedBlock
 from pappus.transports.rings import RingQueue, poison
@@ -31,6 +33,7 @@ from pappus.transports.weights import FlatWeights
 
 Transport: TypeAlias = (
     RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay | Tally
+    | SharedCommons
 )
 
 
@@ -45,6 +48,8 @@ def footprint(edge: Edge) -> tuple[int, int]:
             return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
         case TallyEdge():
             return Tally.footprint(edge.writers)
+        case CommonsEdge():
+            return SharedCommons.footprint(edge.size, edge.rows)
         case ReplayEdge():
             return 8, 0  # how many items came; the rest is with its keeper
     return 0, 2  # it lies on a device, or in one process
@@ -67,6 +72,8 @@ def transport(edge: Edge, block: Block) -> Transport:
             return Hatch(edge.name, block.bells)
         case TallyEdge():
             return Tally(edge.name, edge.writers, block)
+        case CommonsEdge():
+            return SharedCommons(edge.name, edge.size, edge.rows, block)
         case ReplayEdge():
             counted = block.memory.view(np.int64)
             return SharedReplay(edge.spec, counted) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)

@@ -165,7 +165,20 @@ class TallyEdge:
         return End(self.name, "reader")
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge
+@dataclass(frozen=True)
+class CommonsEdge:
+    """Rows of `size` float32 each, weights and their statistics, that all who hold an end change in place."""
+
+    name: str
+    size: int
+    rows: int
+
+    def end(self) -> End:
+        """For all alike."""
+        return End(self.name, "writer")
+
+
+Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge | CommonsEdge
 
 
 @dataclass(frozen=True)
@@ -237,6 +250,12 @@ class Program:
     def tally(self, name: str, writers: int) -> TallyEdge:
         """A new sum."""
         edge = TallyEdge(name, writers)
+        self._add_edge(edge)
+        return edge
+
+    def commons(self, name: str, size: int, rows: int) -> CommonsEdge:
+        """New weights that all change in place."""
+        edge = CommonsEdge(name, size, rows)
         self._add_edge(edge)
         return edge
 

@@ -1,0 +1,67 @@
+"""Updates without a lock: every worker changes the shared weights itself (Mnih et al. 2016, section 4)."""
+
+from __future__ import annotations
+
+import torch
+
+from pappus.config import OptimizerConfig
+from pappus.core import Commons, StepCounter, StepTotal
+from pappus.roles.gradient_learner import learning_rate_at, make_optimizer
+from pappus.roles.role import IDLE, Idle
+from pappus.types import Array
+
+
+def statistics_of(config: OptimizerConfig) -> tuple[str, ...]:
+    """What the configured optimizer keeps of every weight, by torch's names."""
+    if config.name == "rmsprop":
+        momentum = ("momentum_buffer",) if config.momentum > 0 else ()
+        return ("square_avg", *momentum, *(("grad_avg",) if config.centered else ()))
+    return ("sum",) if config.name == "adagrad" else ("exp_avg", "exp_avg_sq")
+
+
+class LockFreeExchange:
+    """One worker's hands on the commons. Its version is the number of updates that all have made together.
+
+    The optimizer is torch's own, over the commons' memory: its statistics are shared as the paper's are, and what it
+    knows of time (Adam's correction for its beginning, the falling step size) comes from the shared counts.
+    """
+
+    def __init__(
+        self, commons: Commons, updates: StepCounter, steps: StepTotal, config: OptimizerConfig, total_steps: int
+    ) -> None:
+        self.name = commons.name
+        self._commons, self._updates, self._steps = commons, updates, steps
+        self._config, self._total_steps = config, total_steps
+        weights, *statistics = torch.from_numpy(commons.rows).unbind()
+        self._parameter = torch.nn.Parameter(weights)
+        self._optimizer = make_optimizer(config, [self._parameter])
+        self._time = torch.zeros(())
+        named = dict(zip(statistics_of(config), statistics, strict=True))
+        self._optimizer.state[self._parameter] = {"step": self._time, **named}
+        self._read = 0
+        self.explain, self.fileno, self.clear = commons.explain, commons.fileno, commons.clear
+
+    def version(self) -> int:
+        """Updates so far, -1 until there are weights."""
+        return self._updates.total() if self._commons.ready() else -1
+
+    def read(self, into: Array) -> int:
+        """Copy the weights; what others change meanwhile may be in it or not."""
+        self._read = self._updates.total()
+        into[:] = self._commons.rows[0]
+        return self._read
+
+    def full(self) -> Idle | None:
+        """It always takes one more, until the run has all its steps."""
+        return IDLE if self._steps.total() >= self._total_steps else None
+
+    def send(self, gradient: Array, loss: float) -> int:
+        """Change weights and statistics in place; how many updates others made since the weights were read."""
+        staleness = self._updates.total() - self._read
+        self._time.fill_(self._updates.total())
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate_at(self._config, self._steps.total(), self._total_steps)
+        self._parameter.grad = torch.from_numpy(gradient)
+        self._optimizer.step()
+        self._updates.add(1)
+        return staleness
