@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -64,6 +66,24 @@ def test_the_step_size_falls_with_the_steps_of_all() -> None:
     setup.steps.counter(1).add(STEPS // 2)
     setup.exchanges[0].send(np.ones(SIZE, np.float32), 0.0)
     assert setup.read() == pytest.approx([-0.05] * SIZE)
+
+
+def test_workers_that_write_at_once_lose_no_count_and_break_no_number() -> None:
+    workers, times = 4, 500
+    setup = Setup(OptimizerConfig("adam", 1e-3, anneal=False), workers)
+    setup.master.step()
+
+    def work(worker: int) -> None:
+        into = np.empty(SIZE, np.float32)
+        for _ in range(times):
+            setup.exchanges[worker].read(into)
+            assert np.isfinite(into).all()
+            setup.exchanges[worker].send(np.ones(SIZE, np.float32), 0.0)
+
+    with ThreadPoolExecutor(workers) as threads:
+        list(threads.map(work, range(workers)))
+    assert setup.updates.total() == workers * times
+    assert all(-1.1 * workers * times * 1e-3 < value < -0.9 * times * 1e-3 for value in setup.read())
 
 
 def test_it_takes_gradients_until_the_run_has_its_steps() -> None:
