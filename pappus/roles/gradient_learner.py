@@ -63,7 +63,7 @@ class GradientLearner(Role):
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
         self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()))
-        self._optimizer = make_optimizer(settings.optimizer, self._parameters)
+        self._optimizer = self._make_optimizer()
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
         self._captured: dict[int, tuple[Captured, Captured]] = {}
@@ -92,6 +92,10 @@ class GradientLearner(Role):
     def _batch_to_keep(self) -> Nest:
         """The batch, to be looked at after a crash."""
         raise NotImplementedError
+
+    def _make_optimizer(self) -> Any:
+        """What steps the parameters."""
+        return make_optimizer(self._settings.optimizer, self._parameters)
 
     def _update(self) -> dict[str, float]:
         """Learn from the batch; what is known of it."""

@@ -6,24 +6,17 @@ import torch
 
 from pappus.config import OptimizerConfig
 from pappus.core import Commons, StepCounter, StepTotal
-from pappus.roles.gradient_learner import learning_rate_at, make_optimizer
+from pappus.ops.descent import descend
+from pappus.roles.gradient_learner import learning_rate_at
 from pappus.roles.role import IDLE, Idle
 from pappus.types import Array
-
-
-def statistics_of(config: OptimizerConfig) -> tuple[str, ...]:
-    """What the configured optimizer keeps of every weight, by torch's names."""
-    if config.name == "rmsprop":
-        momentum = ("momentum_buffer",) if config.momentum > 0 else ()
-        return ("square_avg", *momentum, *(("grad_avg",) if config.centered else ()))
-    return ("sum",) if config.name == "adagrad" else ("exp_avg", "exp_avg_sq")
 
 
 class LockFreeExchange:
     """One worker's hands on the commons. Its version is the number of updates that all have made together.
 
-    The optimizer is torch's own, over the commons' memory: its statistics are shared as the paper's are, and what it
-    knows of time (Adam's correction for its beginning, the falling step size) comes from the shared counts.
+    The optimizer's statistics are shared as the paper's are, and what it knows of time (Adam's correction for its
+    beginning, the falling step size) comes from the shared counts.
     """
 
     def __init__(
@@ -32,12 +25,7 @@ class LockFreeExchange:
         self.name = commons.name
         self._commons, self._updates, self._steps = commons, updates, steps
         self._config, self._total_steps = config, total_steps
-        weights, *statistics = torch.from_numpy(commons.rows).unbind()
-        self._parameter = torch.nn.Parameter(weights)
-        self._optimizer = make_optimizer(config, [self._parameter])
-        self._time = torch.zeros(())
-        named = dict(zip(statistics_of(config), statistics, strict=True))
-        self._optimizer.state[self._parameter] = {"step": self._time, **named}
+        self._weights, *self._statistics = torch.from_numpy(commons.rows).unbind()
         self._read = 0
         self.explain, self.fileno, self.clear = commons.explain, commons.fileno, commons.clear
 
@@ -57,11 +45,8 @@ class LockFreeExchange:
 
     def send(self, gradient: Array, loss: float) -> int:
         """Change weights and statistics in place; how many updates others made since the weights were read."""
-        staleness = self._updates.total() - self._read
-        self._time.fill_(self._updates.total())
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate_at(self._config, self._steps.total(), self._total_steps)
-        self._parameter.grad = torch.from_numpy(gradient)
-        self._optimizer.step()
+        before = self._updates.total()
+        rate = learning_rate_at(self._config, self._steps.total(), self._total_steps)
+        descend(self._config, rate, self._weights, self._statistics, torch.from_numpy(gradient), before + 1)
         self._updates.add(1)
-        return staleness
+        return before - self._read

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pappus.core import Exchange, Waitable
@@ -12,6 +14,12 @@ class NoWeights:
     """For a learner that publishes none."""
 
     def publish(self, flat: object, version: int) -> None: ...
+
+
+class NoOptimizer:
+    """For a learner that steps nothing: torch takes a second of a core to make its first optimizer in a process."""
+
+    param_groups: tuple[Any, ...] = ()
 
 
 class Served(GradientLearner):
@@ -25,6 +33,9 @@ class Served(GradientLearner):
         if self._exchange.version() < 0:
             return self._exchange
         return self._exchange.full() or self._learn()
+
+    def _make_optimizer(self) -> NoOptimizer:
+        return NoOptimizer()
 
     def _compute_gradient(self) -> torch.Tensor:
         reported = super()._compute_gradient()
