@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
+from torch import Tensor
 
 from pappus.config import OptimizerConfig
 from pappus.core import Commons, StepCounter, StepTotal
-from pappus.ops.descent import descend
+from pappus.ops.descent import adagrad_step, adam_step, rmsprop_step
 from pappus.roles.gradient_learner import learning_rate_at
 from pappus.roles.role import IDLE, Idle
 from pappus.types import Array
+
+
+def statistics_of(config: OptimizerConfig) -> tuple[str, ...]:
+    """What the configured optimizer remembers of every weight, by torch's names."""
+    if config.name == "rmsprop":
+        centered = ("grad_avg",) if config.centered else ()
+        return ("square_avg", *centered, *(("momentum_buffer",) if config.momentum > 0 else ()))
+    return ("sum",) if config.name == "adagrad" else ("exp_avg", "exp_avg_sq")
+
+
+def descend(
+    config: OptimizerConfig, rate: float, weights: Tensor, statistics: Mapping[str, Tensor], gradient: Tensor,
+    update: int,
+) -> None:
+    """Take one step of size `rate` as configured, in place; `update` counts from 1."""
+    if config.name == "rmsprop":
+        mean, velocity = statistics.get("grad_avg"), statistics.get("momentum_buffer")
+        rmsprop_step(
+            weights, gradient, statistics["square_avg"], mean, velocity, rate=rate, decay=config.decay,
+            momentum=config.momentum, epsilon=config.epsilon,
+        )
+    elif config.name == "adagrad":
+        adagrad_step(weights, gradient, statistics["sum"], rate=rate, epsilon=config.epsilon)
+    else:
+        adam_step(
+            weights, gradient, statistics["exp_avg"], statistics["exp_avg_sq"], rate=rate, mean_decay=config.momentum,
+            square_decay=config.decay, epsilon=config.epsilon, update=update,
+        )
 
 
 class LockFreeExchange:
@@ -25,7 +56,8 @@ class LockFreeExchange:
         self.name = commons.name
         self._commons, self._updates, self._steps = commons, updates, steps
         self._config, self._total_steps = config, total_steps
-        self._weights, *self._statistics = torch.from_numpy(commons.rows).unbind()
+        self._weights, *statistics = torch.from_numpy(commons.rows).unbind()
+        self._statistics = dict(zip(statistics_of(config), statistics, strict=True))
         self._read = 0
         self.explain, self.fileno, self.clear = commons.explain, commons.fileno, commons.clear
 

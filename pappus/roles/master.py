@@ -15,7 +15,7 @@ import torch
 from pappus.config import OptimizerConfig
 from pappus.core import Commons, StepTotal, Waitable, WeightsWriter
 from pappus.errors import UserError
-from pappus.ops.descent import statistics_of
+from pappus.roles.lock_free import statistics_of
 from pappus.roles.role import IDLE, Role
 from pappus.types import Nest
 

@@ -31,8 +31,7 @@ from typing import Literal
 from pappus.config import RunConfig, TopologyConfig
 from pappus.core import Commons, Exchange, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.errors import UserError
-from pappus.ops.descent import statistics_of
-from pappus.roles.lock_free import LockFreeExchange
+from pappus.roles.lock_free import LockFreeExchange, statistics_of
 from pappus.roles.master import Master
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
 from pappus.roles.shards import ShardExchange, shard_sizes

@@ -1,43 +1,39 @@
+"""The paper's rules, written out; that they are torch's, tests/roles/test_lock_free.py shows for all settings."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 
-from pappus.config import OptimizerConfig
-from pappus.ops.descent import descend, statistics_of
-from pappus.roles.gradient_learner import make_optimizer
+from pappus.ops.descent import adagrad_step, adam_step, rmsprop_step
 
-CONFIGS = {
-    "adam": OptimizerConfig("adam"),
-    "adagrad": OptimizerConfig("adagrad"),
-    "rmsprop": OptimizerConfig("rmsprop", momentum=0.0, decay=0.99, epsilon=0.1),
-    "with momentum": OptimizerConfig("rmsprop", momentum=0.9),
-    "centered": OptimizerConfig("rmsprop", momentum=0.9, centered=True),
-}
+GRADIENT = torch.tensor([2.0])
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_the_rules_are_those_of_torchs_optimizers_and_so_is_what_they_remember(config: OptimizerConfig) -> None:
-    generator = torch.Generator().manual_seed(0)
-    expected = torch.nn.Parameter(torch.randn(50, generator=generator))
-    weights = expected.detach().clone()
-    statistics = [torch.zeros(50) for _ in statistics_of(config)]
-    optimizer = make_optimizer(config, [expected])
-    for update in range(1, 30):
-        gradient = torch.randn(50, generator=generator)
-        rate = 0.1 / update
-        optimizer.param_groups[0]["lr"] = rate
-        expected.grad = gradient
-        optimizer.step()
-        descend(config, rate, weights, statistics, gradient, update)
-    torch.testing.assert_close(weights, expected.detach())
-    for name, statistic in zip(statistics_of(config), statistics, strict=True):
-        torch.testing.assert_close(statistic, optimizer.state[expected][name])
+def test_rmsprop_divides_by_the_root_of_the_average_square() -> None:
+    weights, square = torch.tensor([1.0]), torch.tensor([9.0])
+    rmsprop_step(weights, GRADIENT, square, None, None, rate=0.5, decay=0.9, momentum=0.0, epsilon=0.1)
+    assert square.item() == pytest.approx(0.9 * 9 + 0.1 * 4)
+    assert weights.item() == pytest.approx(1 - 0.5 * 2 / (8.5**0.5 + 0.1))
 
 
-def test_the_paper_s_rule_is_the_literal_one() -> None:
-    config = OptimizerConfig("rmsprop", momentum=0.0, decay=0.9, epsilon=0.1)
-    weights, square = torch.tensor([1.0]), torch.tensor([4.0])
-    descend(config, 0.5, weights, [square], torch.tensor([2.0]), 1)
-    assert square.item() == pytest.approx(0.9 * 4 + 0.1 * 4)
-    assert weights.item() == pytest.approx(1 - 0.5 * 2 / (2 + 0.1))
+def test_a_mean_makes_the_square_a_variance_and_a_velocity_keeps_going() -> None:
+    weights, square, mean, velocity = (torch.tensor([value]) for value in (1.0, 9.0, 1.0, 3.0))
+    rmsprop_step(weights, GRADIENT, square, mean, velocity, rate=0.5, decay=0.9, momentum=0.8, epsilon=0.1)
+    moved = 0.8 * 3 + 2 / ((8.5 - 1.1**2) ** 0.5 + 0.1)
+    assert velocity.item() == pytest.approx(moved) and weights.item() == pytest.approx(1 - 0.5 * moved)
+
+
+def test_adams_first_step_is_the_rate_itself() -> None:
+    weights, mean, square = torch.tensor([1.0]), torch.zeros(1), torch.zeros(1)
+    adam_step(
+        weights, GRADIENT, mean, square, rate=0.5, mean_decay=0.9, square_decay=0.999, epsilon=0.0, update=1
+    )
+    assert weights.item() == pytest.approx(0.5)
+    assert mean.item() == pytest.approx(0.2) and square.item() == pytest.approx(0.004)
+
+
+def test_adagrad_divides_by_the_root_of_the_sum_of_squares() -> None:
+    weights, total = torch.tensor([1.0]), torch.tensor([5.0])
+    adagrad_step(weights, GRADIENT, total, rate=0.5, epsilon=0.0)
+    assert total.item() == 9.0 and weights.item() == pytest.approx(1 - 0.5 * 2 / 3)

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from pappus.config import OptimizerConfig
-from pappus.ops.descent import statistics_of
-from pappus.roles.lock_free import LockFreeExchange
+from pappus.roles.lock_free import LockFreeExchange, statistics_of
 from pappus.roles.master import Master
 from pappus.transports.commons import SharedCommons
 from pappus.transports.memory import HeapBlock

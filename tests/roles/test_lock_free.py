@@ -10,6 +10,7 @@ import torch
 
 from pappus.config import OptimizerConfig
 from pappus.roles.gradient_learner import make_optimizer
+from pappus.roles.lock_free import statistics_of
 from tests.roles.lock_free_tools import SIZE, STEPS, Setup
 
 CONSTANT = OptimizerConfig("rmsprop", 0.1, anneal=False, decay=0.0, momentum=0.0, epsilon=0.0)
@@ -27,7 +28,7 @@ def gradients(count: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("config", OPTIMIZERS, ids=["adam", "adagrad", "rmsprop", "centered"])
-def test_workers_in_turn_are_one_optimizer(config: OptimizerConfig) -> None:
+def test_workers_in_turn_are_one_optimizer_of_torchs(config: OptimizerConfig) -> None:
     setup = Setup(config, workers=3, initial=1.0)
     setup.master.step()
     alone = torch.nn.Parameter(torch.ones(SIZE))
@@ -37,6 +38,8 @@ def test_workers_in_turn_are_one_optimizer(config: OptimizerConfig) -> None:
         alone.grad = torch.from_numpy(gradient)
         optimizer.step()
     torch.testing.assert_close(torch.tensor(setup.read()), alone.detach())
+    for name, statistic in zip(statistics_of(config), setup.commons.rows[1:], strict=True):
+        torch.testing.assert_close(torch.from_numpy(statistic), optimizer.state[alone][name])
     assert setup.updates.total() == 12
 
 
