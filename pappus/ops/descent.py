@@ -35,7 +35,7 @@ def rmsprop_step(
     variance = square
     if mean is not None:
         mean.lerp_(gradient, 1 - decay)
-        variance = torch.addcmul(square, mean, mean, value=-1)
+        variance = torch.addcmul(square, mean, mean, value=-1).clamp_(min=0.0)  # others may have changed one of them
     root = variance.sqrt().add_(epsilon)
     if velocity is None:
         weights.addcdiv_(gradient, root, value=-rate)

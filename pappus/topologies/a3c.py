@@ -67,6 +67,12 @@ class A3CConfig(TopologyConfig):
             )
         if config.device != "cpu":
             raise UserError(f"device={config.device!r}: a3c's many workers share no device; use cpu, or impala")
+        optimizer = config.optimizer
+        if optimizer.name == "adam" and max(optimizer.decay, optimizer.momentum) >= 1:
+            raise UserError(
+                f"optimizer.decay={optimizer.decay} and momentum={optimizer.momentum} must be below 1 for adam, which "
+                "would never learn from a gradient otherwise"
+            )
         self._check_servers()
 
     def _check_servers(self) -> None:

@@ -24,6 +24,12 @@ def test_a_mean_makes_the_square_a_variance_and_a_velocity_keeps_going() -> None
     assert velocity.item() == pytest.approx(moved) and weights.item() == pytest.approx(1 - 0.5 * moved)
 
 
+def test_a_mean_that_others_have_moved_beyond_the_square_breaks_no_weight() -> None:
+    weights, square, mean = (torch.tensor([value]) for value in (1.0, 0.0, 100.0))
+    rmsprop_step(weights, GRADIENT, square, mean, None, rate=0.5, decay=0.9, momentum=0.0, epsilon=0.1)
+    assert weights.item() == pytest.approx(1 - 0.5 * 2 / 0.1)
+
+
 def test_adams_first_step_is_the_rate_itself() -> None:
     weights, mean, square = torch.tensor([1.0]), torch.zeros(1), torch.zeros(1)
     adam_step(

@@ -135,6 +135,7 @@ def test_a_resumed_run_goes_on_with_weights_statistics_and_counts(settings: dict
         ({"topology.updates": "serialised", "topology.max_staleness": -1}, "max_staleness=-1"),
         ({"topology.shards": 2}, "shards=2, .* lock-free updates pass none; use --topology.updates serialised"),
         ({"topology.max_staleness": 5}, "max_staleness=5 .*use --topology.updates serialised"),
+        ({"optimizer.decay": 1.0}, r"optimizer.decay=1.0 and momentum=0.9 must be below 1 for adam"),
         ({"topology.updates": "locked"}, "invalid choice 'locked'"),
     ],
 )
