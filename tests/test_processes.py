@@ -196,6 +196,7 @@ def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Sta
         ("lock-free", "master", r"master: back; weights and statistics are where they were, at version ([\d,]+)"),
         ("serialised", "parameter-server-0", r"parameter-server-0: back with the weights of version ([\d,]+)"),
     ],
+    ids=["lock-free", "serialised"],
 )
 def test_a_killed_worker_comes_back_and_so_does_who_looks_after_the_weights(
     start: Start, updates: str, keeper: str, found: str
