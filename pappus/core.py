@@ -267,6 +267,35 @@ class WeightsReader(Waitable, Protocol):
         ...
 
 
+class Exchange(WeightsReader, Protocol):
+    """What several learners have in common: their gradients go in, and the weights that these changed come out."""
+
+    def full(self) -> Waitable | None:
+        """What keeps it from taking one more gradient now."""
+        ...
+
+    def send(self, gradient: Array, loss: float) -> int | None:
+        """A gradient of the weights that were read last; how many updates those lag behind, if that is known here."""
+        ...
+
+
+class Commons(Waitable, Protocol):
+    """Weights, and what an optimizer knows of them, in one place where all who hold it change them without a lock."""
+
+    rows: Array
+    """`[1 + S, size]` float32: the weights, then S statistics of them."""
+    counted: Array
+    """Steps and updates, `[2]` int64, that were reported: a successor of who counts them counts on from there."""
+
+    def ready(self) -> bool:
+        """Whether somebody has opened it."""
+        ...
+
+    def open(self) -> None:
+        """The first weights are there: wake those who wait for them."""
+        ...
+
+
 class Policy(Waitable, Protocol):
     """Timesteps → actions, wherever the network is."""
 

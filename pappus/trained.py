@@ -54,9 +54,10 @@ class StoredWeights:
 
 
 def stored_weights(checkpoint: Path) -> Array:
-    """All weights of a checkpoint in a row: the learner's, or those of the parameter servers one after the other."""
+    """All weights of a checkpoint in a row: the learner's, the master's, or those of the parameter servers in turn."""
     shards = sorted(checkpoint.glob("parameter-server-*.safetensors"), key=lambda path: int(path.stem.split("-")[-1]))
-    names = [path.stem for path in shards] or ["learner"]
+    master = (checkpoint / "master.safetensors").exists()
+    names = [path.stem for path in shards] or ["master" if master else "learner"]
     return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in names])
 
 

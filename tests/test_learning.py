@@ -29,6 +29,15 @@ def test_two_learners_solve_cartpole_together(system: str, all_reduce: str, tmp_
     assert result.summary.exit_reason == "target reached"
 
 
+@pytest.mark.parametrize("updates", ["lock-free", "serialised"])
+def test_a3c_solves_cartpole(updates: str, tmp_path: Path) -> None:
+    result = pappus.train(
+        "a3c", "CartPole-v1", seed=1, target_return=475.0, run_dir=tmp_path / "run", **{"topology.updates": updates}
+    )
+    assert result.summary.exit_reason == "target reached"
+    assert result.summary.eval_return is not None and result.summary.eval_return >= 475
+
+
 def test_a_gaussian_policy_learns_pendulum(tmp_path: Path) -> None:
     result = pappus.train(
         "impala", "Pendulum-v1", seed=1, steps=2_000_000, target_return=-600.0, run_dir=tmp_path / "run"

@@ -131,8 +131,9 @@ def test_a_directory_in_use_is_refused(start: Start, capsys: pytest.CaptureFixtu
     assert (training.directory / "config.yaml").read_text() == config and training.process.poll() is None
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_metric(start: Start) -> None:
-    training = start("impala", "--env", "tests.envs.broken:PaysNaN", "--envs-per-actor", "4")
+@pytest.mark.parametrize("system", ["impala", "a3c"])
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_metric(start: Start, system: str) -> None:
+    training = start(system, "--env", "tests.envs.broken:PaysNaN", "--envs-per-actor", "4")
     assert training.wait() == 1
     assert "value_loss=nan at update" in training.output() and "is not finite" in training.output()
     assert (training.directory / "non_finite_batch.safetensors").exists()
@@ -211,3 +212,29 @@ def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Sta
     training.interrupt()
     assert training.wait() == 130
     training.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("updates", "keeper", "found"),
+    [
+        ("lock-free", "master", r"master: back; weights and statistics are where they were, at version ([\d,]+)"),
+        ("serialised", "parameter-server-0", r"parameter-server-0: back with the weights of version ([\d,]+)"),
+    ],
+    ids=["lock-free", "serialised"],
+)
+def test_a_killed_worker_comes_back_and_so_does_who_looks_after_the_weights(
+    start: Start, updates: str, keeper: str, found: str
+) -> None:
+    training = start("a3c", *VALUES, "--topology.updates", updates, "--actors", "2")
+    training.until_it_learns(3000)
+    assert "worker-1 died (SIGKILL); restarting" in kill_and_go_on(training, "worker-1")
+    kill_and_go_on(training, keeper)
+    log = training.directory / "log.txt"
+    version = eventually(lambda: re.search(found, log.read_text()))
+    assert int(version[1].replace(",", "")) > 0
+    training.interrupt()
+    assert training.wait() == 130
+    training.nothing_is_left()
+    enough = str(training.summary()["steps"] + 5000)
+    assert main(["train", "--resume", str(training.directory), "--steps", enough]) == 0
+    assert training.summary()["steps"] >= int(enough)

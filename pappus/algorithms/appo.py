@@ -17,10 +17,8 @@ from torch import Tensor
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.ops.losses import clipped_surrogate, masked_mean
+from pappus.ops.losses import clipped_surrogate, normalised
 from pappus.types import EnvSpec
-
-SMALLEST_DEVIATION = 1e-8
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,5 @@ class APPO(VTrace):
 
     def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
         if self.config.normalize_advantage:
-            advantage = advantage - masked_mean(advantage, valid)
-            advantage = advantage / (masked_mean(advantage.square(), valid).sqrt() + SMALLEST_DEVIATION)
+            advantage = normalised(advantage, valid)
         return clipped_surrogate(log_ratio, advantage, self.config.clip)

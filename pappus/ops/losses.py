@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+NORMALISED_EPSILON = 1e-8
+"""Keeps what is the same at every step at 0."""
+
 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """−log π(a|x) · A per step; the advantage is a constant."""
@@ -45,3 +48,9 @@ def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the valid steps, and 0 when none is valid."""
     return masked_sum(x, valid) / valid.sum().clamp(min=1)
+
+
+def normalised(x: Tensor, valid: Tensor) -> Tensor:
+    """`x` shifted and scaled to mean 0 and deviation 1 over the valid steps; 0 at the others."""
+    centred = torch.where(valid, x - masked_mean(x, valid), 0.0)
+    return centred / (masked_mean(centred.square(), valid).sqrt() + NORMALISED_EPSILON)

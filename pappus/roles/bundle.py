@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
+from pappus.core import Exchange, ItemSource, ReplayAlgorithm, StepTotal, Waitable
 from pappus.roles.either import Either
 from pappus.roles.gradient_learner import LearnerSettings, NoWeights
-from pappus.roles.replay_actor import ReplayActor
 from pappus.roles.replay_learner import ReplayLearner
 from pappus.roles.role import Role
-from pappus.roles.shards import ShardedGradients, ShardedWeights
+from pappus.roles.served import Served
 
 
-class ServedLearner(ReplayLearner):
+class ServedLearner(Served, ReplayLearner):
     """replay ──batch──▶ loss ──gradient──▶ shards ──weights──▶ here; the target network follows their versions."""
 
     def __init__(
-        self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, gradients: ShardedGradients,
-        shards: ShardedWeights, counted: StepTotal, settings: LearnerSettings, capacity: int,
+        self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, exchange: Exchange, counted: StepTotal,
+        settings: LearnerSettings, capacity: int,
     ) -> None:
         super().__init__(name, algorithm, source, NoWeights(), counted, settings, capacity)
-        self._gradients, self._shards = gradients, shards
-        self._loss_now = 0.0
+        self._exchange = exchange
         self._target_of = -1
         """How often the target network has followed: versions are counted, as everybody sees them."""
-
-    def step(self) -> Waitable | None:
-        """One gradient, or the port that stands in the way."""
-        if self._shards.version() < 0:
-            return self._shards
-        return self._gradients.full() or self._learn()
 
     def _learn(self) -> Waitable | None:
         self._pull()
@@ -41,7 +33,7 @@ class ServedLearner(ReplayLearner):
 
         Where several times for it passed unseen, they are made up for at once. It begins as the first weights.
         """
-        version = self._shards.read(self._flat.values.detach().numpy())
+        version = self._exchange.read(self._flat.values.detach().numpy())
         updates = self._algorithm.target_updates
         now = version // updates.every
         passed = now - self._target_of
@@ -53,26 +45,11 @@ class ServedLearner(ReplayLearner):
 
     def _follow(self) -> None: ...
 
-    def _apply_gradient(self) -> None:
-        """Clip it, and send it away."""
-        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
-        self._gradients.send(self._flat.gradient.numpy(), self._shards.versions, float(self._loss_now))
-
-    def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        loss, scalars = super()._loss()
-        self._loss_now = float(loss.detach())
-        return loss, scalars
-
-    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
-        self.steps += steps
-        self.updates += updates
-        self.metrics.count("gradients", updates)
-
 
 class Bundle(Role):
     """Both take turns: the limiter of their replay memory says whose turn it is."""
 
-    def __init__(self, name: str, actor: ReplayActor, learner: ServedLearner) -> None:
+    def __init__(self, name: str, actor: Role, learner: Role) -> None:
         super().__init__(name)
         self._actor, self._learner = actor, learner
         actor.metrics = learner.metrics = self.metrics

@@ -84,7 +84,7 @@ class GradientLearner(Role):
         self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()), numbers)
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
         self._common = None if meeting is None else CommonGradient(self._flat, meeting, loss_is_mean)
-        self._optimizer = make_optimizer(settings.optimizer, self._parameters)
+        self._optimizer = self._make_optimizer()
         self._names: list[str] = []
         self._norm = torch.zeros((), device=settings.device)
         self._captured: dict[int, tuple[Captured, Captured]] = {}
@@ -128,6 +128,10 @@ class GradientLearner(Role):
     def _batch_to_keep(self) -> Nest:
         """The batch, to be looked at after a crash."""
         raise NotImplementedError
+
+    def _make_optimizer(self) -> Any:
+        """What steps the parameters."""
+        return make_optimizer(self._settings.optimizer, self._parameters)
 
     def _update(self) -> Known:
         """Learn from the batch, alone; what is known of it."""
@@ -209,9 +213,7 @@ class GradientLearner(Role):
 
     def learning_rate(self) -> float:
         """The step size now."""
-        optimizer = self._settings.optimizer
-        left = max(0.0, 1.0 - self.steps / self._settings.total_steps) if optimizer.anneal else 1.0
-        return optimizer.learning_rate * left
+        return learning_rate_at(self._settings.optimizer, self.steps, self._settings.total_steps)
 
     def _autocast(self) -> Any:
         if self._settings.precision == "float32":
@@ -284,6 +286,12 @@ class GradientLearner(Role):
 
 def _plain(leaf: Any) -> Any:
     return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def learning_rate_at(config: OptimizerConfig, steps: int, total_steps: int) -> float:
+    """The step size after so many steps of the run."""
+    left = max(0.0, 1.0 - steps / total_steps) if config.anneal else 1.0
+    return config.learning_rate * left
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:

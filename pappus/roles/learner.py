@@ -31,17 +31,17 @@ class Learner(GradientLearner):
         slots = self._source.take(self._unrolls_per_batch)
         if slots is None:
             return self._source
-        self.metrics.gauge("queue/depth", self._source.depth())
+        depth = self._source.depth()
         self._batch = self._load(slots)
-        self._under_way = self._train()
+        self._under_way = self._train(depth)
         return self._go_on()
 
-    def _train(self) -> Generator[Waitable | None, None, None]:
+    def _train(self, depth: int) -> Generator[Waitable | None, None, None]:
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
             self._source.release()
         known = yield from self._update_together()
-        self._report(known)
+        self._report(known, depth)
         assert self._batch is not None
         self._observe(self._batch)
         self._advance(int(known["steps"]), of_all=int(known["steps_of_all"]))
@@ -74,7 +74,8 @@ class Learner(GradientLearner):
         assert self._batch is not None
         return self._batch._asdict()
 
-    def _report(self, known: dict[str, float]) -> None:
+    def _report(self, known: dict[str, float], depth: int) -> None:
+        self.metrics.gauge("queue/depth", depth)
         for name in self._names[len(KNOWN) :]:
             self.metrics.mean(f"losses/{name}", known[name])
         self.metrics.mean("learner/policy_lag", self.updates - known["mean_version"])

@@ -21,7 +21,7 @@ import torch
 
 from pappus.config import OptimizerConfig
 from pappus.core import ShardWeights, Source, StepTotal, Waitable
-from pappus.roles.gradient_learner import make_optimizer
+from pappus.roles.gradient_learner import learning_rate_at, make_optimizer
 from pappus.roles.role import IDLE, Role
 from pappus.types import ArraySpec, Nest
 
@@ -50,8 +50,8 @@ class ServerSettings:
 
     optimizer: OptimizerConfig
     total_steps: int
-    max_staleness: int
-    """A gradient may be computed with weights so many versions old."""
+    max_staleness: int | None
+    """A gradient may be computed with weights so many versions old; None: as old as it likes."""
     loss_deviations: float
     """A gradient is dropped if its loss is so many standard deviations above the mean; 0: never."""
 
@@ -130,9 +130,10 @@ class ParameterServer(Role):
 
     def _receive(self, gradient: Gradient) -> None:
         staleness, loss = self.updates - int(gradient.version), float(gradient.loss)
+        oldest = self._settings.max_staleness
         self.metrics.mean("staleness", staleness)
         self.metrics.maximum("staleness_max", staleness)
-        if staleness > self._settings.max_staleness:
+        if oldest is not None and staleness > oldest:
             self.metrics.count("gradients_stale")
         elif not math.isfinite(loss) or not self._usual.admits(loss):
             self.metrics.count("gradients_unusual")
@@ -152,9 +153,7 @@ class ParameterServer(Role):
 
     def learning_rate(self) -> float:
         """The step size now."""
-        optimizer, steps = self._settings.optimizer, self.steps
-        left = max(0.0, 1.0 - steps / self._settings.total_steps) if optimizer.anneal else 1.0
-        return optimizer.learning_rate * left
+        return learning_rate_at(self._settings.optimizer, self.steps, self._settings.total_steps)
 
     def _count_steps(self) -> None:
         total = self._counted.total()

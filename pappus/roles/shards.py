@@ -41,6 +41,22 @@ class ShardedWeights:
     def clear(self) -> None: ...
 
 
+class ShardExchange(ShardedWeights):
+    """Both directions at once: gradients to the shards, weights from them."""
+
+    def __init__(self, readers: Sequence[WeightsReader], sinks: Sequence[Sink], sizes: Sequence[int]) -> None:
+        super().__init__(readers, sizes)
+        self._gradients = ShardedGradients(sinks, sizes)
+
+    def full(self) -> Waitable | None:
+        """A shard that cannot take one more gradient now."""
+        return self._gradients.full()
+
+    def send(self, gradient: Array, loss: float) -> None:
+        """A gradient of the weights that were read last; how old they are, the shards find out."""
+        self._gradients.send(gradient, self.versions, loss)
+
+
 class ShardedGradients:
     """Sends every shard its part of a gradient."""
 

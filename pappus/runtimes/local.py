@@ -150,7 +150,7 @@ class LocalRuntime:
 
     def _died(self, worker: Worker, status: int) -> None:
         notice = death_notice(worker, status)
-        if worker.essential:
+        if worker.essential or worker.beyond_help:
             raise essential_death(worker, notice)
         delay = worker.bury(notice)
         if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from pappus import errors
-from pappus.errors import PappusError, RoleDied
+from pappus.errors import NonFiniteError, PappusError, RoleDied
 from pappus.telemetry.metrics import Report
 from pappus.topologies.program import Node
 
@@ -87,6 +87,11 @@ class Worker:
         """A life in which something was done ends the row of deaths."""
         if report["counts"]:
             self.deaths_in_a_row = 0
+
+    @property
+    def beyond_help(self) -> bool:
+        """Whether it died of numbers that are not finite: its successor would meet the same ones."""
+        return self.last_words.get("kind") == NonFiniteError.__name__
 
     def bury(self, notice: str) -> float:
         """Count a death; the seconds to wait before the next life."""

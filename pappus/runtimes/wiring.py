@@ -14,6 +14,7 @@ from pappus.roles.role import Role
 from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     CallsEdge,
+    CommonsEdge,
     Edge,
     End,
     HatchEdge,
@@ -25,6 +26,7 @@ from pappus.topologies.program import (
     WeightsEdge,
 )
 from pappus.transports.calls import SharedCalls
+from pappus.transports.commons import SharedCommons
 from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
 from pappus.transports.distributed import DistributedMeeting
 from pappus.transports.meetings import MemoryMeeting
@@ -35,7 +37,7 @@ from pappus.transports.weights import FlatWeights
 
 Transport: TypeAlias = (
     RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay | Tally
-    | MemoryMeeting | DistributedMeeting
+    | MemoryMeeting | DistributedMeeting | SharedCommons
 )
 
 
@@ -54,6 +56,8 @@ def footprint(edge: Edge) -> tuple[int, int]:
             return MemoryMeeting.footprint(edge.members, edge.size)
         case MeetingEdge():
             return DistributedMeeting.footprint(edge.members)
+        case CommonsEdge():
+            return SharedCommons.footprint(edge.size, edge.rows)
         case ReplayEdge():
             return 8, 0  # how many items came; the rest is with its keeper
     return 0, 2  # it lies on a device, or in one process
@@ -81,6 +85,8 @@ def transport(edge: Edge, block: Block) -> Transport:
             return MemoryMeeting(edge.name, edge.members, edge.size, block, in_turn=one_thread)
         case MeetingEdge():
             return DistributedMeeting(edge.name, edge.members, edge.backend, block)
+        case CommonsEdge():
+            return SharedCommons(edge.name, edge.size, edge.rows, block)
         case ReplayEdge():
             counted = block.memory.view(np.int64)
             return SharedReplay(edge.spec, counted) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)

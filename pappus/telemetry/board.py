@@ -17,7 +17,7 @@ from pappus.telemetry.window import Totals, Window, totals_of
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
-TRAINERS = ("learner", "parameter-server")
+TRAINERS = ("learner", "parameter-server", "master")
 """Kinds of roles that make the updates, one of which counts them and the steps."""
 NO_EPISODE = "no episode finished yet"
 

@@ -17,7 +17,7 @@ from pappus.telemetry.board import Board
 from pappus.telemetry.verdict import RoleView, percent
 from pappus.telemetry.wording import figure, lag, memory, printable, remaining, returns, title
 
-FLOW = ("actor", "bundle", "inference", "replay", "learner", "parameter-server")
+FLOW = ("actor", "bundle", "worker", "inference", "replay", "learner", "parameter-server", "master")
 """Kinds of roles in the order in which experience passes them."""
 NARROW = 90
 OTHER_LINES = 15

@@ -16,9 +16,9 @@ SILENT_SECONDS = 10.0
 """A role without a report for so long is worth a word."""
 ROOM = 1.0
 """Cores that must be free before another actor is good advice."""
-STEPPERS = ("actor", "bundle")
+STEPPERS = ("actor", "bundle", "worker")
 """Kinds of which another one needs a core of its own."""
-ON_THE_SIDE = ("evaluator",)
+ON_THE_SIDE = ("evaluator", "master")
 """Kinds that nobody waits for, however busy they are."""
 
 REMEDIES = {
@@ -27,6 +27,7 @@ REMEDIES = {
     "inference": "give inference larger batches or an accelerator",
     "replay": "add replay servers or send fewer, larger items",
     "bundle": "add bundles (--actors)",
+    "worker": "add workers (--actors)",
     "parameter-server": "add parameter-server shards",
 }
 

@@ -28,6 +28,7 @@ import torch
 
 from pappus.config import RunConfig
 from pappus.core import (
+    Algorithm,
     ItemSink,
     ItemSource,
     ReplayAlgorithm,
@@ -44,7 +45,7 @@ from pappus.replay.ports import DirectReplay
 from pappus.roles.bundle import Bundle, ServedLearner
 from pappus.roles.evaluator import Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradient_spec
-from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
+from pappus.roles.shards import ShardedWeights, ShardExchange, shard_sizes
 from pappus.topologies.apex import ApexConfig, build_actor, build_keeper, replay_spec
 from pappus.topologies.impala import build_evaluator as build_plain_evaluator
 from pappus.topologies.impala import learner_settings
@@ -95,6 +96,7 @@ def gorila(run: Run) -> Program:
         for i, size in enumerate(sizes)
     ]
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+    settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
     replay = None
     if topology.replay_memory == "central":
         envs = config.actors * config.envs_per_actor
@@ -110,8 +112,8 @@ def gorila(run: Run) -> Program:
         program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
     for i in range(shards):
         program.add(
-            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, source=gradients[i].source(),
-            weights=weights[i].writer(), counted=steps.reader(),
+            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, shards=shards, settings=settings,
+            source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
     program.add("evaluator", build_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
@@ -119,12 +121,7 @@ def gorila(run: Run) -> Program:
 
 def check_network(algorithm: ReplayAlgorithm) -> None:
     """Raise `UserError` for a network of which some weights are not moved by every gradient."""
-    buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
-    if buffers:
-        raise UserError(
-            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and gorila's servers know of "
-            "weights only; use layers without running statistics, make constants plain attributes, or use apex"
-        )
+    refuse_buffers(algorithm, "gorila's servers", "apex")
     if max(algorithm.part_delays) > 1:
         raise UserError(
             f"{type(algorithm).__name__} trains parts of its network only every {max(algorithm.part_delays)} updates, "
@@ -133,17 +130,29 @@ def check_network(algorithm: ReplayAlgorithm) -> None:
         )
 
 
+def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:
+    """Raise `UserError` for a network with numbers that no gradient moves."""
+    buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
+    if buffers:
+        raise UserError(
+            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and {who} know of weights "
+            f"only; use layers without running statistics, make constants plain attributes, or use {instead}"
+        )
+
+
 def build_server(
-    name: str, incarnation: int, run: Run, index: int, source: Source, weights: ShardWeights, counted: StepTotal
+    name: str, incarnation: int, run: Run, index: int, shards: int, settings: ServerSettings, source: Source,
+    weights: ShardWeights, counted: StepTotal,
 ) -> ParameterServer:
-    """One shard; all begin with parts of the same weights."""
-    config, topology = run.config, run.config.topology
-    assert isinstance(topology, GorilaConfig)
-    torch.manual_seed(derive_seed(config.seed, "learner")[0])
-    whole = FlatParameters(run.algorithm.build_network()).values
-    initial = torch.split(whole, shard_sizes(run.weights_size, topology.shards))[index]
-    settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
+    """One of so many shards; all begin with parts of the same weights."""
+    initial = torch.split(initial_weights(run), shard_sizes(run.weights_size, shards))[index]
     return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
+
+
+def initial_weights(run: Run) -> torch.Tensor:
+    """What a run's learners begin with, in one flat tensor."""
+    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
+    return FlatParameters(run.algorithm.build_network()).values
 
 
 def build_bundle(
@@ -159,8 +168,8 @@ def build_bundle(
     sizes = shard_sizes(run.weights_size, topology.shards)
     actor = build_actor(name, incarnation, run, index, sink, ShardedWeights(weights, sizes), counter)
     learner = ServedLearner(
-        name, off_policy(run.algorithm), source, ShardedGradients(gradients, sizes), ShardedWeights(weights, sizes),
-        counter, learner_settings(run), topology.replay.capacity,
+        name, off_policy(run.algorithm), source, ShardExchange(weights, gradients, sizes), counter,
+        learner_settings(run), topology.replay.capacity,
     )
     return Bundle(name, actor, learner)
 

@@ -179,7 +179,22 @@ class MeetingEdge:
         return End(self.name, "member", index)
 
 
-Edge: TypeAlias = QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge | MeetingEdge
+@dataclass(frozen=True)
+class CommonsEdge:
+    """Rows of `size` float32 each, weights and their statistics, that all who hold an end change in place."""
+
+    name: str
+    size: int
+    rows: int
+
+    def end(self) -> End:
+        """For all alike."""
+        return End(self.name, "writer")
+
+
+Edge: TypeAlias = (
+    QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge | MeetingEdge | CommonsEdge
+)
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,12 @@ class Program:
 
     def meeting(self, edge: MeetingEdge) -> MeetingEdge:
         """A new meeting of gradients."""
+        self._add_edge(edge)
+        return edge
+
+    def commons(self, name: str, size: int, rows: int) -> CommonsEdge:
+        """New weights that all change in place."""
+        edge = CommonsEdge(name, size, rows)
         self._add_edge(edge)
         return edge
 

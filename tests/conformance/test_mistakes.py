@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import pappus.algorithms.a2c
 import pappus.algorithms.ppo
 import pappus.algorithms.r2d2
 import pappus.algorithms.vtrace
@@ -96,6 +97,7 @@ VALID_SAME_STEP = Mistake(SameStepStream, "step", all_is_valid)
 TOGETHER = Mistake(NextStepStream, "step", episodes_run_together)
 TOGETHER_SAME_STEP = Mistake(SameStepStream, "step", episodes_run_together)
 VTRACE = Mistake(pappus.algorithms.vtrace, "vtrace", rewards_discounted_once_more)
+A2C_GAE = Mistake(pappus.algorithms.a2c, "gae", rewards_discounted_once_more)
 GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
@@ -120,6 +122,8 @@ CASES = [
     (VTRACE, "impala", "next-step", "chain"),
     (VTRACE, "appo", "next-step", "chain"),
     (GAE, "ppo", "next-step", "chain"),
+    (A2C_GAE, "a2c", "next-step", "chain"),
+    (TRUNCATION, "a3c", "next-step", "loop"),
     (TRUNCATION, "ppo", "next-step", "loop"),
     (VALID, "ppo-lstm", "next-step", "loop"),
     (TOGETHER, "ppo", "next-step", "trap"),

@@ -8,6 +8,7 @@ from pappus.ops.losses import (
     entropy_loss,
     masked_mean,
     masked_sum,
+    normalised,
     policy_gradient_loss,
     value_loss,
 )
@@ -65,3 +66,14 @@ def test_a_clipped_value_loss_is_the_larger_of_two() -> None:
     value, target, before = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 2.0]), torch.tensor([0.0, 0.0])
     found = clipped_value_loss(value, target, before, 0.5)
     torch.testing.assert_close(found, torch.tensor([0.5 * 1.5**2, 0.5 * 1.5**2]))
+
+
+def test_normalised_values_have_mean_zero_and_deviation_one_over_the_valid_steps() -> None:
+    x, valid = torch.tensor([1.0, 1e6, 5.0, 3.0]), torch.tensor([True, False, True, True])
+    scaled = normalised(x, valid)
+    assert scaled[1] == 0 and scaled[3] == 0
+    torch.testing.assert_close(scaled[valid].square().mean(), torch.tensor(1.0))
+
+
+def test_what_is_the_same_everywhere_is_normalised_to_zero() -> None:
+    assert not normalised(torch.full((3,), 7.0), torch.ones(3, dtype=torch.bool)).any()

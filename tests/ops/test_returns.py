@@ -45,13 +45,14 @@ def test_lambda_return_is_the_weighted_mean_of_n_step_returns(lam: float) -> Non
     torch.testing.assert_close(lambda_returns(*arguments, lam=lam), mean)
 
 
-def test_gae_is_the_literal_sum_of_td_errors() -> None:
-    value, reward, discount, _ = stream()
-    valid, lam = torch.ones(T, B, dtype=torch.bool), 0.8
+@pytest.mark.parametrize("lam", [0.0, 0.8, 1.0])
+def test_gae_is_the_literal_sum_of_td_errors_up_to_an_invalid_step(lam: float) -> None:
+    value, reward, discount, valid = stream()
     advantage = torch.zeros_like(reward)
     for start in range(T):
         factor = torch.ones(B, dtype=torch.float64)
         for t in range(start, T):
+            factor = factor * valid[t]
             advantage[start] += factor * (reward[t] + discount[t] * value[t + 1] - value[t])
             factor = factor * lam * discount[t]
     torch.testing.assert_close(gae(value, reward, discount, valid, lam=lam), advantage)

@@ -15,7 +15,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.roles.bundle import Bundle, ServedLearner
 from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.parameter_server import Gradient, gradient_spec
-from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
+from pappus.roles.shards import ShardExchange, shard_sizes
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
@@ -46,8 +46,7 @@ class Setup:
         settings = LearnerSettings(OptimizerConfig(clip_norm=clip_norm), 10**6, seed=1)
         self.learner = ServedLearner(
             "bundle-0", self.algorithm, self.source,
-            ShardedGradients([queue.sink(0) for queue in queues], self.sizes),
-            ShardedWeights(self.weights, self.sizes), self.tally, settings, 100,
+            ShardExchange(self.weights, [queue.sink(0) for queue in queues], self.sizes), self.tally, settings, 100,
         )
         self._random = np.random.default_rng(0)
 
@@ -92,7 +91,7 @@ def test_it_waits_until_every_shard_has_published() -> None:
     setup.source.batches.append(random_batch(np.random.default_rng(0)))
     setup.weights[0].publish(np.zeros(setup.sizes[0], np.float32), 0)
     port: Any = setup.learner.step()
-    assert port is setup.learner._shards and len(setup.source.batches) == 1
+    assert port is setup.learner._exchange and len(setup.source.batches) == 1
 
 
 def test_without_a_batch_it_waits_for_its_source() -> None:

@@ -21,7 +21,7 @@ RATE = OptimizerConfig("rmsprop", 0.1, anneal=True, decay=0.0, momentum=0.0, eps
 class Shard:
     """A server with a line of its own, without a process."""
 
-    def __init__(self, max_staleness: int = 3, deviations: float = 0.0, leads: bool = True) -> None:
+    def __init__(self, max_staleness: int | None = 3, deviations: float = 0.0, leads: bool = True) -> None:
         spec = gradient_spec(SIZE)
         self.queue = RingQueue("gradients", spec, 1, 2, HeapBlock(*RingQueue.footprint(spec, 1, 2)))
         self.weights = FlatWeights("weights", SIZE, HeapBlock(*FlatWeights.footprint(SIZE)))
@@ -66,6 +66,15 @@ def test_gradients_that_are_too_old_are_dropped_and_counted() -> None:
     report = shard.server.metrics.drain()
     assert shard.weights.version() == 3 and report["counts"]["gradients_stale"] == 1
     assert report["maxima"]["staleness_max"] == 2
+
+
+def test_without_a_bound_no_gradient_is_too_old() -> None:
+    shard = Shard(max_staleness=None)
+    for _ in range(1000):
+        shard.send(1.0, 0)
+    report = shard.server.metrics.drain()
+    assert shard.weights.version() == 1000 and "gradients_stale" not in report["counts"]
+    assert report["maxima"]["staleness_max"] == 999
 
 
 def test_a_loss_far_above_the_usual_is_dropped_and_one_that_stays_becomes_usual() -> None:

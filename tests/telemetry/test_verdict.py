@@ -72,6 +72,7 @@ def test_waiting_on_all_sides_is_latency():
         ("seed-r2d2", {}, "let actors run further ahead (--topology.replay.tolerance) or give"),
         ("gorila-dqn", {"topology.replay_memory": "central"}, "(--topology.replay.tolerance) or give"),
         ("gorila-dqn", {}, "; give each step more work (--envs-per-actor)"),
+        ("a3c", {}, "; give each step more work (--envs-per-actor)"),
     ],
 )
 def test_advice_names_options_that_the_topology_has(system: str, settings: dict[str, str], advice: str):
@@ -87,6 +88,12 @@ def test_busy_bundles_ask_for_more_of_them_where_a_core_is_free():
     shares: dict[str, Any] = {"bundle_0": (0.96, {}), "parameter_server_0": (0.08, {"gradients-0": 0.92})}
     assert _with(board(FakeTime(), cores=8), **shares).endswith("; add bundles (--actors)")
     assert "no core of 1 is free for another bundle" in _with(board(FakeTime(), cores=1), **shares)
+
+
+def test_busy_workers_ask_for_more_of_them_and_their_master_is_no_part_of_it():
+    shares: dict[str, Any] = {"worker_0": (0.96, {"its last gradient": 0.04}), "master": (0.99, {})}
+    verdict = _with(board(FakeTime(), cores=8), **shares)
+    assert verdict == "worker-0 is the bottleneck: busy 96 %; add workers (--actors)"
 
 
 def test_a_busy_evaluator_is_nobodys_bottleneck():

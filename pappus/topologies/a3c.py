@@ -1,0 +1,174 @@
+"""A3C (Mnih et al. 2016, algorithm S3): workers with envs of their own compute gradients, a master has the weights.
+
+Lock-free, as in the paper: every worker changes the weights and the optimizer's statistics where they lie.
+
+    worker 0: env ⇄ actor ──unroll──▶ learner ──changes──┐
+    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ commons (weights, statistics) ──▶ master ──▶ evaluator
+      ⋮                                                  │        │
+    worker N: env ⇄ actor ──unroll──▶ learner ──changes──┘        │
+                      ▲                  ▲                        │
+                      └──────────────────┴──────── weights ◀──────┘
+
+Serialised: gradients are applied one after the other by parameter servers, as in Gorila.
+
+    worker 0: env ⇄ actor ──unroll──▶ learner ──gradients──┐
+    worker 1: env ⇄ actor ──unroll──▶ learner ──gradients──┼──▶ parameter server 0 ‖ 1 ‖ … S ──▶ evaluator
+      ⋮                                                    │        │
+    worker N: env ⇄ actor ──unroll──▶ learner ──gradients──┘        │
+                      ▲                  ▲                          │
+                      └──────────────────┴───────── weights ◀───────┘
+
+A worker acts for one unroll, gives its gradient away and takes fresh weights, which know of that gradient. Meanwhile
+others do the same: how many updates lie between a worker's weights and its own update is the staleness of its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pappus.config import RunConfig, TopologyConfig
+from pappus.core import Commons, Exchange, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
+from pappus.errors import UserError
+from pappus.roles.lock_free import LockFreeExchange, statistics_of
+from pappus.roles.master import Master
+from pappus.roles.parameter_server import ServerSettings, gradient_spec
+from pappus.roles.shards import ShardExchange, shard_sizes
+from pappus.roles.worker import UnrollSlot, Worker, WorkerLearner
+from pappus.topologies.gorila import build_evaluator as build_sharded_evaluator
+from pappus.topologies.gorila import build_server, initial_weights, refuse_buffers
+from pappus.topologies.impala import build_actor, build_evaluator, learner_settings
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run, on_policy
+
+
+@dataclass(frozen=True)
+class A3CConfig(TopologyConfig):
+    """`--actors` is the number of workers."""
+
+    updates: Literal["lock-free", "serialised"] = "lock-free"
+    """lock-free: workers change the shared weights themselves. serialised: parameter servers apply their gradients."""
+    shards: int = 1
+    """Parameter servers, each with a part of the weights (serialised)."""
+    max_staleness: int | None = None
+    """A gradient is dropped if its weights are more versions old than this; None: never (serialised)."""
+    loss_deviations: float = 0.0
+    """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never (serialised)."""
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        if config.actors < 1:
+            raise UserError(f"actors={config.actors} must be at least 1")
+        if config.batch_size:
+            raise UserError(
+                f"batch_size={config.batch_size}: a worker of a3c learns from one unroll of all its envs; "
+                "set envs_per_actor instead"
+            )
+        if config.device != "cpu":
+            raise UserError(f"device={config.device!r}: a3c's many workers share no device; use cpu, or impala")
+        optimizer = config.optimizer
+        if optimizer.name == "adam" and max(optimizer.decay, optimizer.momentum) >= 1:
+            raise UserError(
+                f"optimizer.decay={optimizer.decay} and momentum={optimizer.momentum} must be below 1 for adam, which "
+                "would never learn from a gradient otherwise"
+            )
+        self._check_servers()
+
+    def _check_servers(self) -> None:
+        if self.shards < 1 or self.loss_deviations < 0 or (self.max_staleness is not None and self.max_staleness < 0):
+            raise UserError(
+                f"topology.shards={self.shards} must be at least 1, max_staleness={self.max_staleness} and "
+                f"loss_deviations={self.loss_deviations} at least 0"
+            )
+        if self.updates == "lock-free" and (self.shards > 1 or self.loss_deviations or self.max_staleness is not None):
+            raise UserError(
+                f"topology.shards={self.shards}, max_staleness={self.max_staleness} and loss_deviations="
+                f"{self.loss_deviations} are for parameter servers, and lock-free updates pass none; use "
+                "--topology.updates serialised"
+            )
+
+
+def a3c(run: Run) -> Program:
+    """The program of the figures above."""
+    config, program = run.config, Program("a3c", run.config.seed)
+    assert isinstance(config.topology, A3CConfig)
+    refuse_buffers(on_policy(run.algorithm), "a3c's workers", "impala")
+    (lock_free if config.topology.updates == "lock-free" else serialised)(run, program, config.topology)
+    return program
+
+
+def lock_free(run: Run, program: Program, topology: A3CConfig) -> None:
+    """The first figure."""
+    config = run.config
+    steps, updates = (program.tally(name, writers=config.actors) for name in ("steps", "updates"))
+    commons = program.commons("commons", run.weights_size, 1 + len(statistics_of(config.optimizer)))
+    weights = program.weights("weights", run.weights_size)
+    for i in range(config.actors):
+        program.add(
+            f"worker-{i}", build_lock_free_worker, run=run, index=i, commons=commons.end(), steps=steps.counter(i),
+            updates=updates.counter(i),
+        )
+    program.add(
+        "master", build_master, durable=True, run=run, commons=commons.end(), weights=weights.writer(),
+        steps=steps.reader(), updates=updates.reader(),
+    )
+    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+
+
+def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
+    """The second figure."""
+    config, sizes = run.config, shard_sizes(run.weights_size, topology.shards)
+    settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
+    steps = program.tally("steps", writers=config.actors)
+    gradients = [
+        program.queue(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=1)
+        for i, size in enumerate(sizes)
+    ]
+    weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+    for i in range(config.actors):
+        program.add(
+            f"worker-{i}", build_served_worker, run=run, index=i, gradients=[edge.sink(i) for edge in gradients],
+            weights=[edge.reader() for edge in weights], steps=steps.counter(i),
+        )
+    for i in range(topology.shards):
+        program.add(
+            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, shards=topology.shards,
+            settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
+        )
+    program.add("evaluator", build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+
+
+def build_lock_free_worker(
+    name: str, incarnation: int, run: Run, index: int, commons: Commons, steps: StepCounter, updates: StepCounter
+) -> Worker:
+    """One that changes the weights itself."""
+    exchange = LockFreeExchange(commons, updates, steps, run.config.optimizer, run.config.steps)
+    return build_worker(name, incarnation, run, index, exchange, steps)
+
+
+def build_served_worker(
+    name: str, incarnation: int, run: Run, index: int, gradients: Sequence[Sink], weights: Sequence[WeightsReader],
+    steps: StepCounter,
+) -> Worker:
+    """One that sends its gradients to shards."""
+    exchange = ShardExchange(weights, gradients, shard_sizes(run.weights_size, len(weights)))
+    return build_worker(name, incarnation, run, index, exchange, steps)
+
+
+def build_worker(
+    name: str, incarnation: int, run: Run, index: int, exchange: Exchange, steps: StepCounter
+) -> Worker:
+    """An actor and a learner around one unroll."""
+    slot = UnrollSlot(run.unroll_spec(run.config.envs_per_actor), exchange)
+    learner = WorkerLearner(name, on_policy(run.algorithm), slot, exchange, steps, learner_settings(run))
+    return Worker(name, build_actor(name, incarnation, run, index, slot, learner.weights), learner, slot)
+
+
+def build_master(
+    name: str, incarnation: int, run: Run, commons: Commons, weights: WeightsWriter, steps: StepTotal,
+    updates: StepTotal,
+) -> Master:
+    """The one master."""
+    config = run.config
+    return Master(name, initial_weights(run), commons, weights, steps, updates, config.optimizer, config.steps)

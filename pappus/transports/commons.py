@@ -1,0 +1,46 @@
+"""Weights and their statistics that all change in place, without a lock (Recht et al. 2011, "Hogwild!").
+
+Writers may overwrite each other's changes, and a reader may see some numbers before and some after a change; a single
+number is never torn, since aligned words of four bytes are written whole. Who changes how much is counted elsewhere, by
+a `Tally`, in which no count is lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pappus.transports.memory import ALIGNMENT, Block, aligned
+
+
+class SharedCommons:
+    """Rows of float32 over raw memory, and whether they hold anything yet."""
+
+    def __init__(self, name: str, size: int, rows: int, block: Block) -> None:
+        self.name = name
+        header = block.memory[:ALIGNMENT].view(np.int64)
+        self._opened, self.counted = header[0:1], header[1:3]
+        stride = aligned(size * 4) // 4
+        self.rows = block.memory[ALIGNMENT:].view(np.float32).reshape(rows, stride)[:, :size]
+        self._bell = block.bells[0]
+
+    @staticmethod
+    def footprint(size: int, rows: int) -> tuple[int, int]:
+        """Bytes and bells that its block must have."""
+        return ALIGNMENT + rows * aligned(size * 4), 1
+
+    def ready(self) -> bool:
+        """Whether somebody has opened it."""
+        return bool(self._opened[0])
+
+    def open(self) -> None:
+        """The first weights are there: wake those who wait for them."""
+        self._opened[0] = 1
+        self._bell.ring()  # never cleared: from now on nobody has to wait
+
+    def explain(self) -> str:
+        return "the first weights are not there yet"
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def clear(self) -> None: ...
