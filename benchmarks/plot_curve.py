@@ -32,6 +32,8 @@ def main() -> None:
     for run in arguments.runs:
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         shown = [row for row in rows if row.get(name) is not None]
+        if arguments.evaluations:  # each is told again until the next one
+            shown = [row for before, row in zip([{}, *shown], shown, strict=False) if row[name] != before.get(name)]
         group = run.name.rpartition("-")[0] or run.name
         style = {"label": None if group in colours else group, "color": colours.setdefault(group, f"C{len(colours)}")}
         returns = [row[name] for row in shown]

@@ -8,12 +8,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pappus.errors import PappusError, UserError
 
+if TYPE_CHECKING:
+    from pappus.config import RunConfig
+
 USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option)
+pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
 pappus train --resume RUN [options]       go on from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
@@ -22,6 +26,8 @@ pappus replay serve --config FILE         tables of experience for whoever conne
 pappus systems                            every named system, its figure, what it is for
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
+
+POPULATION_OPTIONS = ("--seeds", "--vary", "--jobs")
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -80,6 +86,8 @@ def _dispatch(words: list[str], began: float) -> int:
 
 
 def _train(words: list[str], began: float) -> int:
+    if any(word.partition("=")[0] in POPULATION_OPTIONS for word in words) or _is_population(_peek(words, "--resume")):
+        return _train_population(words)
     from pappus.runtimes.forkserver import ForkServer
 
     if not any(word in ("-h", "--help", "inline", "--runtime=inline") for word in words):
@@ -107,6 +115,57 @@ def _train(words: list[str], began: float) -> int:
     env = _peek(words, "--env")
     config = parse(api.configure(system, env, {}, Path(file) if file else None), words, f"pappus train {system}")
     return _finish(api.execute(config, config.env, began=began))
+
+
+def _is_population(directory: str) -> bool:
+    return bool(directory) and (Path(directory) / "population.json").is_file()
+
+
+def _train_population(words: list[str]) -> int:
+    """Several runs; what is wrong with any of them is said before the first begins."""
+    from pappus import population
+
+    resumed, words = _take(words, "--resume")
+    if resumed is not None:
+        saved = population.saved_population(Path(resumed))
+        if words or saved is None:
+            raise UserError(f"population {resumed!r} goes on as it was begun; leave the other options out")
+        return saved.run()
+    seeds, words = _take(words, "--seeds")
+    jobs, words = _take(words, "--jobs")
+    directory, words = _take(words, "--run-dir")
+    varied = []
+    while (text := _take(words, "--vary"))[0] is not None:
+        varied.append(str(text[0]))
+        words = text[1]
+    if _peek(words, "--seed"):
+        raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
+    system = words.pop(0) if words and not words[0].startswith("-") else ""
+    if not system:
+        raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
+    members = population.members_of(
+        system, words, population.seeds_of(seeds or "1"), population.varied_by(varied)
+    )
+    configs = [_validated(member.words) for member in members]
+    found = population.Population(
+        population.new_directory(directory, system, configs[0].env), members,
+        population.jobs_of(jobs, configs[0].runtime),
+    )
+    return found.run()
+
+
+def _validated(words: Sequence[str]) -> RunConfig:
+    """The config that the words of a run mean."""
+    from pappus import api
+    from pappus.config import parse
+    from pappus.validation import validate
+
+    system, *rest = words
+    file, rest = _take(rest, "--config")
+    config = api.configure(system, _peek(rest, "--env"), {}, Path(file) if file else None)
+    config = parse(config, rest, f"pappus train {system}")
+    validate(config)
+    return config
 
 
 def _serve(words: list[str], began: float) -> int:

@@ -78,6 +78,10 @@ class NetworkConfig:
     """Memory between torso and heads (also as --core)."""
     core_size: int = 64
     """Units of the memory."""
+    normalize: bool = False
+    """Observations that are no pictures get mean 0 and deviation 1, by running moments that the learner keeps."""
+    deviation: Literal["free", "predicted"] = "free"
+    """Of continuous policies: one for all states, a parameter of its own, or an output of the network."""
     factory: str = ""
     """A network of your own: module:function of (EnvSpec, NetworkConfig) → nn.Module."""
 
@@ -171,7 +175,7 @@ class ReplayConfig:
     """Items that must be there before the first update."""
     samples_per_insert: float = 8.0
     """How often an item is used on average: updates × batch size per item that comes."""
-    tolerance: float = 4.0
+    tolerance: float = 8.0
     """Batches by which samples may be ahead of that ratio or behind it at any time."""
     priority_exponent: float = 0.6
     """α: 0 draws evenly, 1 in proportion to the error."""

@@ -13,7 +13,7 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pappus.experience import Experience, ItemBatch, Learned, TargetUpdates
@@ -335,6 +335,26 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
 
     def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and named scalars to report, in the order in which they were computed."""
+        ...
+
+
+class EpochAlgorithm(Algorithm, Protocol):
+    """Learns from unrolls, going over each batch several times in minibatches. What these are is its own affair."""
+
+    def prepare(self, network: nn.Module, batch: Unroll) -> Any:
+        """All steps of a batch, with what is computed once for all of them."""
+        ...
+
+    def minibatches(self, steps: Any) -> Iterator[tuple[Any, bool]]:
+        """What to learn from, one after the other, and whether to report of it; the last one always says yes."""
+        ...
+
+    def loss(self, network: nn.Module, steps: Any, report: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """The scalar to minimise for a minibatch, and named scalars if it is to be reported of."""
+        ...
+
+    def enough(self, scalars: Mapping[str, float]) -> bool:
+        """Whether to leave the batch, after what was reported of a minibatch."""
         ...
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pappus.algorithms.a2c import A2C, A2CConfig
+from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
+from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import (
@@ -25,7 +27,7 @@ from pappus.config import (
 )
 from pappus.core import Algorithm
 from pappus.errors import UserError, closest
-from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, single
+from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, single, sync
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.types import EnvSpec
@@ -80,6 +82,37 @@ SYSTEMS: dict[str, System] = {
         topology=seed.seed,
         algorithm=VTrace,
         defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
+    ),
+    "appo": System(
+        name="appo",
+        purpose="IMPALA with PPO's clipped surrogate: as fast, and each update stays near the policy that acted",
+        paper="Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
+        figure=impala.__doc__ or "",
+        topology=impala.impala,
+        algorithm=APPO,
+        defaults=RunConfig(algorithm=APPOConfig(), system="appo", topology=impala.ImpalaConfig()),
+    ),
+    "seed-appo": System(
+        name="seed-appo",
+        purpose="the same with central inference: large networks, actors anywhere",
+        paper="Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
+        figure=seed.__doc__ or "",
+        topology=seed.seed,
+        algorithm=APPO,
+        defaults=RunConfig(algorithm=APPOConfig(), system="seed-appo", topology=seed.SeedConfig()),
+    ),
+    "ppo": System(
+        name="ppo",
+        purpose="workers that wait for each other, each batch gone over several times: steady, few settings to find",
+        paper="Schulman et al. 2017, Proximal Policy Optimization Algorithms",
+        figure=sync.__doc__ or "",
+        topology=sync.sync,
+        algorithm=PPO,
+        defaults=RunConfig(
+            algorithm=PPOConfig(), system="ppo", topology=sync.SyncConfig(), runtime="inline", envs_per_actor=16,
+            unroll_length=128, network=NetworkConfig(activation="tanh"),
+            optimizer=OptimizerConfig(learning_rate=2.5e-4, clip_norm=0.5),
+        ),
     ),
     "ddpg": System(
         name="ddpg",
@@ -195,7 +228,8 @@ class Preset:
     settings: Mapping[str, Any]
 
 
-VTRACE = ("impala", "seed-vtrace")
+VTRACE = ("impala", "seed-vtrace", "appo", "seed-appo")
+SEEDS = ("seed-vtrace", "seed-appo")
 DQNS = ("dqn", "apex-dqn", "gorila-dqn")
 R2D2S = ("r2d2", "seed-r2d2")
 DDPGS = ("ddpg", "td3", "apex-ddpg")
@@ -220,8 +254,8 @@ PRESETS: tuple[Preset, ...] = (
         },
     ),
     # A forward pass for few envs costs almost what one for many does: twice as many envs, in batches of IMPALA's size.
-    Preset(("seed-vtrace",), "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
-    Preset(("seed-vtrace",), "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
+    Preset(SEEDS, "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
+    Preset(SEEDS, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
@@ -233,6 +267,35 @@ PRESETS: tuple[Preset, ...] = (
                 "clip_norm": 0.5,
             },
             "checkpoint.every_seconds": 300,
+        },
+    ),
+    # Four times the usual step: so small a network bears it.
+    Preset(("ppo",), "CartPole-*", {"optimizer.learning_rate": 1e-3, "steps": 500_000}),
+    # A horizon of 10 steps (γ = 0.9) and many small updates, as for all tasks of torque.
+    Preset(
+        ("ppo",), "Pendulum-*",
+        {
+            "algorithm.discount": 0.9, "algorithm.epochs": 10, "algorithm.minibatches": 16,
+            "algorithm.entropy_cost": 0.0, "optimizer.learning_rate": 1e-3, "optimizer.anneal": False,
+            "evaluation.every_steps": 20_000, "steps": 300_000,
+        },
+    ),
+    # The goal lies hundreds of steps away, and positions and speeds differ in size by ten.
+    Preset(
+        ("ppo",), "MountainCarContinuous-*",
+        {
+            "algorithm.discount": 0.999, "algorithm.epochs": 10, "algorithm.minibatches": 16, "unroll_length": 256,
+            "network.normalize": True, "optimizer.learning_rate": 3e-4, "evaluation.every_steps": 20_000,
+            "steps": 300_000,
+        },
+    ),
+    # Landing well takes hundreds of steps, and eight numbers of different sizes.
+    Preset(
+        ("ppo",), "LunarLander-*",
+        {
+            "algorithm.discount": 0.999, "algorithm.gae_lambda": 0.98, "algorithm.minibatches": 16,
+            "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
+            "evaluation.every_steps": 50_000, "steps": 1_000_000,
         },
     ),
     # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100

@@ -18,9 +18,10 @@ class ActorCriticAlgorithm:
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"log_prob": ArraySpec((), "float32")}
 
-    def __init__(self, env: EnvSpec, network: NetworkConfig) -> None:
+    def __init__(self, env: EnvSpec, network: NetworkConfig, squash: bool = False) -> None:
+        """`squash` keeps continuous actions between their bounds."""
         self.env, self.network_config = env, network
-        self.distribution = distribution_for(env.action)
+        self.distribution = distribution_for(env.action, squash)
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""

@@ -96,7 +96,7 @@ class DQN(EpsilonGreedy):
             rows = torch.arange(len(best), device=best.device)
             goals = batch.reward.unsqueeze(-1) + batch.discount.unsqueeze(-1) * later.quantiles[rows, best]
             losses = quantile_huber(now.quantiles[rows, batch.action], goals, config.huber)
-        loss = torch.dot(weight, losses) / len(losses)
+        loss = torch.dot(weight, losses.float()) / len(losses)
         values = q.detach()
         error = (goal - values).abs()
         return Learned(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)

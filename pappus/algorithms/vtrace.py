@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
@@ -48,20 +49,30 @@ class VTrace(ActorCriticAlgorithm):
         self.config = config
 
     def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Policy gradient + baseline_cost · value loss − entropy_cost · entropy, over valid steps."""
+        """Policy loss + baseline_cost · value loss − entropy_cost · entropy, over valid steps."""
         config, valid = self.config, batch.valid
         output = network(batch.observation, batch.first, batch.state)
         policy, value = output.policy[:-1], output.value
         log_prob, step_entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
-        rho = (log_prob.detach() - batch.behaviour["log_prob"]).exp()
+        log_ratio = log_prob - batch.behaviour["log_prob"]
         returns = vtrace(
-            value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount, rho, valid,
-            rho_clip=config.rho_clip, c_clip=config.c_clip, pg_rho_clip=config.rho_clip, lam=config.trace_lambda,
+            value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount,
+            log_ratio.detach().exp(), valid, rho_clip=config.rho_clip, c_clip=config.c_clip,
+            pg_rho_clip=self._pg_rho_clip, lam=config.trace_lambda,
         )
         reduce = masked_mean if config.reduction == "mean" else masked_sum
         critic = reduce(value_loss(value[:-1], returns.target), valid)
-        actor = reduce(policy_gradient_loss(log_prob, returns.pg_advantage), valid)
+        actor = reduce(self._policy_loss(log_prob, log_ratio, returns.pg_advantage, valid), valid)
         negative_entropy = reduce(entropy_loss(step_entropy), valid)
         loss = actor + config.baseline_cost * critic + config.entropy_cost * negative_entropy
         scalars = {"value_loss": critic, "policy_loss": actor, "entropy": -negative_entropy}
         return loss, {name: value.detach() for name, value in scalars.items()}
+
+    @property
+    def _pg_rho_clip(self) -> float | None:
+        """How far the policy's advantages are weighted by π/μ."""
+        return self.config.rho_clip
+
+    def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
+        """Per step."""
+        return policy_gradient_loss(log_prob, advantage)

@@ -20,6 +20,7 @@ from pappus.networks.actor_critic import ActorCritic, Output
 from pappus.networks.body import Body
 from pappus.networks.cores import NoCore
 from pappus.networks.heads import PolicyValueHead, QHead
+from pappus.networks.moments import FARTHEST
 from pappus.networks.q_network import QNetwork, QOutput
 from pappus.networks.torsos import ACTIVATIONS as TORCH_ACTIVATIONS
 from pappus.networks.torsos import MLP, Encoder, Flat
@@ -39,17 +40,19 @@ ACTIVATIONS: dict[str, Callable[[Array], Any]] = {
 
 def single_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step; it follows the module's weights as long as they stay in place."""
-    if isinstance(network, ActorCritic) and _is_plain_mlp(network):
+    if type(network) is ActorCritic and _is_plain_mlp(network):
         return _numpy_step(network, _actor_critic_head(network.head), module_step(network))
-    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
+    if type(network) is QNetwork and _is_plain_mlp(network) and network.head.quantiles == 1:
         return _numpy_step(network, _q_head(network.head), module_step(network))
     return module_step(network)
 
 
 def learning_step(network: nn.Module) -> StepFunction:
     """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
-    if isinstance(network, QNetwork) and _is_plain_mlp(network) and network.head.quantiles == 1:
-        return _torch_q_step(network, module_step(network))
+    if type(network) is ActorCritic and _is_plain_mlp(network):
+        return _torch_step(network, _torch_actor_critic_head(network.head), module_step(network))
+    if type(network) is QNetwork and _is_plain_mlp(network) and network.head.quantiles == 1:
+        return _torch_step(network, _torch_q_head(network.head), module_step(network))
     return module_step(network)
 
 
@@ -79,8 +82,14 @@ def _is_plain_mlp(network: Body) -> bool:
     )
 
 
+def _flat_and_trunk(network: Body) -> tuple[Flat, MLP]:
+    torso = cast(Encoder, network.torso)
+    return cast(Flat, torso.torsos[0]), cast(MLP, torso.trunk)
+
+
 def _numpy_step(network: Body, head: HeadFunction, otherwise: StepFunction) -> StepFunction:
-    trunk = cast(MLP, cast(Encoder, network.torso).trunk)
+    flat, trunk = _flat_and_trunk(network)
+    moments = None if flat.moments is None else (flat.moments.mean.numpy(), flat.moments.scale.numpy())
     layers = [_views(cast(nn.Linear, layer)) for layer in trunk.layers]
     activation = ACTIVATIONS[trunk.activation]
 
@@ -89,6 +98,8 @@ def _numpy_step(network: Body, head: HeadFunction, otherwise: StepFunction) -> S
             return otherwise(observation, first, state)  # a mask came along
         x: Array = observation.numpy()
         x = x.reshape(len(x), -1).astype(np.float32, copy=False)
+        if moments is not None:
+            x = np.clip((x - moments[0]) * moments[1], -FARTHEST, FARTHEST)
         for weight, bias in layers:
             x = x @ weight
             x += bias
@@ -129,26 +140,51 @@ def _q_head(head: QHead) -> HeadFunction:
     return outputs
 
 
-def _torch_q_step(network: QNetwork, otherwise: StepFunction) -> StepFunction:
-    trunk, head = cast(MLP, cast(Encoder, network.torso).trunk), network.head
-    parts_of_it = (trunk.layers, head.hidden, head.outputs)
-    layers, hidden, outputs = ([_parameters(layer) for layer in part] for part in parts_of_it)
+def _torch_step(
+    network: Body, head: Callable[[Tensor, Nest], Any], otherwise: StepFunction
+) -> StepFunction:
+    flat, trunk = _flat_and_trunk(network)
+    layers = [_parameters(layer) for layer in trunk.layers]
     activation = TORCH_ACTIVATIONS[trunk.activation]
-    dueling = head.mixing() if head.dueling else None
 
     def step(observation: Nest, first: Tensor, state: Nest) -> Any:
         if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
             return otherwise(observation, first, state)
         x = observation.reshape(len(observation), -1).float()
+        if flat.moments is not None:
+            x = flat.moments(x)
         for weight, bias in layers:
             x = activation(F.linear(x, weight, bias))
+        return head(x, state)
+
+    return step
+
+
+def _torch_actor_critic_head(head: PolicyValueHead) -> Callable[[Tensor, Nest], Output]:
+    (weight, bias), policy_size, log_std = _parameters(head.linear), head.policy_size, head.log_std
+
+    def outputs(x: Tensor, state: Nest) -> Output:
+        both = F.linear(x, weight, bias)
+        policy = both[:, :policy_size]
+        if log_std is not None:
+            policy = torch.cat([policy, log_std.expand_as(policy)], 1)
+        return Output(policy, both[:, policy_size], state)
+
+    return outputs
+
+
+def _torch_q_head(head: QHead) -> Callable[[Tensor, Nest], QOutput]:
+    hidden, layers = ([_parameters(layer) for layer in part] for part in (head.hidden, head.outputs))
+    dueling = head.mixing() if head.dueling else None
+
+    def outputs(x: Tensor, state: Nest) -> QOutput:
         streams = [torch.relu(F.linear(x, weight, bias)) for weight, bias in hidden] or [x]
-        parts = [F.linear(y, weight, bias) for y, (weight, bias) in zip(streams, outputs, strict=True)]
+        parts = [F.linear(y, weight, bias) for y, (weight, bias) in zip(streams, layers, strict=True)]
         rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         q = rows if dueling is None else rows @ dueling
         return QOutput(q, q.unsqueeze(-1), state)
 
-    return step
+    return outputs
 
 
 def _parameters(layer: nn.Module) -> tuple[Tensor, Tensor]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import optree
 import torch
 from torch import Tensor, nn
 
 from pappus.networks.cores import Core
 from pappus.networks.frame_stack import FrameStack
+from pappus.networks.moments import RunningMoments
 from pappus.types import ACTION_MASK, Nest
 
 
@@ -25,6 +28,7 @@ class Body(nn.Module):
         self.torso = torso
         self.core = core
         self.state_spec: Nest = (frame_stack.state_spec if frame_stack else (), core.state_spec)
+        self._keeps_moments = any(isinstance(module, RunningMoments) for module in torso.modules())
 
     def initial_state(self, batch: int, device: torch.device | str | None = None) -> Nest:
         """The state before an episode, `[batch, …]`, on the parameters' device unless told."""
@@ -42,6 +46,16 @@ class Body(nn.Module):
             observation, frames = self.frame_stack(observation, first, frames)
         features, core_state = self.core(self.torso(observation), first, core_state)
         return features, mask, (frames, core_state)
+
+    def observe(self, observation: Nest, first: Tensor, state: Nest) -> None:
+        """Count observations in, where the network keeps running moments of them."""
+        if not self._keeps_moments:
+            return
+        observation, _ = _split_mask(observation)
+        if self.frame_stack is not None:
+            observation, _ = self.frame_stack(observation, first, state[0])
+        torso: Any = self.torso
+        torso.observe(observation)
 
 
 def _split_mask(observation: Nest) -> tuple[Nest, Tensor | None]:

@@ -49,7 +49,9 @@ CORES: dict[str, Callable[[int, int], Core]] = {
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """An actor-critic for this env; refuses combinations that cannot work with a `UserError`."""
     torso, core, frame_stack = _body_parts(env, config)
-    return ActorCritic(torso, core, PolicyValueHead(core.output_size, env.action), frame_stack)
+    return ActorCritic(
+        torso, core, PolicyValueHead(core.output_size, env.action, config.deviation == "predicted"), frame_stack
+    )
 
 
 def build_q_network(
@@ -58,6 +60,7 @@ def build_q_network(
     """Action values for this env; refuses combinations that cannot work with a `UserError`."""
     if not isinstance(env.action, DiscreteAction):
         raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
+    _refuse_moments(config)
     torso, core, frame_stack = _body_parts(env, config)
     return QNetwork(torso, core, QHead(core.output_size, env.action.n, dueling, hidden, quantiles), frame_stack)
 
@@ -70,6 +73,7 @@ def build_deterministic(
         raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
     if env.frame_stack > 1 or config.core != "none":
         raise UserError(f"ddpg has no memory, and core={config.core!r} with frame_stack={env.frame_stack} needs one")
+    _refuse_moments(config)
     _check(env, config)
     cnns = _choose_cnns(env.observation, config)
     size = math.prod(env.action.shape)
@@ -143,15 +147,25 @@ def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:
 
 def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig, trunk: bool = True) -> Encoder:
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
-    torsos = [cnn(leaf) if cnn else _vector_torso(leaf) for cnn, leaf in zip(cnns, leaves, strict=True)]
+    torsos = [
+        cnn(leaf) if cnn else _vector_torso(leaf, config.normalize) for cnn, leaf in zip(cnns, leaves, strict=True)
+    ]
     if not trunk or (len(leaves) == 1 and cnns[0] is not None):
         return Encoder(torsos, None)
     width = sum(torso.output_size for torso in torsos)
     return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation))
 
 
-def _vector_torso(leaf: ArraySpec) -> LeafTorso:
-    return Flat(leaf) if leaf.num_values is None else OneHot(leaf)
+def _vector_torso(leaf: ArraySpec, normalize: bool) -> LeafTorso:
+    return Flat(leaf, normalize) if leaf.num_values is None else OneHot(leaf)
+
+
+def _refuse_moments(config: NetworkConfig) -> None:
+    if config.normalize:
+        raise UserError(
+            "network.normalize=True: running moments are those of fresh experience, and this algorithm learns from "
+            "replay; scale the observations in the env, or use ppo"
+        )
 
 
 def _check(env: EnvSpec, config: NetworkConfig) -> None:

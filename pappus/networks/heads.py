@@ -15,15 +15,17 @@ class PolicyValueHead(nn.Module):
     """Policy parameters `[T, B, P]` as `ops.distributions` reads them, and values `[T, B]`, both float32.
 
     One linear layer computes both; the value is its last row. The policy's small gain makes the first policy nearly
-    uniform. A continuous policy's log standard deviation is a parameter per action dimension, the same in all states.
+    uniform. A continuous policy's log standard deviation is a parameter per action dimension, the same in all states,
+    or `predicted` as the mean is.
     """
 
-    def __init__(self, input_size: int, action: ActionSpec) -> None:
+    def __init__(self, input_size: int, action: ActionSpec, predicted: bool = False) -> None:
         super().__init__()
         self.log_std: nn.Parameter | None = None
         if isinstance(action, ContinuousAction):
-            self.policy_size = math.prod(action.shape)
-            self.log_std = nn.Parameter(torch.zeros(self.policy_size))
+            size = math.prod(action.shape)
+            self.policy_size = 2 * size if predicted else size
+            self.log_std = None if predicted else nn.Parameter(torch.zeros(size))
         else:
             self.policy_size = action.mask_size
         self.linear = nn.Linear(input_size, self.policy_size + 1)

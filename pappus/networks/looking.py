@@ -23,7 +23,8 @@ class Look:
     def __init__(self) -> None:
         self._steps: WeakKeyDictionary[nn.Module, tuple[StepFunction, StepFunction]] = WeakKeyDictionary()
         """Without gradients, and with them."""
-        self._first = torch.zeros(0, dtype=torch.bool)
+        self._first: dict[tuple[int, torch.device], Tensor] = {}
+        """Kept: a captured graph looks for them where they were."""
 
     def __reduce__(self) -> tuple[type[Look], tuple[()]]:
         return Look, ()  # another process has networks of its own
@@ -38,12 +39,25 @@ class Look:
     def _inputs(self, observation: Nest, stacked: bool) -> tuple[Nest, Tensor, Nest]:
         """The newest frames, `first`, and the state, which is the frames before them."""
         leaf = observation if isinstance(observation, Tensor) else optree.tree_leaves(observation)[0]
-        if len(self._first) != len(leaf) or self._first.device != leaf.device:
-            self._first = torch.zeros(len(leaf), dtype=torch.bool, device=leaf.device)
+        key = len(leaf), leaf.device
+        first = self._first.get(key)
+        if first is None:
+            first = self._first[key] = torch.zeros(len(leaf), dtype=torch.bool, device=leaf.device)
         if not stacked:
-            return observation, self._first, ((), ())
+            return observation, first, ((), ())
         seen = observation
         if isinstance(seen, dict) and ACTION_MASK in seen:
             seen = {key: leaf for key, leaf in seen.items() if key != ACTION_MASK}
         frames = optree.tree_map(lambda leaf: leaf[:, :-1], seen)
-        return optree.tree_map(lambda leaf: leaf[:, -1], observation), self._first, (frames, ())
+        return optree.tree_map(lambda leaf: leaf[:, -1], observation), first, (frames, ())
+
+
+def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest:
+    """Observations `[T, B, …]` as `Look` takes them, still with time: of a network that stacks frames, the stacks."""
+    frame_stack = getattr(network, "frame_stack", None)
+    if frame_stack is None:
+        return observation
+    if not isinstance(observation, dict) or ACTION_MASK not in observation:
+        return frame_stack(observation, first, state[0])[0]
+    seen = {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
+    return {**frame_stack(seen, first, state[0])[0], ACTION_MASK: observation[ACTION_MASK].unsqueeze(2)}

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from pappus.networks.moments import RunningMoments
 from pappus.types import ArraySpec, Nest
 
 Activation: TypeAlias = Literal["relu", "tanh"]
@@ -173,16 +174,22 @@ class PixelConv2d(nn.Conv2d):
 
 
 class Flat(nn.Module):
-    """A leaf of any shape as floats in a row; uint8 is scaled by 1/255."""
+    """A leaf of any shape as floats in a row; uint8 is scaled by 1/255, and all of them by `moments`, if there are."""
 
-    def __init__(self, leaf: ArraySpec) -> None:
+    def __init__(self, leaf: ArraySpec, normalize: bool = False) -> None:
         super().__init__()
         self.output_size = math.prod(leaf.shape)
         self.scale = 1 / 255 if leaf.dtype == "uint8" else None
+        self.moments = RunningMoments(self.output_size) if normalize else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def row(self, x: Tensor) -> Tensor:
+        """As floats in a row."""
         x = x.reshape(*x.shape[:2], self.output_size)
         return x if self.scale is None else x * self.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.row(x)
+        return x if self.moments is None else self.moments(x)
 
 
 class OneHot(nn.Module):
@@ -220,6 +227,12 @@ class Encoder(nn.Module):
         vectors = [torso(leaf) for torso, leaf in zip(self.torsos, optree.tree_leaves(observation), strict=True)]
         features: Tensor = vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)
         return features if self.trunk is None else self.trunk(features)
+
+    def observe(self, observation: Nest) -> None:
+        """Count observations in, where there are running moments of them."""
+        for torso, leaf in zip(self.torsos, optree.tree_leaves(observation), strict=True):
+            if isinstance(torso, Flat) and torso.moments is not None:
+                torso.moments.update(torso.row(leaf))
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:

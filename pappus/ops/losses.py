@@ -26,6 +26,19 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
     return 0.5 * (value - target.detach()).square()
 
 
+def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """−min(r A, clip(r, 1 − ε, 1 + ε) A) per step, with log r given (PPO, equation 7); the advantage is a constant."""
+    assert log_ratio.shape == advantage.shape, (log_ratio.shape, advantage.shape)
+    ratio = log_ratio.exp()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def clipped_value_loss(value: Tensor, target: Tensor, before: Tensor, clip: float) -> Tensor:
+    """The larger of ½ (V − target)² and the same for a V that is at most `clip` away from what it was before."""
+    near = before + (value - before).clamp(-clip, clip)
+    return torch.maximum(value_loss(value, target), value_loss(near, target))
+
+
 def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
     """Sum over the valid steps; what stands at an invalid one, even NaN, does not count."""
     assert x.shape == valid.shape, (x.shape, valid.shape)

@@ -27,13 +27,14 @@ def vtrace(
     *,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
-    pg_rho_clip: float = 1.0,
+    pg_rho_clip: float | None = 1.0,
     lam: float = 1.0,
 ) -> VTraceReturns:
     """V-trace of `value [T+1, B]`; `discount` is γ times the env's, `rho` is π/μ, both `[T, B]`.
 
     With ρ_t and c_t = λ·min(c̄, π/μ) clipped, v_s = V(x_s) + Σ_t γ^{t−s} (Π_{i<t} c_i) δ_t. The advantage is
-    min(pg_rho_clip, π/μ) · (r_s + γ·q_{s+1} − V(x_s)), where q = λ·v + (1−λ)·V and q_T = V(x_T).
+    min(pg_rho_clip, π/μ) · (r_s + γ·q_{s+1} − V(x_s)), where q = λ·v + (1−λ)·V and q_T = V(x_T); without a
+    `pg_rho_clip` it is not weighted, for a loss that holds π/μ itself.
     An invalid step acts as ρ = 0: its target is its value, its advantage 0, and no return crosses it.
     """
     assert value.dim() == 2 and value.shape[0] == reward.shape[0] + 1, (value.shape, reward.shape)
@@ -46,4 +47,5 @@ def vtrace(
     target = value_t + correction
     correction_next = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
     q_error = torch.addcmul(td_error, discount, correction_next, value=lam)
-    return VTraceReturns(target, rho.clamp_(max=pg_rho_clip).mul_(q_error))
+    weight = valid.to(rho.dtype) if pg_rho_clip is None else rho.clamp_(max=pg_rho_clip)
+    return VTraceReturns(target, weight.mul_(q_error))

@@ -21,6 +21,8 @@ RETRY_SECONDS = 0.1
 """How often to look whether a service that was gone is back."""
 GROUP_BYTES = 1 << 20
 """Small batches are fetched several at once, up to so many bytes: most of what one costs is then shared by all."""
+AHEAD_BYTES = 128 << 20
+"""Bytes of batches that lie ready, at most, however many were asked for; two always may."""
 
 
 def item_batch(batch: Batch, spec: ReplaySpec) -> ItemBatch:
@@ -67,7 +69,8 @@ class DirectSource:
 class PrefetchedSource:
     """A thread draws batches ahead, small ones several at once, and as many new priorities go back at once.
 
-    When the service is gone, it waits for it to come back.
+    A group is at most half of what the limiter lets be drawn at a time: one that had to be drawn piece by piece would
+    hold steps that writers may wait for. When the service is gone, it waits for it to come back.
     """
 
     name = "replay"
@@ -78,10 +81,11 @@ class PrefetchedSource:
         self._bell = EventBell(*EventBell.descriptors())
         self._ready: deque[ItemBatch] = deque()
         self._room = threading.Semaphore(spec.prefetch)
-        self._together = 1
-        """Batches that are fetched at once."""
-        self._updates: list[tuple[ItemBatch, Array]] = []
-        """Batches with new priorities that are not on their way yet."""
+        self._together = 0
+        """Batches that are fetched at once; 0 before it is known how large one is."""
+        self._most_together = spec.table.fresh_limiter().largest_batch / (2 * spec.batch_size)
+        self._updates: list[tuple[int, Array, Array]] = []
+        """Life of the service, keys and new priorities of batches that are not on their way yet."""
         self._client: Client | None = None
         self._life = 0
         """Counts the services that were connected to."""
@@ -102,13 +106,13 @@ class PrefetchedSource:
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """New priorities of a batch's items, in order; lost with the service that they are for."""
-        self._updates.append((batch, priorities))
+        self._updates.append((batch.service, batch.keys, priorities))
         if len(self._updates) >= self._together:
             self._send()
 
     def _send(self) -> None:
         client, life = self._client, self._life
-        updates = [(batch.keys, priorities) for batch, priorities in self._updates if batch.service == life]
+        updates = [(keys, priorities) for service, keys, priorities in self._updates if service == life]
         self._updates.clear()
         if client is None or not updates:
             return
@@ -140,20 +144,23 @@ class PrefetchedSource:
         self._bell.clear()
 
     def close(self) -> None:
-        """Fetch no more."""
-        self._send()
-        self._closed.set()
-        if self._client is not None:
-            self._client.close()
-        self._room.release(self._spec.prefetch)
-        self._thread.join(1.0)
+        """Fetch no more. Priorities that are still under way may be lost."""
+        try:
+            self._send()
+        finally:
+            self._closed.set()
+            if self._client is not None:
+                self._client.close()
+            self._room.release(self._spec.prefetch)
+            self._thread.join(1.0)
 
     def _run(self) -> None:
         try:
             while not self._closed.is_set():
                 try:
                     client = self._connect()
-                    self._client, self._life = client, self._life + 1
+                    self._life += 1  # first: nobody may take a new client for an old life's
+                    self._client = client
                     self._fetch(client)
                 except RunError:  # it is not there, or no longer
                     self._client = None
@@ -164,7 +171,7 @@ class PrefetchedSource:
 
     def _fetch(self, client: Client) -> None:
         while True:
-            count = self._together
+            count = max(1, self._together)
             for _ in range(count):
                 self._room.acquire()
             if self._closed.is_set():
@@ -177,5 +184,12 @@ class PrefetchedSource:
                 raise
             self._ready.extend(batches)
             self._bell.ring()
-            size = sum(leaf.nbytes for leaf in leaves_of(batches[0].items))
-            self._together = max(1, min(self._spec.prefetch // 2, GROUP_BYTES // max(1, size)))
+            if not self._together:
+                self._settle(sum(leaf.nbytes for leaf in leaves_of(batches[0].items)))
+
+    def _settle(self, size: int) -> None:
+        """How much to fetch at once and ahead, now that it is known how many bytes a batch has."""
+        ahead = max(2, min(self._spec.prefetch, AHEAD_BYTES // max(1, size)))
+        for _ in range(self._spec.prefetch - ahead):
+            self._room.acquire()
+        self._together = max(1, int(min(ahead // 2, GROUP_BYTES // max(1, size), self._most_together)))

@@ -20,7 +20,7 @@ from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
-from pappus.types import Nest, map_leaves
+from pappus.types import Nest, Unroll, map_leaves
 
 DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
@@ -123,12 +123,18 @@ class GradientLearner(Role):
             self._captured[kind] = backward, apply
         return self._captured[kind]
 
-    def _advance(self, steps: int) -> None:
-        """An update is done, and so many more steps were made use of."""
+    def _observe(self, batch: Unroll) -> None:
+        """Let a network that keeps moments of what it sees count a batch in, once it has learnt from it."""
+        if hasattr(self._network, "observe"):
+            observation = map_leaves(lambda leaf: leaf[:-1], batch.observation)
+            self._network.observe(observation, batch.first[:-1], batch.state)
+
+    def _advance(self, steps: int, updates: int = 1) -> None:
+        """Updates are done, and so many more steps were made use of."""
         self.steps += steps
-        self.updates += 1
+        self.updates += updates
         self.metrics.count("env_steps", steps)
-        self.metrics.count("updates")
+        self.metrics.count("updates", updates)
         self.finished = self.steps >= self._settings.total_steps
         self._publish()
 

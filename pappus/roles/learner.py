@@ -37,10 +37,11 @@ class Learner(GradientLearner):
         if copied:  # on the device, in the order of the streams
             self._source.release()
         known = self._update()
-        if not copied:
-            self._source.release()
         self._report(known, depth)
+        self._observe(self._batch)
         self._advance(int(known["steps"]))
+        if not copied:  # whoever waits for a slot finds the newest weights with it
+            self._source.release()
         return None
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:

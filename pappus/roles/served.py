@@ -50,8 +50,8 @@ class Served(GradientLearner):
             self.metrics.mean("staleness", staleness)
             self.metrics.maximum("staleness_max", staleness)
 
-    def _advance(self, steps: int) -> None:
+    def _advance(self, steps: int, updates: int = 1) -> None:
         """Updates and steps are counted by whoever applies the gradients."""
         self.steps += steps
-        self.updates += 1
-        self.metrics.count("gradients")
+        self.updates += updates
+        self.metrics.count("gradients", updates)

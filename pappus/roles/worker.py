@@ -92,8 +92,8 @@ class WorkerLearner(Served, Learner):
         for name in self._names[len(KNOWN) :]:
             self.metrics.mean(f"losses/{name}", known[name])
 
-    def _advance(self, steps: int) -> None:
-        super()._advance(steps)
+    def _advance(self, steps: int, updates: int = 1) -> None:
+        super()._advance(steps, updates)
         self._counter.add(steps)
 
     def close(self) -> None: ...

@@ -11,6 +11,7 @@ from pappus.config import NetworkConfig
 from pappus.networks.acting import learning_step, single_step
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
+from pappus.networks.q_network import QNetwork
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 VECTOR = ArraySpec((4,), "float32")
@@ -109,6 +110,8 @@ def test_a_learning_step_has_the_values_and_gradients_of_the_module(
     network = build_q_network(env, NetworkConfig(hidden_sizes=(8, 8), activation=activation), **settings)
     random_weights(network)
     observation = optree.tree_map(lambda spec: example(spec, 6), env.observation)
+    if env.masked:
+        observation[ACTION_MASK][2, 1] = 0
     first, state = torch.tensor([True, False] * 3), network.initial_state(6)
     step = learning_step(network)(observation, first, state)
     whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
@@ -119,6 +122,30 @@ def test_a_learning_step_has_the_values_and_gradients_of_the_module(
     own = torch.autograd.grad((step.q * upstream).sum(), weights)
     theirs = torch.autograd.grad((whole.q[0] * upstream).sum(), weights)
     torch.testing.assert_close(own, theirs, atol=1e-3, rtol=1e-4)
+
+
+def test_a_learning_step_follows_weights_that_are_replaced_in_place() -> None:
+    network = build_q_network(EnvSpec(ArraySpec((2, 3), "int64"), DiscreteAction(3)), NetworkConfig(), hidden=4)
+    step, flat = learning_step(network), FlatParameters(network)
+    observation, first = torch.ones(6, 2, 3, dtype=torch.int64), torch.zeros(6, dtype=torch.bool)
+    with torch.no_grad():
+        flat.values.copy_(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)) / 4)
+    expected = network(observation[None], first[None], ((), ())).q[0]
+    torch.testing.assert_close(step(observation, first, ((), ())).q, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_network_with_a_forward_of_its_own_is_left_alone() -> None:
+    class Own(QNetwork):
+        def forward(self, *inputs: Any) -> Any:
+            output = super().forward(*inputs)
+            return output._replace(q=output.q + 1)
+
+    plain = build_q_network(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig())
+    own = Own(plain.torso, plain.core, plain.head).requires_grad_(False)
+    observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
+    for step in (single_step, learning_step):
+        difference = step(own)(observation, first, ((), ())).q - step(plain)(observation, first, ((), ())).q
+        torch.testing.assert_close(difference, torch.ones(6, 3))
 
 
 def test_a_learning_step_keeps_to_the_precision_that_is_asked_for() -> None:

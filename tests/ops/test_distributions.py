@@ -12,6 +12,7 @@ from pappus.ops.distributions import (
     Distribution,
     Gaussian,
     MultiCategorical,
+    SquashedGaussian,
     distribution_for,
     mask_logits,
 )
@@ -140,3 +141,40 @@ def test_action_specs_have_their_distributions() -> None:
     assert distribution_for(DiscreteAction(3)) == Categorical(3)
     assert distribution_for(MultiDiscreteAction((2, 4))) == MultiCategorical((2, 4))
     assert distribution_for(ContinuousAction((2, 3))) == Gaussian((2, 3))
+
+
+def test_a_squashed_gaussian_is_the_tanh_of_a_gaussian() -> None:
+    squashed, plain = SquashedGaussian((2,)), Gaussian((2,))
+    params = torch.tensor([[0.3, -0.5, -0.2, 0.4]]).expand(4, 4)
+    action, log_prob = squashed.sample_with_log_prob(params, torch.Generator().manual_seed(0))
+    before, base = plain.sample_with_log_prob(params, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(action, before.tanh())
+    expected = base - torch.log(1 - before.double().tanh() ** 2).sum(-1).float()
+    torch.testing.assert_close(log_prob, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(squashed.log_prob(params, action), log_prob, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(squashed.mode(params), plain.mode(params).tanh())
+
+
+def test_a_squashed_density_adds_up_to_one() -> None:
+    grid = torch.linspace(-0.999999, 0.999999, 200_001, dtype=torch.float64).unsqueeze(-1)
+    params = torch.tensor([0.4, -0.3], dtype=torch.float64).expand(len(grid), 2)
+    density = SquashedGaussian((1,)).log_prob(params, grid).exp()
+    assert float(torch.trapezoid(density, grid.squeeze(-1))) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.5, -1.0), (2.0, -0.5), (-1.0, 0.0), (0.0, 0.7)])
+def test_a_squashed_entropy_is_the_mean_surprise(mean: float, log_std: float) -> None:
+    squashed = SquashedGaussian((1,))
+    params = torch.tensor([mean, log_std], dtype=torch.float64).expand(400_000, 2)
+    _, log_prob = squashed.sample_with_log_prob(params, torch.Generator().manual_seed(0))
+    assert float(squashed.entropy(params[:1])) == pytest.approx(-float(log_prob.mean()), abs=0.02)
+
+
+def test_a_squashed_action_at_its_bound_is_finite_and_so_is_its_gradient() -> None:
+    params = torch.tensor([[20.0, 2.0]], requires_grad=True)
+    squashed = SquashedGaussian((1,))
+    action, log_prob = squashed.sample_with_log_prob(params, torch.Generator().manual_seed(0))
+    again = squashed.log_prob(params, action) + squashed.entropy(params)
+    again.sum().backward()
+    assert torch.isfinite(log_prob).all() and torch.isfinite(again).all()
+    assert params.grad is not None and torch.isfinite(params.grad).all()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import torch
 
 from pappus.ops.losses import (
+    clipped_surrogate,
+    clipped_value_loss,
     entropy_loss,
     masked_mean,
     masked_sum,
@@ -55,3 +57,23 @@ def test_normalised_values_have_mean_zero_and_deviation_one_over_the_valid_steps
 
 def test_what_is_the_same_everywhere_is_normalised_to_zero() -> None:
     assert not normalised(torch.full((3,), 7.0), torch.ones(3, dtype=torch.bool)).any()
+
+
+def test_the_clipped_surrogate_is_the_papers() -> None:
+    ratio = torch.tensor([0.5, 0.5, 1.0, 1.5, 1.5])
+    advantage = torch.tensor([2.0, -2.0, 3.0, 2.0, -2.0])
+    found = clipped_surrogate(ratio.log(), advantage, 0.2)
+    torch.testing.assert_close(found, -torch.tensor([1.0, -1.6, 3.0, 2.4, -3.0]))
+
+
+def test_the_surrogate_has_no_gradient_where_moving_on_gains_nothing() -> None:
+    log_ratio = torch.tensor([1.5, 0.5, 1.5, 0.5]).log().requires_grad_()
+    clipped_surrogate(log_ratio, torch.tensor([1.0, 1.0, -1.0, -1.0]), 0.2).sum().backward()
+    assert log_ratio.grad is not None
+    assert (log_ratio.grad != 0).tolist() == [False, True, True, False]
+
+
+def test_a_clipped_value_loss_is_the_larger_of_two() -> None:
+    value, target, before = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 2.0]), torch.tensor([0.0, 0.0])
+    found = clipped_value_loss(value, target, before, 0.5)
+    torch.testing.assert_close(found, torch.tensor([0.5 * 1.5**2, 0.5 * 1.5**2]))

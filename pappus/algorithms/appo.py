@@ -1,0 +1,56 @@
+"""APPO: PPO's surrogate with V-trace's targets, for actors that lag behind (OpenAI's Rapid, 2018; Sample Factory,
+Petrenko et al. 2020, section 3.4).
+
+    r = π(a|x) / μ(a|x)                                    μ is the policy that acted, some updates ago
+    loss = −min(r Â, clip(r, 1 − ε, 1 + ε) Â) + baseline_cost · ½ (v − V)² − entropy_cost · H(π)
+
+v are V-trace's targets, Â = r_t + γ v_{t+1} − V(x_t). V-trace corrects what values are expected; the clip keeps a
+policy near the one that acted, where those advantages were seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.config import NetworkConfig
+from pappus.errors import UserError
+from pappus.ops.losses import clipped_surrogate, masked_mean
+from pappus.types import EnvSpec
+
+SMALLEST_DEVIATION = 1e-8
+
+
+@dataclass(frozen=True)
+class APPOConfig(VTraceConfig):
+    """V-trace's settings, and PPO's clip."""
+
+    clip: float = 0.2
+    """ε: how far a policy may move from the one that acted before an update stops gaining."""
+    normalize_advantage: bool = True
+    """Advantages of each batch have mean 0 and deviation 1."""
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise UserError(f"algorithm.clip={self.clip} must be positive")
+
+
+class APPO(VTrace):
+    """V-trace with another policy loss."""
+
+    config: APPOConfig
+
+    def __init__(self, config: APPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
+        super().__init__(config, env, network)
+
+    @property
+    def _pg_rho_clip(self) -> None:
+        """The surrogate holds π/μ itself."""
+
+    def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
+        if self.config.normalize_advantage:
+            advantage = advantage - masked_mean(advantage, valid)
+            advantage = advantage / (masked_mean(advantage.square(), valid).sqrt() + SMALLEST_DEVIATION)
+        return clipped_surrogate(log_ratio, advantage, self.config.clip)

@@ -1,0 +1,217 @@
+"""PPO: proximal policy optimization (Schulman et al. 2017, equations 7 and 9, algorithm 1).
+
+    r = π(a|x) / μ(a|x)                                    μ is the policy that acted
+    loss = −min(r Â, clip(r, 1 − ε, 1 + ε) Â) + c₁ ½ (V − G)² − c₂ H(π)
+
+Â are generalised advantages (Schulman et al. 2016), G = Â + V. Both are computed once per batch; then the batch is
+gone over several times, in minibatches that are drawn anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import optree
+import torch
+from torch import Tensor, nn
+
+from pappus.algorithms.actor_critic import ActorCriticAlgorithm
+from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.errors import UserError
+from pappus.networks.looking import Look, stacked
+from pappus.networks.moments import RunningMoments
+from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pappus.ops.returns import gae
+from pappus.types import EnvSpec, Nest, Unroll, map_leaves
+
+RETURNS = "returns"
+"""The network's module that holds the moments of returns."""
+SMALLEST_DEVIATION = 1e-8
+"""Added to the deviation of advantages, which may all be equal."""
+
+
+@dataclass(frozen=True)
+class PPOConfig(AlgorithmConfig):
+    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/ppo.md."""
+
+    discount: float = 0.99
+    """γ."""
+    gae_lambda: float = 0.95
+    """λ of the advantages: 1 trusts what was seen, 0 what is expected."""
+    clip: float = 0.2
+    """ε: how far a policy may move from the one that acted before an update stops gaining."""
+    epochs: int = 4
+    """Times that a batch is gone over."""
+    minibatches: int = 4
+    """Parts of a batch, an update each."""
+    baseline_cost: float = 0.5
+    """c₁, weight of the value loss."""
+    entropy_cost: float = 0.01
+    """c₂, weight of the entropy bonus."""
+    value_clip: float = 0.0
+    """How far a value may move from what it was, as for the policy; 0: as far as it likes."""
+    normalize_advantage: bool = True
+    """Advantages of each minibatch have mean 0 and deviation 1."""
+    target_kl: float = 0.0
+    """A batch is left when the policy has moved further than this from the one that acted (in nats); 0: never."""
+    squash: bool = False
+    """Continuous actions are the tanh of what is drawn, so that they lie between the bounds; otherwise they are cut off
+    there."""
+    normalize_returns: bool = True
+    """Rewards are divided by the running deviation of the returns that they add up to: where policy and value share
+    layers, errors of large values would drown what the policy is to learn."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before they are learned from."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.minibatches < 1:
+            raise UserError(f"algorithm.epochs={self.epochs}, minibatches={self.minibatches} must be at least 1")
+        if not self.clip > 0 or self.value_clip < 0 or self.target_kl < 0:
+            raise UserError(
+                f"algorithm.clip={self.clip} must be positive, value_clip={self.value_clip} and "
+                f"target_kl={self.target_kl} at least 0"
+            )
+
+
+class Steps(NamedTuple):
+    """Steps to learn from: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
+
+    `share` is what a step counts in the mean: 0 where it is invalid, and 1 in all over a minibatch. `state` is that
+    before each sequence, `[B, …]`.
+    """
+
+    observation: Nest
+    first: Tensor
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+    target: Tensor
+    advantage: Tensor
+    share: Tensor
+    state: Nest
+
+
+class PPO(ActorCriticAlgorithm):
+    """How to act comes from the actor-critic; this is how to learn."""
+
+    def __init__(self, config: PPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
+        super().__init__(env, network, config.squash)
+        self.config = config
+        self._look = Look()
+
+    def check_batch(self, length: int, envs: int) -> None:
+        """Raise `UserError` if batches of so many envs cannot be cut into minibatches of the same size."""
+        count, memory = self.config.minibatches, has_memory(self.build_network())
+        size = envs if memory else length * envs
+        if size % count:
+            what = f"{envs} envs, whose sequences stay whole" if memory else f"{length} steps of {envs} envs"
+            choices = [str(n) for n in range(1, size + 1) if size % n == 0]
+            raise UserError(
+                f"algorithm.minibatches={count} does not divide a batch of {what}; use {', '.join(choices[:12])}"
+            )
+
+    def build_network(self) -> nn.Module:
+        """The configured network, or the user's own; with the moments of its returns, if those are to be known."""
+        network = super().build_network()
+        if self.config.normalize_returns:
+            network.add_module(RETURNS, RunningMoments(1))
+        return network
+
+    @torch.no_grad()
+    def prepare(self, network: Any, batch: Unroll) -> Steps:
+        """All steps of a batch, with what is expected of them before anything is learnt."""
+        value, advantage = self._expected(network, batch)
+        observation, state = batch.observation, batch.state
+        if not has_memory(network):
+            observation, state = stacked(network, observation, batch.first, state), ()
+        steps = Steps(
+            map_leaves(lambda leaf: leaf[:-1], observation), batch.first[:-1], batch.action,
+            batch.behaviour["log_prob"], value[:-1], advantage + value[:-1], advantage, batch.valid.float(), state,
+        )
+        if has_memory(network):
+            return steps
+        rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps)
+        return rows
+
+    def _expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:
+        """Values `[T + 1, B]` and advantages `[T, B]`, on the scale on which the network says them from now on."""
+        config = self.config
+        value = network(batch.observation, batch.first, batch.state).value
+        moments: RunningMoments | None = getattr(network, RETURNS, None)
+        if moments is not None:
+            value = value / moments.scale
+        advantage = gae(
+            value, batch.reward * config.reward_scale, batch.discount * config.discount, batch.valid,
+            lam=config.gae_lambda,
+        )
+        if moments is None:
+            return value, advantage
+        moments.update((advantage + value[:-1])[batch.valid])
+        return value * moments.scale, advantage * moments.scale
+
+    def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
+        """What to learn from, one after the other, and whether an epoch ends with it."""
+        parts, size = self.config.minibatches, steps.share.shape[-1]
+        for _ in range(self.config.epochs):
+            order = torch.randperm(size, device=steps.share.device)
+            shuffled = self._balanced(_along(steps, torch.index_select, order))
+            for i in range(parts):
+                yield _along(shuffled, torch.narrow, size * i // parts, size // parts), i == parts - 1
+
+    def _balanced(self, steps: Steps) -> Steps:
+        """Shares and advantages, each relative to its own minibatch."""
+        apart = (*steps.share.shape[:-1], self.config.minibatches, -1)
+        share, advantage = steps.share.view(apart), steps.advantage.view(apart)
+        over = [dim for dim in range(share.dim()) if dim != share.dim() - 2]
+        share = share / share.sum(over, keepdim=True).clamp(min=1)
+        if self.config.normalize_advantage:
+            advantage = advantage - (share * advantage).sum(over, keepdim=True)
+            advantage = advantage / ((share * advantage.square()).sum(over, keepdim=True).sqrt() + SMALLEST_DEVIATION)
+        return steps._replace(share=share.flatten(-2), advantage=advantage.flatten(-2))
+
+    def loss(self, network: nn.Module, steps: Steps, report: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
+        """The clipped surrogate, the value loss and the entropy bonus, a mean over the valid steps."""
+        config = self.config
+        output = self._output(network, steps)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(output.policy, steps.action)
+        log_ratio = log_prob - steps.log_prob
+        actor = clipped_surrogate(log_ratio, steps.advantage, config.clip)
+        if config.value_clip:
+            critic = clipped_value_loss(output.value, steps.target, steps.value, config.value_clip)
+        else:
+            critic = value_loss(output.value, steps.target)
+        loss = (steps.share * (actor + config.baseline_cost * critic - config.entropy_cost * entropy)).sum()
+        if not report:
+            return loss, {}
+        with torch.no_grad():
+            change = log_ratio.exp() - 1
+            scalars = {
+                "value_loss": critic, "policy_loss": actor, "entropy": entropy, "approx_kl": change - log_ratio,
+                "clip_fraction": (change.abs() > config.clip).float(),
+            }
+            return loss, {name: (steps.share * value).sum() for name, value in scalars.items()}
+
+    def enough(self, scalars: Mapping[str, float]) -> bool:
+        """Whether a batch is to be left, after what the last minibatch of an epoch said."""
+        return bool(self.config.target_kl) and scalars["approx_kl"] > self.config.target_kl
+
+    def _output(self, network: Any, steps: Steps) -> Any:
+        if has_memory(network):
+            return network(steps.observation, steps.first, steps.state)
+        return self._look(network, steps.observation)
+
+
+def has_memory(network: Any) -> bool:
+    """Whether it remembers anything but the frames that it stacks."""
+    state = network.state_spec
+    return bool(optree.tree_leaves(state[1] if getattr(network, "frame_stack", None) is not None else state))
+
+
+def _along(steps: Steps, function: Callable[..., Tensor], *arguments: Any) -> Steps:
+    """`function(leaf, dimension, …)` of every leaf along rows, or sequences: the last dimension of `share`."""
+    dim = steps.share.dim() - 1
+    state = map_leaves(lambda leaf: function(leaf, 0, *arguments), steps.state)
+    changed: Steps = map_leaves(lambda leaf: function(leaf, dim, *arguments), steps._replace(state=()))
+    return changed._replace(state=state)

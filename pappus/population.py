@@ -1,0 +1,284 @@
+"""Several runs side by side: seeds of one setting, or settings beside each other.
+
+    pappus train ppo --env CartPole-v1 --seeds 1..5
+    pappus train ppo --env CartPole-v1 --seeds 1,2,3 --vary optimizer.learning-rate=1e-3,3e-4 --jobs 2
+
+Each member is a run of its own (weights, metrics, checkpoints, log) in a folder of the population's, trained by a
+process of its own; `jobs` of them at a time share the machine. What came of them is told in one table, with the mean
+over seeds and its 95 % interval, and written to `population.json`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import itertools
+import json
+import math
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from pappus.errors import UserError
+from pappus.telemetry.processes import usable_cores
+
+FILE = "population.json"
+LOOK_SECONDS = 0.5
+"""How often to look at the members."""
+_PR_SET_PDEATHSIG = 1
+DONE = ("steps done", "target reached")
+T_QUANTILES = (
+    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09,
+    2.09,
+)
+"""97.5 % quantiles of Student's t with 1, 2, … degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a population."""
+
+    name: str
+    setting: str
+    """What it was varied by, apart from the seed; empty where nothing is."""
+    words: tuple[str, ...]
+    """Of its command line, from the system on."""
+
+
+@dataclass
+class Population:
+    """Members that are trained `jobs` at a time, and what is known of them."""
+
+    directory: Path
+    members: Sequence[Member]
+    jobs: int
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Train all; the exit code."""
+        self._write()
+        waiting = [member for member in self.members if not self._is_done(member)]
+        console = Console()
+        try:
+            with Live(self.table(), console=console, refresh_per_second=2, transient=True) as live:
+                while waiting or self.running:
+                    while waiting and len(self.running) < self.jobs:
+                        self._start(waiting.pop(0))
+                    time.sleep(LOOK_SECONDS)
+                    self._collect()
+                    live.update(self.table())
+        except KeyboardInterrupt:
+            console.print("pappus: each run saves and stops; Ctrl-C once more kills them")
+            self._stop()
+            console.print(self.table(), f"go on with pappus train --resume {self.directory}")
+            return 130
+        self._write()
+        console.print(self.table())
+        for line in self.verdict():
+            console.print(line, highlight=False, soft_wrap=True)
+        failed = [name for name, code in self.codes.items() if code]
+        if failed:
+            log = self.directory / failed[0] / "output.txt"
+            print(f"pappus: {len(failed)} of {len(self.members)} runs failed; see {log}", file=sys.stderr)
+        return 1 if failed else 0
+
+    def _is_done(self, member: Member) -> bool:
+        return bool(self.summary(member)) and self.summary(member).get("exit_reason") in DONE
+
+    def _start(self, member: Member) -> None:
+        """A run, or the rest of one that was begun. If this process is killed, so is it."""
+        directory = self.directory / member.name
+        directory.mkdir(parents=True, exist_ok=True)
+        begun = any((directory / "checkpoints").glob("*"))
+        words = ["--resume", str(directory)] if begun else [*member.words, "--run-dir", str(directory)]
+        with (directory / "output.txt").open("ab") as output:
+            command = [sys.executable, "-m", "pappus", "train", *words]
+            self.running[member.name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    def _collect(self) -> None:
+        for name, process in list(self.running.items()):
+            code = process.poll()
+            if code is not None:
+                self.codes[name] = code
+                del self.running[name]
+
+    def _stop(self) -> None:
+        """Ask all to save and stop, and wait; kill them if asked once more."""
+        for process in self.running.values():
+            process.send_signal(signal.SIGINT)
+        try:
+            for process in self.running.values():
+                process.wait()
+        except KeyboardInterrupt:
+            for process in self.running.values():
+                process.kill()
+        self._collect()
+        self._write()
+
+    def summary(self, member: Member) -> dict[str, Any]:
+        """How a member's run ended; empty while it has not."""
+        path = self.directory / member.name / "summary.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        return found
+
+    def table(self) -> Table:
+        """What is known of all members."""
+        table = Table(title=str(self.directory))
+        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
+            table.add_column(column, justify="left" if column in ("run", "state") else "right")
+        for member in self.members:
+            table.add_row(member.name, *self._row(member))
+        return table
+
+    def _row(self, member: Member) -> list[str]:
+        known, now = self.summary(member), {}
+        if member.name in self.running:
+            known, now = {}, _newest(self.directory / member.name / "metrics.jsonl")
+        state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
+        if self.codes.get(member.name):
+            state = f"failed ({self.codes[member.name]})"
+        return [
+            state, _number(known.get("steps", now.get("step"))),
+            _number(known.get("steps_per_second", now.get("charts/SPS"))),
+            _number(known.get("episodic_return", now.get("charts/episodic_return")), 1),
+            _number(known.get("eval_return", now.get("eval/episodic_return")), 1), _number(known.get("solved_at_step")),
+        ]
+
+    def verdict(self) -> list[str]:
+        """Mean and interval over the seeds of each setting."""
+        lines = []
+        for setting in dict.fromkeys(member.setting for member in self.members):
+            found = [self.summary(member) for member in self.members if member.setting == setting]
+            returns = [known["eval_return"] for known in found if known.get("eval_return") is not None]
+            solved = [known["solved_at_step"] for known in found if known.get("solved_at_step") is not None]
+            words = ["nothing finished"]
+            if returns:
+                words = [f"greedy return {interval(returns)} over {len(returns)} seeds"]
+            if solved:
+                words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
+            lines.append(f"{setting or 'all'}: {'; '.join(words)}")
+        return lines
+
+    def _write(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        content = {
+            "jobs": self.jobs, "members": [dataclasses.asdict(member) for member in self.members],
+            "results": {member.name: self.summary(member) for member in self.members},
+            "verdict": self.verdict(),
+        }
+        (self.directory / FILE).write_text(json.dumps(content, indent=1))
+
+
+def seeds_of(text: str) -> list[int]:
+    """`1..5` or `1,2,7`."""
+    match = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    if match and int(match[1]) <= int(match[2]):
+        return list(range(int(match[1]), int(match[2]) + 1))
+    if re.fullmatch(r"\d+(,\d+)*", text):
+        seeds = [int(word) for word in text.split(",")]
+        if len(set(seeds)) == len(seeds):
+            return seeds
+    raise UserError(f"--seeds {text} names no seeds; write such as 1..5 or 1,2,7, each once")
+
+
+def members_of(
+    system: str, words: Sequence[str], seeds: Sequence[int], varied: Mapping[str, Sequence[str]]
+) -> list[Member]:
+    """Every combination of values, with every seed."""
+    members = []
+    for values in itertools.product(*varied.values()):
+        pairs = list(zip(varied, values, strict=True))
+        setting = ", ".join(f"{name}={value}" for name, value in pairs)
+        options = [word for name, value in pairs for word in (f"--{name}", value)]
+        for seed in seeds:
+            name = "-".join([*(f"{name.rpartition('.')[2]}-{value}" for name, value in pairs), f"seed-{seed}"])
+            command = (system, *words, *options, "--seed", str(seed))
+            members.append(Member(re.sub(r"[^\w.+-]", "_", name), setting, command))
+    return members
+
+
+def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
+    """`NAME=VALUE,VALUE` as a name and its values."""
+    varied: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        found = [value for value in values.split(",") if value]
+        if not equals or not name or not found:
+            raise UserError(f"--vary {text} names no values; write such as --vary optimizer.learning-rate=1e-3,3e-4")
+        varied[name.removeprefix("--").replace("_", "-")] = found
+    return varied
+
+
+def jobs_of(text: str | None, runtime: str) -> int:
+    """Runs at a time, as asked for; else as many as there are cores, if each run is one thread, or one."""
+    if text is None:
+        return usable_cores() if runtime == "inline" else 1
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"--jobs {text} must be a number of runs, at least 1")
+    return int(text)
+
+
+def new_directory(given: str | None, system: str, env: str) -> Path:
+    """A fresh folder for a population; one that holds a population, or a run, already is refused."""
+    name = f"{system}-{re.sub('[/:]', '-', env)}-population-{time.strftime('%Y%m%d-%H%M%S')}"
+    directory = Path(given or Path("runs") / name).resolve()
+    if (directory / FILE).exists() or (directory / "config.yaml").exists():
+        raise UserError(f"run_dir={str(directory)!r} holds runs already; give another, or --resume {directory}")
+    return directory
+
+
+def saved_population(directory: Path) -> Population | None:
+    """The population that a folder holds, if it is one's."""
+    path = directory / FILE
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_text())
+    members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
+    return Population(directory.resolve(), members, content["jobs"])
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean ± half of its 95 % interval (Student's t)."""
+    mean = statistics.fmean(values)
+    digits = 0 if abs(mean) >= 1000 else 1
+    if len(values) < 2:
+        return f"{mean:,.{digits}f}"
+    quantile = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
+
+
+def _newest(path: Path) -> dict[str, Any]:
+    """The last whole line of a metrics file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
+            lines = file.read().split(b"\n")[:-1]
+        found: dict[str, Any] = json.loads(lines[-1])
+        return found
+    except (OSError, IndexError, ValueError):
+        return {}
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,117 @@
+"""Learn a course with a system, and compare what its network says of every state with the closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pappus
+from pappus.config import RunConfig
+from pappus.envs.vector import make_env
+from pappus.networks.actor_critic import Output
+from pappus.networks.deterministic import DeterministicOutput
+from pappus.networks.flat import FlatParameters
+from pappus.ops.rescaling import unrescale
+from pappus.systems import find_system, saved_config
+from pappus.trained import find_checkpoint, stored_weights
+from pappus.types import Array, Nest, Timestep, map_leaves
+from tests.conformance.systems import COMMON, Course, Row
+from tests.envs.exact_envs import JUDGED, World, lights
+
+TOLERANCE = 0.15
+"""4 % of the largest value of every world: what is left after a second of training."""
+LOOKS = 24
+"""Steps of the walk through the worlds along which the network is asked."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a network says of one state: values `[looks, actions]`, and of its actions (probabilities, or the best)."""
+
+    values: Array
+    policy: Array
+
+
+Learnt = dict[str, Seen]
+
+
+def learn(row: Row, course: Course, directory: Path) -> Learnt:
+    """Train, and ask the trained network about every state."""
+    train(row, course, directory)
+    return ask(directory, course.worlds)
+
+
+def train(row: Row, course: Course, directory: Path) -> None:
+    """One run of a course."""
+    settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "run_dir": directory}
+    pappus.train(row.system, course.env, **settings)
+
+
+def ask(run: Path, worlds: Mapping[str, World]) -> Learnt:
+    """What the newest network of a run says along a walk; a final observation is no state, as nothing follows it."""
+    config = saved_config(run)
+    observation, first, lasting = walk(config)
+    network = load_network(config, run)
+    with torch.inference_mode():
+        output = network(observation, first, network.initial_state(first.shape[1]))
+        values, policy = said(network, observation, output)
+        values = unrescale(values, getattr(config.algorithm, "rescaling", 0.0))
+    light = observation["light"] if isinstance(observation, dict) else observation
+    here = {name: (light == torch.from_numpy(shown)).all(-1) & lasting for name, shown in lights(worlds).items()}
+    return {name: Seen(values[at].numpy(), policy[at].numpy()) for name, at in here.items() if at.any()}
+
+
+def walk(config: RunConfig) -> tuple[Nest, torch.Tensor, torch.Tensor]:
+    """Observations, `first`, and whether the step from there on was one, `[T, B, …]`."""
+    with closing(make_env(config.env, config.envs_per_actor, 0, config.env_options)) as env:
+        steps = [map_leaves(np.copy, env.reset()[:5])]
+        nothing = np.zeros((env.num_envs, *env.spec.action.array.shape), env.spec.action.array.dtype)
+        for _ in range(LOOKS):
+            steps.append(map_leaves(np.copy, env.step(nothing)[:5]))
+    timed = Timestep(*map_leaves(lambda *leaves: torch.from_numpy(np.stack(leaves)), *steps))
+    return map_leaves(lambda leaf: leaf[:-1], timed.observation), timed.first[:-1], timed.valid[1:]
+
+
+def load_network(config: RunConfig, run: Path) -> Any:
+    """The trained network."""
+    with closing(make_env(config.env, 1, 0, config.env_options)) as env:
+        algorithm = find_system(config.system).algorithm(config.algorithm, env.spec, config.network)
+    network = algorithm.build_network()
+    FlatParameters(network).values.copy_(torch.from_numpy(stored_weights(find_checkpoint(run, "latest"))))
+    return network
+
+
+def said(network: Any, observation: Nest, output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values `[T, B, actions]` (of an actor-critic, that of its policy), and what it would do."""
+    if isinstance(output, Output):
+        return output.value.unsqueeze(-1), output.policy.softmax(-1)
+    if isinstance(output, DeterministicOutput):
+        judged = [network.q(observation, torch.full_like(output.action, action)) for action in JUDGED]
+        return torch.stack(judged, -1), output.action
+    return output.q, output.q
+
+
+def deviations(learnt: Learnt, world: World) -> dict[str, float]:
+    """By how much the values of every state are off, at most."""
+    return {name: float(np.nanmax(np.abs(learnt[name].values - theory(learnt, world, name)))) for name in world.values}
+
+
+def theory(learnt: Learnt, world: World, name: str) -> Array:
+    """The closed form: for every action, or of the best one where the network gives one value."""
+    values = np.array(world.values[name])
+    return values if learnt[name].values.shape[-1] > 1 else np.nanmax(values, keepdims=True)
+
+
+def report(learnt: Learnt, world: World) -> str:
+    """A line for every state: what was found (the range over all looks), and what theory says."""
+    lines = []
+    for name in world.values:
+        values, exact = learnt[name].values, theory(learnt, world, name)
+        lines.append(f"{name:>6}  found {values.min(0).round(2)} … {values.max(0).round(2)}  theory {exact.round(2)}")
+    return "\n".join(["", *lines])

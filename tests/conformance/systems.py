@@ -1,0 +1,96 @@
+"""Which system learns the exact envs with which settings. A new system is one line of `ROWS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.envs.exact_envs import BANDIT, GAMMA, SLOPE, UNROLL, WALKS, World
+
+Settings = dict[str, Any]
+
+COMMON: Settings = {
+    "runtime": "inline", "algorithm.discount": GAMMA, "envs_per_actor": 8, "unroll_length": UNROLL,
+    "network.hidden_sizes": (32,), "network.activation": "tanh", "optimizer.learning_rate": 0.02,
+    "optimizer.anneal": True, "evaluation.episodes": 1,
+}
+"""One layer over one-hot lights is nearly a table: what is wrong is then the algorithm, and not the network."""
+
+ON_POLICY: Settings = {"steps": 4_800}
+PPO: Settings = {**ON_POLICY, "algorithm.normalize_returns": False, "algorithm.minibatches": 2}
+REPLAY: Settings = {
+    "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
+}
+ANY_ACTION: Settings = {"algorithm.epsilon.schedule": "ladder", "algorithm.epsilon.base": 1.0}
+"""All actions are tried equally often: a value for each of them can be asked for."""
+DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.target_every": 20}
+DDPG: Settings = {
+    **REPLAY, "steps": 2_400, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
+}
+WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
+LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
+R2D2: Settings = {
+    **REPLAY, **ANY_ACTION, **LSTM, "algorithm.n_step": 2, "algorithm.target_every": 20, "algorithm.burn_in": 2,
+    "algorithm.length": UNROLL, "algorithm.period": 2, "topology.replay.samples_per_insert": 12.0,
+    "env_options.last_inputs": False,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system and what it differs in from its defaults."""
+
+    system: str
+    settings: Settings
+    continuous: bool = False
+
+
+ROWS: dict[str, Row] = {
+    "impala": Row("impala", ON_POLICY),
+    "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 8_000}),
+    "seed-vtrace": Row("seed-vtrace", ON_POLICY),
+    "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.placement": "learner"}),
+    "appo": Row("appo", ON_POLICY),
+    "seed-appo": Row("seed-appo", ON_POLICY),
+    "ppo": Row("ppo", PPO),
+    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 4_000}),
+    "dqn": Row("dqn", DQN),
+    "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
+    "apex-dqn": Row("apex-dqn", DQN),
+    "gorila-dqn": Row("gorila-dqn", DQN),
+    "r2d2": Row("r2d2", R2D2),
+    "seed-r2d2": Row("seed-r2d2", R2D2),
+    "ddpg": Row("ddpg", DDPG, continuous=True),
+    "td3": Row("td3", DDPG, continuous=True),
+    "apex-ddpg": Row("apex-ddpg", DDPG | WHOLE_TARGETS, continuous=True),
+}
+
+
+@dataclass(frozen=True)
+class Course:
+    """Worlds that are learnt in one run."""
+
+    env: str
+    worlds: Mapping[str, World]
+    settings: Settings
+
+
+def courses_of(row: Row) -> dict[str, Course]:
+    """What a system must learn, by name."""
+    walks, kwargs = "tests.envs.exact_envs:walks", {"continuous": row.continuous}
+    choice, worlds = ("slope", SLOPE) if row.continuous else ("bandit", BANDIT)
+    return {
+        "next-step": Course(walks, WALKS, {"env_options.kwargs": kwargs}),
+        "same-step": Course(walks, WALKS, {"env_options.kwargs": kwargs | {"same_step": True}}),
+        "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _choosing(row)),
+    }
+
+
+def _choosing(row: Row) -> Settings:
+    """Several steps of a policy that tries everything are not worth what the best is; after one the bootstrap is.
+
+    With memory, which is slow, half the steps are enough.
+    """
+    one_step = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+    return one_step | ({"steps": row.settings["steps"] // 2} if "network.core" in row.settings else {})

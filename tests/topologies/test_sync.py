@@ -1,0 +1,119 @@
+"""Synchronous rollouts: everybody acts with the newest weights, and a batch is one unroll of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pappus.api import configure, describe
+from pappus.errors import UserError
+from pappus.roles.epoch_learner import EpochLearner
+from pappus.runtimes.wiring import Wiring, footprint
+from pappus.topologies.program import QueueEdge
+from pappus.topologies.sync import sync
+from pappus.transports.memory import HeapBlock
+from pappus.validation import validate
+
+SMALL = {"envs_per_actor": 4, "unroll_length": 8, "algorithm.minibatches": 2, "algorithm.epochs": 3}
+
+
+def build(settings: dict[str, Any]) -> dict[str, Any]:
+    """The roles of a program, to be stepped by hand."""
+    program = sync(describe(configure("ppo", "CartPole-v1", {**SMALL, **settings}), "CartPole-v1"))
+    wiring = Wiring(program.edges.values(), {e.name: HeapBlock(*footprint(e)) for e in program.edges.values()})
+    return {node.name: wiring.build(node, 0) for node in program.nodes}
+
+
+def act(roles: dict[str, Any], index: int) -> int:
+    """Let a worker go on for as long as it can; how many steps it made."""
+    steps = 0
+    while roles[f"actor-{index}"].step() is None:
+        steps += 1
+    return steps
+
+
+def test_the_program_is_the_papers_figure() -> None:
+    program = sync(describe(configure("ppo", "CartPole-v1", {**SMALL, "actors": 3}), "CartPole-v1"))
+    assert [node.name for node in program.nodes] == ["actor-0", "actor-1", "actor-2", "learner", "evaluator"]
+    assert [node.name for node in program.nodes if node.essential] == ["learner"]
+    unrolls = program.edges["unrolls"]
+    assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 1)
+
+
+def test_nobody_acts_with_old_weights() -> None:
+    roles = build({"actors": 2})
+    learner = roles["learner"]
+    assert isinstance(learner, EpochLearner)
+    learner.step()  # publishes the first
+    for batch in range(1, 4):
+        assert [act(roles, i) for i in (0, 1)] == [8, 8], "one unroll each, and no further"
+        assert learner.step() is None
+        assert learner.updates == 6 * batch
+    for i in (0, 1):
+        act(roles, i)
+        assert roles[f"actor-{i}"]._policy.version == learner.updates
+    learner.step()
+    assert learner.metrics.drain()["means"]["learner/policy_lag"][0] == 0.0
+
+
+def test_the_learner_waits_for_all_workers() -> None:
+    roles = build({"actors": 2})
+    roles["learner"].step()
+    act(roles, 0)
+    assert roles["learner"].step() is roles["learner"]._source and roles["learner"].updates == 0
+    act(roles, 1)
+    assert roles["learner"].step() is None and roles["learner"].updates == 6
+
+
+def test_a_straggler_is_carried_over_to_the_next_batch() -> None:
+    roles = build({"actors": 3, "topology.stragglers": 1})
+    learner = roles["learner"]
+    learner.step()
+    for i in (0, 1):
+        act(roles, i)
+    for _ in range(5):
+        roles["actor-2"].step()
+    assert learner.step() is None, "the first two make a batch"
+    assert act(roles, 2) == 3 and learner.step() is learner._source, "the third goes on where it was"
+    act(roles, 0)
+    assert learner.step() is None, "and is part of the next one"
+    lags = learner.metrics.drain()["means"]["learner/policy_lag"]
+    assert lags[0] == pytest.approx(3.0) and lags[1] == 2, "half of the second batch lags by the 6 updates of the first"
+
+
+def test_a_batch_is_left_early_when_the_policy_has_moved_too_far() -> None:
+    roles = build({"actors": 1, "algorithm.target_kl": 1e-12})
+    roles["learner"].step()
+    act(roles, 0)
+    roles["learner"].step()
+    assert roles["learner"].updates == 2, "one epoch of two minibatches, instead of three"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"actors": 0}, "actors=0 must be at least 1"),
+        ({"actors": 2, "topology.stragglers": 2}, "stragglers=2 must lie in 0 … 1"),
+        ({"actors": 2, "batch_size": 4}, "batch_size=4: a batch is one unroll of each of the 8 envs"),
+        ({"algorithm.minibatches": 5}, "minibatches=5 does not divide"),
+        ({"algorithm.minibatches": 8, "network.core": "lstm"}, "minibatches=8 does not divide"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
+    config = configure("ppo", "CartPole-v1", {**SMALL, **settings})
+    with pytest.raises(UserError, match=message):
+        validate(config)
+        sync(describe(config, "CartPole-v1"))
+
+
+def test_normalised_observations_reach_the_workers_with_the_weights() -> None:
+    roles = build({"actors": 1, "network.normalize": True})
+    roles["learner"].step()
+    act(roles, 0)
+    roles["learner"].step()
+    act(roles, 0)
+    network = roles["actor-0"]._policy._network
+    moments = network.torso.torsos[0].moments
+    assert moments.count == 8 * 4 and not np.allclose(moments.mean, 0)
