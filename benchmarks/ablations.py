@@ -66,7 +66,7 @@ ABLATIONS = {
     ),
     "actors": Ablation(
         "actors on the ladder, cliff walk of 32 with milestones", "apex-dqn", "tests.envs.sparse_envs:cliff", 3.9,
-        {**CLIFF, "env_options.kwargs": {"length": 32, "every": 8}},
+        {**CLIFF, "env_options.kwargs": {"length": 32, "every": 8}, "algorithm.target_every": 20},
         {
             f"{actors} actor{'s' * (actors > 1)}": {
                 "actors": actors, "topology.replay.samples_per_insert": 16 / actors, "steps": 60_000 * actors,
