@@ -69,6 +69,15 @@ class Population:
 
     def run(self) -> int:
         """Train all; the exit code."""
+        numbers = (signal.SIGINT, signal.SIGTERM)  # the first may be ignored: shells do so for background jobs
+        before = [signal.signal(number, _interrupt) for number in numbers]
+        try:
+            return self._run()
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
+    def _run(self) -> int:
         self._write()
         waiting = [member for member in self.members if not self._is_done(member)]
         console = Console()
@@ -278,6 +287,10 @@ def _newest(path: Path) -> dict[str, Any]:
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _die_with_parent() -> None:

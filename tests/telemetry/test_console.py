@@ -61,7 +61,7 @@ def test_the_picture_fits_the_terminal_and_shows_what_matters(width):
     for expected in (
         "impala · CartPole-v1 · seed 1", "runs/demo", "actor 200.0/s ──▶ queue 3 ──▶ learner 200.0/s",
         "10 % · 100 of 1,000 steps", "ETA 0:04", "200.0 steps/s, 10.0 updates/s", "return 132.4, length 90.0",
-        "policy lag 1.2 (max 4)", "queue depth 3", "unrolls 40 %", "MiB", "saved a checkpoint",
+        "policy lag 1.2 (max 4)", "queue depth 3", "unrolls 40 %", "iB", "saved a checkpoint",
         "actor-0 is the bottleneck",
     ):
         assert expected in words, expected
