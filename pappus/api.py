@@ -138,7 +138,7 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
 def _drive(run: Run, conductor: Conductor, checkpoint: Path | None, incarnation: int) -> None:
     """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
     program = find_system(run.config.system).topology(run)
-    if run.config.runtime == "inline":
+    if run.config.inline:
         InlineRuntime(program, conductor, incarnation).run(checkpoint)
     else:
         LocalRuntime(program, conductor, run.config.supervision, incarnation).run(checkpoint)

@@ -88,7 +88,7 @@ def test_a_dead_learner_ends_the_run_within_seconds(start: Start) -> None:
 def test_a_dead_learner_of_two_ends_the_run_within_seconds_and_is_named(
     start: Start, system: str, all_reduce: str
 ) -> None:
-    words = ["--actors", "2", "--learners", "2", "--runtime", "local", "--all-reduce", all_reduce]
+    words = ["--actors", "2", "--learners", "2", "--all-reduce", all_reduce]
     training = start(system, *ENDLESS[1:], *words)
     training.until_it_learns()
     os.kill(training.pid("learner-1"), signal.SIGKILL)

@@ -98,7 +98,7 @@ def check_learners(config: RunConfig) -> None:
     backend = backend_of(config)
     if config.learners == 1:
         return
-    if config.runtime == "inline" and backend != "memory":
+    if config.inline and backend != "memory":
         raise UserError(f"all_reduce={backend!r} needs processes, and the inline runtime has none; use memory")
     if backend == "nccl" and config.device == "cpu":
         raise UserError("all_reduce='nccl' adds up on GPUs, and device='cpu' is none; use gloo or memory")

@@ -72,6 +72,10 @@ class SyncConfig(TopologyConfig):
         """Workers whose unrolls make a batch of the learner of that number."""
         return actors_of(config, learner) - len(range(learner, self.stragglers, config.learners))
 
+    def takes_turns(self, config: RunConfig) -> bool:
+        """One worker waits while the learner learns, and the other way round."""
+        return config.actors == 1
+
     def fewest_actors(self, learners: int) -> int:
         """One for each learner's part of a batch."""
         return learners
