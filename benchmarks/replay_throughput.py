@@ -175,7 +175,7 @@ def measure_parts(config: RunConfig, seconds: float) -> tuple[Parts, float]:
 def measure(config: RunConfig, seconds: float, limit_seconds: float) -> tuple[Parts, Limits, Measured]:
     """The parts, the limit at the updates per step that the run had, and the run."""
     parts, items_per_step = measure_parts(config, limit_seconds)
-    cores = 1 if config.runtime == "inline" else CORES
+    cores = 1 if config.inline else CORES
     expected = parts.limits(updates_per_step(config, items_per_step), cores).together
     # Half of the run lies behind the warm-up, whatever it takes.
     least = int(4 * replay_of(config).warm_up / items_per_step)

@@ -28,7 +28,7 @@ from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
 from pappus.topologies.run import Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, keepers_of_weights, load_policy, stored_weights
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -138,7 +138,7 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
 def _drive(run: Run, conductor: Conductor, checkpoint: Path | None, incarnation: int) -> None:
     """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
     program = find_system(run.config.system).topology(run)
-    if run.config.runtime == "inline":
+    if run.config.inline:
         InlineRuntime(program, conductor, incarnation).run(checkpoint)
     else:
         LocalRuntime(program, conductor, run.config.supervision, incarnation).run(checkpoint)
@@ -158,7 +158,24 @@ def find_resumable(store: CheckpointStore, run: Run) -> Path:
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
             "resume with the network that was trained"
         )
+    _check_keepers(checkpoint, run)
     return checkpoint
+
+
+def _check_keepers(checkpoint: Path, run: Run) -> None:
+    """Weights, and what optimizers know of them, are gone on with by those who saved them."""
+    program = find_system(run.config.system).topology(run)
+    keepers = keepers_of_weights(node.begins_with for node in program.nodes)
+    found = keepers_of_weights(path.stem for path in checkpoint.glob("*.safetensors"))
+    if found == keepers:
+        return
+    begun = saved_config(Path(run.config.run_dir)).topology
+    names = [name for name in ("updates", "shards") if getattr(begun, name, 0) != getattr(run.config.topology, name, 0)]
+    words = [f"--topology.{name} {getattr(begun, name)}" for name in names]
+    raise UserError(
+        f"the checkpoint holds the weights of {', '.join(found)}, which {', '.join(keepers)} of this config cannot go "
+        f"on with; resume with {' '.join(words) or 'the topology settings that the run was begun with'}"
+    )
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def _train_population(words: list[str]) -> int:
     configs = [_validated(member.words) for member in members]
     found = population.Population(
         population.new_directory(directory, system, configs[0].env), members,
-        population.jobs_of(jobs, configs[0].runtime),
+        population.jobs_of(jobs, all(config.inline for config in configs)),
     )
     return found.run()
 

@@ -201,6 +201,10 @@ class TopologyConfig:
         """Without so many actors of its own, some of so many learners would have nothing to learn from."""
         return 0
 
+    def takes_turns(self, config: RunConfig) -> bool:
+        """Whether at any time only one of the roles can do anything: then one thread is as fast, and deterministic."""
+        return False
+
     @property
     def slack_option(self) -> str:
         """The option that says how far actors may run ahead of the learner; empty where there is none."""
@@ -237,8 +241,9 @@ class RunConfig:
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
     """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
     otherwise."""
-    runtime: Literal["inline", "local"] = "local"
-    """inline: one thread, deterministic. local: a process per role, shared memory between them."""
+    runtime: Literal["auto", "inline", "local"] = "auto"
+    """inline: one thread, deterministic. local: a process per role, shared memory between them. auto: inline where
+    there is one actor and nobody could do anything meanwhile, local otherwise."""
     device: str = "cpu"
     """Where the learner computes."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -262,6 +267,11 @@ class RunConfig:
     """What survives."""
     supervision: SupervisionConfig = SupervisionConfig()
     """What happens when parts die."""
+
+    @property
+    def inline(self) -> bool:
+        """Whether one thread does everything."""
+        return self.runtime == "inline" or (self.runtime == "auto" and self.topology.takes_turns(self))
 
     @property
     def batch_envs(self) -> int:

@@ -14,6 +14,7 @@ knows where they live: a runtime connects the ports (direct call, shared memory,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator as Work
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pappus.experience import Experience, ItemBatch, Learned, TargetUpdates
@@ -233,7 +234,8 @@ class GradientMeeting(Waitable, Protocol):
     """How many they are."""
 
     def bring(self, flat: Tensor) -> None:
-        """Hand a float32 tensor in, of the same size for all. It must stay as it is until the sum is collected."""
+        """Hand a float32 tensor `[M]` in, M the same for all and no more than the meeting has room for. It must stay
+        as it is until the sum is collected."""
         ...
 
     def collect(self, flat: Tensor) -> bool:
@@ -377,6 +379,27 @@ class EpochAlgorithm(Algorithm, Protocol):
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
         """Whether to leave the batch, after what was reported of a minibatch."""
+        ...
+
+
+class CommonEpochs(Protocol):
+    """How several learners go over a batch that they have in common, each with its own part of it.
+
+    What its work needs to know of everybody's part it asks for: it yields float32 numbers of its own, and is sent those
+    of all learners, `[learners, …]`.
+    """
+
+    @property
+    def epochs(self) -> int:
+        """How often the batch is gone over, at most."""
+        ...
+
+    def prepare(self, network: nn.Module, batch: Unroll) -> Work[Tensor, Tensor, Any]:
+        """`EpochAlgorithm.prepare`."""
+        ...
+
+    def epoch(self, steps: Any) -> Work[Tensor, Tensor, Sequence[tuple[Any, Tensor]]]:
+        """Minibatches that are gone over once, each with the number of its valid steps."""
         ...
 
 

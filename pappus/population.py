@@ -234,10 +234,10 @@ def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
     return varied
 
 
-def jobs_of(text: str | None, runtime: str) -> int:
+def jobs_of(text: str | None, inline: bool) -> int:
     """Runs at a time, as asked for; else as many as there are cores, if each run is one thread, or one."""
     if text is None:
-        return usable_cores() if runtime == "inline" else 1
+        return usable_cores() if inline else 1
     if not text.isdigit() or int(text) < 1:
         raise UserError(f"--jobs {text} must be a number of runs, at least 1")
     return int(text)

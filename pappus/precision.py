@@ -30,7 +30,7 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
         return "float32"  # what is measured below is an update from unrolls
     network: Any = algorithm.build_network()
     convolutional = any(isinstance(module, torch.nn.Conv2d) for module in network.modules())
-    if config.runtime == "inline" or not convolutional:
+    if config.inline or not convolutional:
         return "float32"
     network.to(config.device)
     batch = _zeros(algorithm, env, network.state_spec, config.device)

@@ -61,7 +61,7 @@ SYSTEMS: dict[str, System] = {
         algorithm=DQN,
         defaults=RunConfig(
             algorithm=DQNConfig(epsilon=EpsilonConfig("linear"), target_every=500), system="dqn",
-            topology=single.SingleConfig(), runtime="inline", batch_size=64, envs_per_actor=4,
+            topology=single.SingleConfig(), batch_size=64, envs_per_actor=4,
             optimizer=OFF_POLICY_OPTIMIZER,
         ),
     ),
@@ -109,7 +109,7 @@ SYSTEMS: dict[str, System] = {
         topology=sync.sync,
         algorithm=A2C,
         defaults=RunConfig(
-            algorithm=A2CConfig(), system="a2c", topology=sync.SyncConfig(), runtime="inline", envs_per_actor=32,
+            algorithm=A2CConfig(), system="a2c", topology=sync.SyncConfig(), envs_per_actor=32,
             unroll_length=16,
         ),
     ),
@@ -121,7 +121,7 @@ SYSTEMS: dict[str, System] = {
         topology=sync.sync,
         algorithm=PPO,
         defaults=RunConfig(
-            algorithm=PPOConfig(), system="ppo", topology=sync.SyncConfig(), runtime="inline", envs_per_actor=16,
+            algorithm=PPOConfig(), system="ppo", topology=sync.SyncConfig(), envs_per_actor=16,
             unroll_length=128, network=NetworkConfig(activation="tanh"),
             optimizer=OptimizerConfig(learning_rate=2.5e-4, clip_norm=0.5),
         ),
@@ -134,7 +134,7 @@ SYSTEMS: dict[str, System] = {
         topology=single.single,
         algorithm=DDPG,
         defaults=RunConfig(
-            algorithm=DDPGConfig(), system="ddpg", topology=single.SingleConfig(), runtime="inline", batch_size=64,
+            algorithm=DDPGConfig(), system="ddpg", topology=single.SingleConfig(), batch_size=64,
             envs_per_actor=4, optimizer=OFF_POLICY_OPTIMIZER,
         ),
     ),
@@ -147,7 +147,7 @@ SYSTEMS: dict[str, System] = {
         algorithm=DDPG,
         defaults=RunConfig(
             algorithm=DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), system="td3",
-            topology=single.SingleConfig(), runtime="inline", batch_size=64, envs_per_actor=4,
+            topology=single.SingleConfig(), batch_size=64, envs_per_actor=4,
             optimizer=OFF_POLICY_OPTIMIZER,
         ),
     ),

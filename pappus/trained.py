@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,17 @@ class StoredWeights:
 
 
 def stored_weights(checkpoint: Path) -> Array:
-    """All weights of a checkpoint in a row: the learner's, the master's, or those of the parameter servers in turn."""
-    shards = sorted(checkpoint.glob("parameter-server-*.safetensors"), key=lambda path: int(path.stem.split("-")[-1]))
-    master = (checkpoint / "master.safetensors").exists()
-    names = [path.stem for path in shards] or ["master" if master else "learner"]
+    """All weights of a checkpoint in a row."""
+    names = keepers_of_weights(path.stem for path in checkpoint.glob("*.safetensors")) or ["learner"]
     return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in names])
+
+
+def keepers_of_weights(roles: Iterable[str]) -> list[str]:
+    """Who of them saves the weights: the learner, the master, or the parameter servers in the order of their parts."""
+    roles = set(roles)
+    shards = [name for name in roles if name.startswith("parameter-server-")]
+    in_turn = sorted(shards, key=lambda name: int(name.rpartition("-")[2]))
+    return in_turn or sorted(roles & {"master", "learner"})
 
 
 class TrainedPolicy:

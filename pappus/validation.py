@@ -42,7 +42,7 @@ def _validate_learners(config: RunConfig) -> None:
     if config.learners > 1 and not config.topology.many_learners:
         raise UserError(
             f"learners={config.learners}: in {config.system!r} no learners share their updates; use --learners 1, or "
-            "impala or seed-vtrace"
+            "impala, seed-vtrace or ppo"
         )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,3 +64,15 @@ def test_learners_bring_the_actors_that_they_need_unless_actors_are_given() -> N
     assert parse(DEFAULTS, ["--learners=3", "--actors=1"]).actors == 1, "and is refused later"
     assert parse(parse(DEFAULTS, ["--actors", "4"]), ["--learners", "2"]).actors == 4
     assert parse(find_system("seed-vtrace").defaults, ["--learners", "2"]).actors == 1, "inference deals for all"
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "inline"),
+    [
+        ("ppo", {}, True), ("dqn", {}, True), ("td3", {}, True), ("impala", {}, False), ("a3c", {"actors": 1}, False),
+        ("ppo", {"actors": 4}, False), ("a2c", {"learners": 2}, False), ("ppo", {"runtime": "local"}, False),
+        ("ppo", {"actors": 4, "runtime": "inline"}, True), ("apex-dqn", {"runtime": "inline"}, True),
+    ],
+)
+def test_one_thread_is_enough_where_roles_take_turns(system: str, settings: dict[str, Any], inline: bool) -> None:
+    assert override(SYSTEMS[system].defaults, settings).inline is inline

@@ -54,7 +54,17 @@ def test_many_learners_repeat_and_resume_to_the_bit(tmp_path: Path, system: str)
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two") == weights_of(tmp_path / "parts")
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", ["a2c", "ppo"])
+def test_many_learners_behind_a_barrier_repeat_and_resume_to_the_bit(tmp_path: Path, system: str) -> None:
+    settings = {**SMALL, "learners": 2, "batch_size": 0, "network.normalize": True}
+    for name in ("one", "two"):
+        pappus.train(system, "CartPole-v1", steps=4000, run_dir=tmp_path / name, **settings)
+    pappus.train(system, "CartPole-v1", steps=1700, run_dir=tmp_path / "parts", **settings)
+    pappus.resume(tmp_path / "parts", steps=4000)
+    assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two") == weights_of(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("system", [*SYSTEMS, "a2c", "ppo"])
 def test_a_run_is_resumed_with_another_number_of_learners(tmp_path: Path, system: str) -> None:
     pappus.train(system, "CartPole-v1", steps=500, run_dir=tmp_path / "run", **SMALL)
     for learners, steps in ((2, 1000), (1, 1500)):

@@ -84,9 +84,12 @@ def test_a_dead_learner_ends_the_run_within_seconds(start: Start) -> None:
     training.nothing_is_left()
 
 
-@pytest.mark.parametrize("all_reduce", ["memory", "gloo"])
-def test_a_dead_learner_of_two_ends_the_run_within_seconds_and_is_named(start: Start, all_reduce: str) -> None:
-    training = start(*ENDLESS, "--actors", "2", "--learners", "2", "--all-reduce", all_reduce)
+@pytest.mark.parametrize(("system", "all_reduce"), [("impala", "memory"), ("impala", "gloo"), ("ppo", "memory")])
+def test_a_dead_learner_of_two_ends_the_run_within_seconds_and_is_named(
+    start: Start, system: str, all_reduce: str
+) -> None:
+    words = ["--actors", "2", "--learners", "2", "--all-reduce", all_reduce]
+    training = start(system, *ENDLESS[1:], *words)
     training.until_it_learns()
     os.kill(training.pid("learner-1"), signal.SIGKILL)
     assert training.wait(10) == 1

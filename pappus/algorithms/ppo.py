@@ -127,7 +127,17 @@ class PPO(ActorCriticAlgorithm):
     @torch.no_grad()
     def prepare(self, network: Any, batch: Unroll) -> Steps:
         """All steps of a batch, with what is expected of them before anything is learnt."""
-        value, advantage = self._expected(network, batch)
+        value, advantage = self.expected(network, batch)
+        moments = moments_of_returns(network)
+        if moments is not None:
+            moments.update((advantage + value[:-1])[batch.valid])
+        return self.steps(network, batch, value, advantage)
+
+    def steps(self, network: Any, batch: Unroll, value: Tensor, advantage: Tensor) -> Steps:
+        """All steps of a batch, on the scale on which the network says values from now on."""
+        moments = moments_of_returns(network)
+        if moments is not None:
+            value, advantage = value * moments.scale, advantage * moments.scale
         observation, state = batch.observation, batch.state
         if not has_memory(network):
             observation, state = stacked(network, observation, batch.first, state), ()
@@ -140,21 +150,17 @@ class PPO(ActorCriticAlgorithm):
         rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps)
         return rows
 
-    def _expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:
-        """Values `[T + 1, B]` and advantages `[T, B]`, on the scale on which the network says them from now on."""
+    def expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:
+        """Values `[T + 1, B]` and advantages `[T, B]`, on the scale of the rewards."""
         config = self.config
         value = network(batch.observation, batch.first, batch.state).value
-        moments: RunningMoments | None = getattr(network, RETURNS, None)
+        moments = moments_of_returns(network)
         if moments is not None:
             value = value / moments.scale
-        advantage = gae(
+        return value, gae(
             value, batch.reward * config.reward_scale, batch.discount * config.discount, batch.valid,
             lam=config.gae_lambda,
         )
-        if moments is None:
-            return value, advantage
-        moments.update((advantage + value[:-1])[batch.valid])
-        return value * moments.scale, advantage * moments.scale
 
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
         """What to learn from, one after the other, and whether an epoch ends with it."""
@@ -227,6 +233,12 @@ class PPO(ActorCriticAlgorithm):
         if has_memory(network):
             return network(steps.observation, steps.first, steps.state)
         return self._look(network, steps.observation)
+
+
+def moments_of_returns(network: Any) -> RunningMoments | None:
+    """Those of all returns that a network was told of, if it keeps them."""
+    found: RunningMoments | None = getattr(network, RETURNS, None)
+    return found
 
 
 def has_memory(network: Any) -> bool:

@@ -49,13 +49,19 @@ class Body(nn.Module):
 
     def observe(self, observation: Nest, first: Tensor, state: Nest) -> None:
         """Count observations in, where the network keeps running moments of them."""
+        for moments, rows in self.shown(observation, first, state):
+            moments.update(rows)
+
+    def shown(self, observation: Nest, first: Tensor, state: Nest) -> list[tuple[RunningMoments, Tensor]]:
+        """What the network keeps running moments of, and which of the numbers that it sees each of them is of."""
         if not self._keeps_moments:
-            return
+            return []
         observation, _ = _split_mask(observation)
         if self.frame_stack is not None:
             observation, _ = self.frame_stack(observation, first, state[0])
         torso: Any = self.torso
-        torso.observe(observation)
+        found: list[tuple[RunningMoments, Tensor]] = torso.shown(observation)
+        return found
 
 
 def _split_mask(observation: Nest) -> tuple[Nest, Tensor | None]:

@@ -26,13 +26,20 @@ class RunningMoments(nn.Module):
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("count", torch.zeros(1))
 
-    @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Count these in (Chan et al. 1979, equations 2.1)."""
-        rows = x.reshape(-1, len(self.mean)).to(self.mean.dtype)
-        total = self.count + len(rows)
-        share = len(rows) / total
-        variance, mean = torch.var_mean(rows, 0, correction=0)
+        """Count these in."""
+        self.count_in(self.of(x))
+
+    def of(self, x: Tensor) -> Tensor:
+        """The moments of these alone, as `merged` and `count_in` take them."""
+        return moments_of(x.reshape(-1, len(self.mean)).to(self.mean.dtype))
+
+    @torch.no_grad()
+    def count_in(self, seen: Tensor) -> None:
+        """Count in what has these moments (Chan et al. 1979, equations 2.1)."""
+        count, mean, variance = torch.split(seen.to(self.mean.dtype), [1, len(self.mean), len(self.mean)])
+        total = self.count + count
+        share = count / total.clamp(min=1)
         apart = mean - self.mean
         self.variance.mul_(1 - share).add_(share * variance).add_(share * (1 - share) * apart.square())
         self.mean.add_(share * apart)
@@ -42,3 +49,26 @@ class RunningMoments(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """With mean 0 and deviation 1."""
         return ((x - self.mean) * self.scale).clamp(-FARTHEST, FARTHEST)
+
+
+@torch.no_grad()
+def moments_of(rows: Tensor) -> Tensor:
+    """How many rows `[M, size]` there are, their means and their variances, in a row `[1 + 2 size]`."""
+    count = rows.new_full((1,), len(rows))
+    if not len(rows):
+        return torch.cat([count, rows.new_zeros(2 * rows.shape[1])])
+    variance, mean = torch.var_mean(rows, 0, correction=0)
+    return torch.cat([count, mean, variance])
+
+
+def merged(parts: Tensor) -> Tensor:
+    """The moments `[…, 1 + 2 size]` of all of which these `[N, …, 1 + 2 size]` are the parts.
+
+    In float64, where the order of the parts leaves no trace that float32 could show.
+    """
+    size = parts.shape[-1] // 2
+    count, mean, variance = torch.split(parts.double(), [1, size, size], -1)
+    total = count.sum(0)
+    share = count / total.clamp(min=1)
+    common = (share * mean).sum(0)
+    return torch.cat([total, common, (share * (variance + (mean - common).square())).sum(0)], -1)

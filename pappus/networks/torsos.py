@@ -228,11 +228,11 @@ class Encoder(nn.Module):
         features: Tensor = vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)
         return features if self.trunk is None else self.trunk(features)
 
-    def observe(self, observation: Nest) -> None:
-        """Count observations in, where there are running moments of them."""
-        for torso, leaf in zip(self.torsos, optree.tree_leaves(observation), strict=True):
-            if isinstance(torso, Flat) and torso.moments is not None:
-                torso.moments.update(torso.row(leaf))
+    def shown(self, observation: Nest) -> list[tuple[RunningMoments, Tensor]]:
+        """Who keeps running moments, and what of the observations they are shown."""
+        leaves = zip(self.torsos, optree.tree_leaves(observation), strict=True)
+        flats = [(torso, leaf) for torso, leaf in leaves if isinstance(torso, Flat)]
+        return [(torso.moments, torso.row(leaf)) for torso, leaf in flats if torso.moments is not None]
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:

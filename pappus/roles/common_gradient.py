@@ -5,13 +5,15 @@ Learner i has the gradient g_i of its own batch, of n_i valid steps. They meet a
     g = Σ n_i · g_i / Σ n_i   where the loss is a mean over valid steps,   g = Σ g_i   where it is a sum,
 
 which is the gradient of all batches side by side, whatever the n_i. Clipping follows, on g, and so all take the same
-step from the same weights: they stay identical.
+step from the same weights: they stay identical. What else they must know of each other's batches meets in the same
+place, without being added up.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -19,6 +21,7 @@ from pappus.core import GradientMeeting, Waitable
 from pappus.errors import RunError
 from pappus.networks.flat import FlatParameters
 
+Done = TypeVar("Done")
 FINGERPRINT = 0xFFFFFF
 """Bits of a checksum that a float32 holds exactly."""
 
@@ -45,18 +48,38 @@ class CommonGradient:
 
     def meet(self, updates: int) -> Generator[Waitable | None, None, float]:
         """Make it the gradient of all batches; the valid steps of all. `updates` is how many there were before."""
-        meeting, travelling = self._meeting, self._flat.travelling
         if not self._compared:
-            self._numbers[1 + meeting.member] = self._fingerprint(updates)
-        meeting.bring(travelling)
-        yield None
-        while not meeting.collect(travelling):
-            yield meeting
+            self._numbers[1 + self._meeting.member] = self._fingerprint(updates)
+        yield from self._add_up(self._flat.travelling)
         steps, *fingerprints = self._numbers.tolist()
         self._compare(fingerprints)
         if self._loss_is_mean:
             self._flat.gradient.div_(max(1.0, steps))
         return float(steps)
+
+    def gather(self, numbers: torch.Tensor) -> Generator[Waitable | None, None, torch.Tensor]:
+        """What each learner brings, one beside the other `[members, …]`: a sum in which all others are 0."""
+        rows = numbers.new_zeros(self._meeting.members, *numbers.shape, dtype=torch.float32)
+        rows[self._meeting.member] = numbers
+        for piece in torch.split(rows.view(-1), len(self._flat.travelling)):  # the room that the meeting has
+            yield from self._add_up(piece)
+        return rows
+
+    def answer(self, work: Generator[torch.Tensor, torch.Tensor, Done]) -> Generator[Waitable | None, None, Done]:
+        """Do work that asks for everybody's numbers by yielding its own."""
+        try:
+            own = next(work)
+            while True:
+                own = work.send((yield from self.gather(own)))
+        except StopIteration as end:
+            done: Done = end.value
+            return done
+
+    def _add_up(self, flat: torch.Tensor) -> Generator[Waitable | None, None, None]:
+        self._meeting.bring(flat)
+        yield None
+        while not self._meeting.collect(flat):
+            yield self._meeting
 
     def begin_anew(self) -> None:
         """The weights are others now: compare them once more."""

@@ -22,6 +22,7 @@ from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
+from pappus.networks.moments import RunningMoments, merged
 from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
@@ -33,6 +34,8 @@ PUBLISH_SECONDS = 0.25
 """How often those who do not share the device get new weights."""
 Known: TypeAlias = dict[str, float]
 """What is known of a batch, by name."""
+Seen: TypeAlias = list[tuple[RunningMoments, torch.Tensor]]
+"""Running moments, and what they are to count in."""
 
 
 class NoWeights:
@@ -177,11 +180,25 @@ class GradientLearner(Role):
             self._captured[kind] = backward, apply
         return self._captured[kind]
 
-    def _observe(self, batch: Unroll) -> None:
-        """Let a network that keeps moments of what it sees count a batch in, once it has learnt from it."""
-        if hasattr(self._network, "observe"):
-            observation = map_leaves(lambda leaf: leaf[:-1], batch.observation)
-            self._network.observe(observation, batch.first[:-1], batch.state)
+    def _observe(self, batch: Unroll, seen_by_all: Seen | None = None) -> None:
+        """Let a network that keeps moments of what it sees count a batch in, once it has learnt from it; with those of
+        all other learners, if there are some."""
+        if seen_by_all is not None:
+            for moments, seen in seen_by_all:
+                moments.count_in(seen)
+        elif hasattr(self._network, "observe"):
+            self._network.observe(*_shown(batch))
+
+    def _seen_by_all(self, batch: Unroll) -> Generator[Waitable | None, None, Seen | None]:
+        """What `_observe` counts in when the step is done: nothing may have to wait between that and its publication,
+        or a checkpoint could fall in between."""
+        if self._common is None or not hasattr(self._network, "shown"):
+            return None
+        seen: Seen = []
+        for moments, rows in self._network.shown(*_shown(batch)):
+            everybodys = yield from self._common.gather(moments.of(rows))
+            seen.append((moments, merged(everybodys)))
+        return seen
 
     def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
         """Updates are done, and so many more steps were made use of: here, and by all learners together."""
@@ -282,6 +299,11 @@ class GradientLearner(Role):
             if self._common is not None:
                 self._common.begin_anew()
             self._publish()
+
+
+def _shown(batch: Unroll) -> tuple[Nest, torch.Tensor, Nest]:
+    """The observations that were acted on, as networks take them."""
+    return map_leaves(lambda leaf: leaf[:-1], batch.observation), batch.first[:-1], batch.state
 
 
 def _plain(leaf: Any) -> Any:

@@ -40,10 +40,11 @@ class Learner(GradientLearner):
         copied = self._nearby is not None and self._accelerator.real
         if copied:  # on the device, in the order of the streams
             self._source.release()
+        assert self._batch is not None
+        seen_by_all = yield from self._seen_by_all(self._batch)
         known = yield from self._update_together()
         self._report(known, depth)
-        assert self._batch is not None
-        self._observe(self._batch)
+        self._observe(self._batch, seen_by_all)
         self._advance(int(known["steps"]), of_all=int(known["steps_of_all"]))
         if not copied:  # whoever waits for a slot finds the newest weights with it
             self._source.release()

@@ -201,7 +201,7 @@ class Board:
     def verdict(self, whole_run: bool = False) -> str:
         """Who is the bottleneck (lately, or over the whole run), in words."""
         return verdicts.verdict(
-            self.views(whole_run), self.cores, one_thread=self.config.runtime == "inline",
+            self.views(whole_run), self.cores, one_thread=self.config.inline,
             slack_option=self.config.topology.slack_option,
         )
 

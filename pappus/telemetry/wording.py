@@ -59,9 +59,10 @@ def lag(board: Board) -> str:
 
 
 def title(board: Board) -> str:
-    """What is run on what."""
+    """What is run on what, and by whom."""
     config = board.config
-    return f"{config.system} · {config.env} · seed {config.seed}"
+    runtime = "one thread (inline)" if config.inline else "processes (local)"
+    return f"{config.system} · {config.env} · seed {config.seed} · {runtime}"
 
 
 def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:

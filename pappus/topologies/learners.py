@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
 from pappus.errors import UserError
+from pappus.networks.body import Body
 from pappus.networks.flat import FlatParameters
+from pappus.networks.moments import RunningMoments
 from pappus.roles.common_gradient import numbers_beside
 from pappus.roles.role import Role
 from pappus.topologies.program import End, MeetingEdge, Program, WeightsEdge
@@ -65,15 +68,24 @@ def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
 
 
 def check_network(run: Run) -> int:
-    """How many parameters the network has; `UserError` if it has weights that no gradient moves."""
+    """How many parameters the network has; `UserError` if it has weights that no gradient moves, and no learner knows
+    of: running moments of observations and returns are counted in together."""
     network = run.algorithm.build_network()
-    buffers = [name for name, buffer in network.named_buffers() if buffer.is_floating_point()]
+    common = [*_moments_of_observations(network), moments_of_returns(network)]
+    known = {id(buffer) for moments in common if moments is not None for buffer in moments.buffers()}
+    buffers = [name for name, it in network.named_buffers() if it.is_floating_point() and id(it) not in known]
     if buffers:
         raise UserError(
             f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), which would differ between "
             f"learners={run.config.learners}; use layers without running statistics, or one learner"
         )
     return FlatParameters(network).num_parameters
+
+
+def _moments_of_observations(network: Any) -> list[RunningMoments]:
+    """Those whose owner says what they are shown."""
+    modules = network.torso.modules() if isinstance(network, Body) else ()
+    return [module for module in modules if isinstance(module, RunningMoments)]
 
 
 def device_of(config: RunConfig, index: int) -> str:
@@ -86,7 +98,7 @@ def check_learners(config: RunConfig) -> None:
     backend = backend_of(config)
     if config.learners == 1:
         return
-    if config.runtime == "inline" and backend != "memory":
+    if config.inline and backend != "memory":
         raise UserError(f"all_reduce={backend!r} needs processes, and the inline runtime has none; use memory")
     if backend == "nccl" and config.device == "cpu":
         raise UserError("all_reduce='nccl' adds up on GPUs, and device='cpu' is none; use gloo or memory")

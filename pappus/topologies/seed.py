@@ -74,7 +74,7 @@ class SeedConfig(TopologyConfig):
                 f"learners={config.learners} share one inference server, but with device={config.device!r} and "
                 f"topology.placement={self.placement!r} it lives in the process of one; use --device cpu and process"
             )
-        if self.wire.listen and config.runtime == "inline":
+        if self.wire.listen and config.inline:
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
         if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
             raise UserError(f"actors={config.actors} on env {config.env!r} leaves nobody to learn from; give --listen")
@@ -92,7 +92,7 @@ class SeedConfig(TopologyConfig):
     def settled(self, config: RunConfig) -> SeedConfig:
         """With a port that actors find again after a restart, and as many lanes as the machine has use for."""
         room = config.device != "cpu" or usable_cores() >= config.actors + 2  # for actors, inference and learner
-        overlap = room and config.runtime != "inline" and config.envs_per_actor % 2 == 0
+        overlap = room and not config.inline and config.envs_per_actor % 2 == 0
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, lanes=self.lanes or (2 if overlap else 1), wire=wire)
 
@@ -194,7 +194,7 @@ def calls(run: Run) -> CallsEdge:
 def inference_settings(run: Run) -> InferenceSettings:
     """What the inference server needs to know of the run."""
     config, options = run.config, _options(run)
-    measured = config.runtime != "inline"  # what depends on a clock is not reproducible
+    measured = not config.inline  # what depends on a clock is not reproducible
     deadline = None if options.inference_deadline_ms < 0 and measured else max(0.0, options.inference_deadline_ms / 1e3)
     return InferenceSettings(
         run.unroll_spec, config.unroll_length, config.batch_envs,

@@ -4,7 +4,7 @@
             ▲                             └──priorities──┘ │
             └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-The parts are those of Ape-X, with one actor. In the inline runtime, which its systems use by default, they take turns:
+The parts are those of Ape-X, with one actor. In the inline runtime, which is the default here, they take turns:
 the table's limiter says whose turn it is, and every run with the same seed is the same run.
 """
 
@@ -30,6 +30,10 @@ class SingleConfig(ApexConfig):
         super().check(config)
         if config.actors != 1:
             raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-dqn or apex-ddpg")
+
+    def takes_turns(self, config: RunConfig) -> bool:
+        """The table's limiter says whose turn it is."""
+        return True
 
 
 def single(run: Run) -> Program:

@@ -10,21 +10,30 @@
 A worker has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
 weights, and nobody has to be told. With `stragglers`, the learner goes on without the last ones; what those were doing,
 with weights that are one version older by then, is part of the next batch.
+
+Many learners: each has some of the workers, and learns from their part of the batch; gradients meet at every minibatch.
+
+    workers 0, 2 … ──unroll──▶ barrier ──part──▶ learner ────gradients──┐
+    workers 1, 3 … ──unroll──▶ barrier ──part──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
+      ⋮                                                                 │
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
+from pappus.algorithms.common_ppo import CommonPPO
 from pappus.algorithms.ppo import PPO
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import Source, WeightsWriter
+from pappus.core import GradientMeeting, Source, WeightsWriter
 from pappus.errors import UserError
+from pappus.roles.common_epochs import CommonEpochLearner
 from pappus.roles.epoch_learner import EpochLearner
-from pappus.roles.gradient_learner import GradientLearner
+from pappus.roles.gradient_learner import GradientLearner, NoWeights
 from pappus.roles.learner import Learner
-from pappus.topologies.impala import build_actor, build_evaluator, learner_settings
+from pappus.topologies.impala import actors_of, build_actor, build_evaluator, learner_settings
+from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, on_policy
 
@@ -33,57 +42,77 @@ from pappus.topologies.run import Run, on_policy
 class SyncConfig(TopologyConfig):
     """`--actors` is the number of workers; a batch is one unroll of every env of all that are waited for."""
 
+    many_learners: ClassVar[bool] = True
+
     stragglers: int = 0
-    """Workers that a batch does not wait for: it is made of the first ones that are done."""
+    """Workers that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
+    them each, dealt out as workers are, and wait for the first ones of their own."""
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
-        if config.actors < 1:
-            raise UserError(f"actors={config.actors} must be at least 1")
-        if not 0 <= self.stragglers < config.actors:
+        check_learners(config)
+        actors, learners = config.actors, config.learners
+        if actors < learners:
+            every = f" for every learner; give --actors {learners} or more" if learners > 1 else ""
+            raise UserError(f"actors={actors} must be at least 1{every}")
+        if not 0 <= self.stragglers <= actors - learners:
             raise UserError(
-                f"topology.stragglers={self.stragglers} must lie in 0 … {config.actors - 1}: of actors={config.actors} "
-                "at least one must be waited for"
+                f"topology.stragglers={self.stragglers} must lie in 0 … {actors - learners}: of actors={actors} at "
+                f"least one must be waited for{' by every learner' if learners > 1 else ''}"
             )
-        envs = self.batch_envs(config)
-        if config.batch_size not in (0, envs):
-            raise UserError(
-                f"batch_size={config.batch_size}: a batch is one unroll of each of the {envs} envs that are waited "
-                "for; leave it out, or change --actors, --envs-per-actor"
-            )
+        for envs in {self.waited_for(config, i) * config.envs_per_actor for i in range(learners)}:
+            if config.batch_size not in (0, envs):
+                raise UserError(
+                    f"batch_size={config.batch_size}: a batch is one unroll of each of the {envs} envs that "
+                    f"{'a learner waits' if learners > 1 else 'are waited'} for; leave it out, or change --actors, "
+                    "--envs-per-actor"
+                )
 
-    def batch_envs(self, config: RunConfig) -> int:
-        """Envs of a batch."""
-        return (config.actors - self.stragglers) * config.envs_per_actor
+    def waited_for(self, config: RunConfig, learner: int) -> int:
+        """Workers whose unrolls make a batch of the learner of that number."""
+        return actors_of(config, learner) - len(range(learner, self.stragglers, config.learners))
+
+    def takes_turns(self, config: RunConfig) -> bool:
+        """One worker waits while the learner learns, and the other way round."""
+        return config.actors == 1
+
+    def fewest_actors(self, learners: int) -> int:
+        """One for each learner's part of a batch."""
+        return learners
 
 
 def sync(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("sync", run.config.seed)
     assert isinstance(config.topology, SyncConfig)
+    learners, spec = range(config.learners), run.unroll_spec(config.envs_per_actor)
+    slots = [config.topology.waited_for(config, i) for i in learners]
     if isinstance(run.algorithm, PPO):
-        run.algorithm.check_batch(config.unroll_length, config.topology.batch_envs(config))
-    unrolls = program.queue(
-        "unrolls", run.unroll_spec(config.envs_per_actor), producers=config.actors, capacity=1
-    )
+        for count in slots:
+            run.algorithm.check_batch(config.unroll_length, count * config.envs_per_actor)
+    unrolls = [program.queue(numbered("unrolls", i), spec, actors_of(config, i), capacity=1) for i in learners]
     weights = program.weights("weights", run.weights_size)
 
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=unrolls.sink(i), weights=weights.reader())
-    program.add(
-        "learner", build_learner, essential=True, run=run, slots=config.actors - config.topology.stragglers,
-        source=unrolls.source(), weights=weights.writer(),
+        place, learner = divmod(i, config.learners)
+        sink = unrolls[learner].sink(place)
+        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
+    add_learners(
+        program, run, build_learner, weights, lambda i: {"source": unrolls[i].source(), "slots": slots[i]}
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
 
 
 def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None, index: int = 0,
+    meeting: GradientMeeting | None = None,
 ) -> GradientLearner:
     """One that goes over a batch several times, if its algorithm does so; so many slots make a batch."""
-    settings = learner_settings(run)
+    settings, publishes = replace(learner_settings(run, index), meeting=meeting), weights or NoWeights()
     algorithm: Any = run.algorithm
-    if isinstance(algorithm, PPO):
-        return EpochLearner(name, algorithm, source, weights, settings, slots)
-    return Learner(name, on_policy(algorithm), source, weights, settings, slots)
+    if not isinstance(algorithm, PPO):
+        return Learner(name, on_policy(algorithm), source, publishes, settings, slots)
+    if meeting is None:
+        return EpochLearner(name, algorithm, source, publishes, settings, slots)
+    return CommonEpochLearner(name, algorithm, CommonPPO(algorithm), source, publishes, settings, slots)

@@ -51,7 +51,7 @@ class MemoryMember:
     def bring(self, flat: torch.Tensor) -> None:
         """Write the own place, and wake the others."""
         self._round += 1
-        self._meeting.places[self._round % 2][self.member].copy_(flat)
+        self._meeting.places[self._round % 2][self.member][: len(flat)].copy_(flat)
         self._meeting.brought[self.member] = self._round
         for index, bell in enumerate(self._meeting.bells):
             if index != self.member:
@@ -61,7 +61,7 @@ class MemoryMember:
         """Add all places up, if everybody's is written."""
         if not self.ready():
             return False
-        first, second, *rest = self._meeting.places[self._round % 2]
+        first, second, *rest = (place[: len(flat)] for place in self._meeting.places[self._round % 2])
         torch.add(first, second, out=flat)
         for place in rest:
             flat.add_(place)

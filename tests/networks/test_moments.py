@@ -11,7 +11,7 @@ from pappus.errors import UserError
 from pappus.networks.acting import learning_step, module_step, single_step
 from pappus.networks.build import build_actor_critic, build_deterministic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.moments import RunningMoments
+from pappus.networks.moments import RunningMoments, merged, moments_of
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 ENV = EnvSpec(ArraySpec((3,), "float32"), DiscreteAction(2))
@@ -33,6 +33,25 @@ def test_they_are_the_moments_of_all_that_was_seen() -> None:
     scaled = moments(whole)
     torch.testing.assert_close(scaled.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(3), atol=1e-3, rtol=0)
+
+
+def test_moments_of_parts_are_merged_to_those_of_the_whole() -> None:
+    parts = [seen(7, 1), seen(0), seen(100, 2) + 1000.0]
+    count, *rest = merged(torch.stack([moments_of(part) for part in parts])).float()
+    whole = torch.cat(parts)
+    assert count == 107
+    torch.testing.assert_close(torch.stack(rest[:3]), whole.mean(0))
+    torch.testing.assert_close(torch.stack(rest[3:]), whole.var(0, correction=0))
+
+
+def test_a_batch_of_nothing_counts_nothing_in() -> None:
+    moments = RunningMoments(3)
+    moments.update(seen(0))
+    assert moments.count == 0 and moments.variance.tolist() == [1.0] * 3
+    moments.update(seen(5))
+    before = moments.mean.clone()
+    moments.update(seen(0))
+    assert moments.count == 5 and torch.equal(moments.mean, before)
 
 
 def test_before_anything_was_seen_nothing_changes_and_outliers_are_cut_off() -> None:

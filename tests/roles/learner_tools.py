@@ -52,13 +52,16 @@ class Recorded:
     def clear(self) -> None: ...
 
 
-def algorithm(reduction: Any = "mean") -> VTrace:
-    return VTrace(VTraceConfig(reduction=reduction), ENV, NetworkConfig(hidden_sizes=(8,)))
+NETWORK = NetworkConfig(hidden_sizes=(8,))
 
 
-def record(count: int) -> list[Unroll]:
+def algorithm(reduction: Any = "mean", network: NetworkConfig = NETWORK) -> VTrace:
+    return VTrace(VTraceConfig(reduction=reduction), ENV, network)
+
+
+def record(count: int, network_config: NetworkConfig = NETWORK) -> list[Unroll]:
     """Unrolls of which each has another number of valid steps."""
-    subject, random = algorithm(), np.random.default_rng(3)
+    subject, random = algorithm(network=network_config), np.random.default_rng(3)
     network: Any = subject.build_network()
     spec = unroll_spec(ENV, subject.behaviour, network.state_spec, T, N)
     unrolls: list[Unroll] = [map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec) for _ in range(count)]

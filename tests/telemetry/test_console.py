@@ -59,7 +59,8 @@ def test_the_picture_fits_the_terminal_and_shows_what_matters(width):
     assert max(map(len, text.splitlines())) <= width
     words = " ".join(text.split())
     for expected in (
-        "impala · CartPole-v1 · seed 1", "runs/demo", "actor 200.0/s ──▶ queue 3 ──▶ learner 200.0/s",
+        "impala · CartPole-v1 · seed 1 · processes (local)", "runs/demo",
+        "actor 200.0/s ──▶ queue 3 ──▶ learner 200.0/s",
         "10 % · 100 of 1,000 steps", "ETA 0:04", "200.0 steps/s, 10.0 updates/s", "return 132.4, length 90.0",
         "policy lag 1.2 (max 4)", "queue depth 3", "unrolls 40 %", "iB", "saved a checkpoint",
         "actor-0 is the bottleneck",
@@ -147,7 +148,7 @@ def test_a_pipe_gets_plain_lines_every_ten_percent_or_ten_seconds():
     subject = _running(time)
     console = Console(subject, output=output, clock=time)
     console.update()
-    assert _text(output) == "impala · CartPole-v1 · seed 1 · 1,000 steps → runs/demo\n"
+    assert _text(output) == "impala · CartPole-v1 · seed 1 · processes (local) · 1,000 steps → runs/demo\n"
     time.pass_(1)
     subject.add(report("learner", counts={"env_steps": 100}))
     console.update()

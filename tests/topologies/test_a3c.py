@@ -126,6 +126,26 @@ def test_a_resumed_run_goes_on_with_weights_statistics_and_counts(settings: dict
 
 
 @pytest.mark.parametrize(
+    ("begun", "changed", "sentence"),
+    [
+        (LOCK_FREE, SERIALISED, "of master, which parameter-server-0, .*resume with --topology.updates lock-free"),
+        (SERIALISED, {**LOCK_FREE, "topology.shards": 1}, "with --topology.updates serialised --topology.shards 2"),
+        (SERIALISED, {"topology.shards": 1}, "parameter-server-1, which parameter-server-0 of this config cannot go"),
+        (SERIALISED, {"topology.shards": 3}, "resume with --topology.shards 2"),
+    ],
+)
+def test_weights_are_gone_on_with_by_those_who_saved_them(
+    tmp_path: Path, begun: dict[str, Any], changed: dict[str, Any], sentence: str
+) -> None:
+    pappus.train("a3c", "CartPole-v1", run_dir=tmp_path / "run", **{**begun, "steps": 100})
+    before = (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(UserError, match=sentence):
+        pappus.resume(tmp_path / "run", **{**changed, "steps": 200})
+    assert (tmp_path / "run" / "config.yaml").read_text() == before
+    assert pappus.resume(tmp_path / "run", steps=200).summary.steps >= 200
+
+
+@pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"actors": 0}, "actors=0 must be at least 1"),

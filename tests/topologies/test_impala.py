@@ -63,7 +63,7 @@ def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[st
         validate(configure("impala", "CartPole-v1", settings))
 
 
-@pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "ppo"])
+@pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "a3c"])
 def test_other_systems_have_no_learners_that_share_updates(system: str) -> None:
     with pytest.raises(UserError, match=f"learners=2: in '{system}' no learners share their updates; use --learners 1"):
         validate(configure(system, "CartPole-v1", {"learners": 2}))
@@ -82,6 +82,12 @@ def test_a_network_with_running_statistics_is_for_one_learner() -> None:
     impala(run)
     with pytest.raises(UserError, match=r"no gradient moves \(norm\.running_mean.* would differ between learners=2"):
         impala(replace(run, config=replace(run.config, learners=2, actors=2)))
+
+
+def test_running_moments_are_for_many_learners_too() -> None:
+    settings = {"learners": 2, "actors": 2, "network.normalize": True}
+    run = describe(configure("impala", "CartPole-v1", settings), "CartPole-v1")
+    assert [node.name for node in impala(run).nodes][2:4] == ["learner", "learner-1"]
 
 
 def test_names_are_given_once() -> None:

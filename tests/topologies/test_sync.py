@@ -42,6 +42,24 @@ def test_the_program_is_the_papers_figure() -> None:
     assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 1)
 
 
+def test_many_learners_have_some_of_the_workers_each() -> None:
+    settings = {**SMALL, "actors": 5, "learners": 2, "topology.stragglers": 1}
+    program = sync(describe(configure("ppo", "CartPole-v1", settings), "CartPole-v1"))
+    learners = {node.name: node for node in program.nodes if node.name.startswith("learner")}
+    assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
+    assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
+    assert [node.arguments["slots"] for node in learners.values()] == [2, 2], "the straggler is the first one's"
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
+    assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
+    assert sides["learner-1"] == {("unrolls-1", "source", 0), ("other learners", "member", 1)}
+    sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
+    assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
+
+
+def test_who_asks_for_learners_gets_workers_for_them() -> None:
+    assert configure("a2c", "CartPole-v1", {"learners": 3}).actors == 3
+
+
 def test_nobody_acts_with_old_weights() -> None:
     roles = build({"actors": 2})
     learner = roles["learner"]
@@ -98,6 +116,10 @@ def test_a_batch_is_left_early_when_the_policy_has_moved_too_far() -> None:
         ({"actors": 2, "topology.stragglers": 2}, "stragglers=2 must lie in 0 … 1"),
         ({"actors": 2, "batch_size": 4}, "batch_size=4: a batch is one unroll of each of the 8 envs"),
         ({"algorithm.minibatches": 5}, "minibatches=5 does not divide"),
+        ({"actors": 1, "learners": 2}, "actors=1 must be at least 1 for every learner; give --actors 2 or more"),
+        ({"actors": 4, "learners": 2, "topology.stragglers": 3}, "stragglers=3 must lie in 0 … 2.*by every learner"),
+        ({"actors": 4, "learners": 2, "batch_size": 16}, "each of the 8 envs that a learner waits for"),
+        ({"actors": 3, "learners": 2, "algorithm.minibatches": 64}, "minibatches=64 does not divide a batch of 8 .* 4"),
         ({"algorithm.minibatches": 8, "network.core": "lstm"}, "minibatches=8 does not divide"),
     ],
 )
