@@ -377,6 +377,11 @@ class EpochAlgorithm(Algorithm, Protocol):
         """The scalar to minimise for a minibatch, and named scalars if it is to be reported of."""
         ...
 
+    def on_arrays(self, network: nn.Module) -> Callable[[Any, bool], tuple[float, dict[str, float]]] | None:
+        """A faster way on a CPU, if there is one: what `loss` returns, as numbers, of arrays; the gradient is added
+        to the `.grad` of the network's parameters."""
+        ...
+
     def enough(self, scalars: Mapping[str, float]) -> bool:
         """Whether to leave the batch, after what was reported of a minibatch."""
         ...

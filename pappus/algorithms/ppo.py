@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,10 @@ from torch import Tensor, nn
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
+from pappus.networks.array_gradient import array_forward
 from pappus.networks.looking import Look, stacked
 from pappus.networks.moments import RunningMoments
-from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate, with_gradient
+from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pappus.ops.returns import gae
@@ -79,20 +79,20 @@ class PPOConfig(AlgorithmConfig):
 
 
 class Steps(NamedTuple):
-    """Steps to learn from: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
+    """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
 
     `share` is what a step counts in the mean: 0 where it is invalid, and 1 in all over a minibatch. `state` is that
     before each sequence, `[B, …]`.
     """
 
     observation: Nest
-    first: Tensor
-    action: Tensor
-    log_prob: Tensor
-    value: Tensor
-    target: Tensor
-    advantage: Tensor
-    share: Tensor
+    first: Any
+    action: Any
+    log_prob: Any
+    value: Any
+    target: Any
+    advantage: Any
+    share: Any
     state: Nest
 
 
@@ -103,8 +103,6 @@ class PPO(ActorCriticAlgorithm):
         super().__init__(env, network, config.squash)
         self.config = config
         self._look = Look()
-        self._closed_form = isinstance(self.distribution, Categorical)
-        self._costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if batches of so many envs cannot be cut into minibatches of the same size."""
@@ -153,7 +151,7 @@ class PPO(ActorCriticAlgorithm):
     def expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:
         """Values `[T + 1, B]` and advantages `[T, B]`, on the scale of the rewards."""
         config = self.config
-        value = network(batch.observation, batch.first, batch.state).value
+        value = self._values(network, batch)
         moments = moments_of_returns(network)
         if moments is not None:
             value = value / moments.scale
@@ -162,32 +160,40 @@ class PPO(ActorCriticAlgorithm):
             lam=config.gae_lambda,
         )
 
+    def _values(self, network: Any, batch: Unroll) -> Tensor:
+        if has_memory(network):
+            values: Tensor = network(batch.observation, batch.first, batch.state).value
+            return values
+        seen = stacked(network, batch.observation, batch.first, batch.state)
+        rows: Tensor = self._look(network, map_leaves(lambda leaf: leaf.flatten(0, 1), seen)).value
+        return rows.view(batch.first.shape)
+
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
-        """What to learn from, one after the other, and whether an epoch ends with it."""
+        """What to learn from, one after the other, and whether an epoch ends with it; of arrays if steps are such."""
         parts, size = self.config.minibatches, steps.share.shape[-1]
         for _ in range(self.config.epochs):
-            order = torch.randperm(size, device=steps.share.device)
-            shuffled = self._balanced(_along(steps, torch.index_select, order))
+            order: Any = torch.randperm(size)
+            order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
+            shuffled = self._balanced(_chosen(steps, order))
             for i in range(parts):
-                yield _along(shuffled, torch.narrow, size * i // parts, size // parts), i == parts - 1
+                yield _chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts)), i == parts - 1
 
     def _balanced(self, steps: Steps) -> Steps:
         """Shares and advantages, each relative to its own minibatch."""
-        apart = (*steps.share.shape[:-1], self.config.minibatches, -1)
-        share, advantage = steps.share.view(apart), steps.advantage.view(apart)
-        over = [dim for dim in range(share.dim()) if dim != share.dim() - 2]
-        share = share / share.sum(over, keepdim=True).clamp(min=1)
+        shape = steps.share.shape
+        apart = (*shape[:-1], self.config.minibatches, -1)
+        share, advantage = steps.share.reshape(apart), steps.advantage.reshape(apart)
+        over = tuple(dim for dim in range(len(apart)) if dim != len(apart) - 2)
+        share = share / share.sum(over, keepdims=True).clip(min=1)
         if self.config.normalize_advantage:
-            advantage = advantage - (share * advantage).sum(over, keepdim=True)
-            advantage = advantage / ((share * advantage.square()).sum(over, keepdim=True).sqrt() + SMALLEST_DEVIATION)
-        return steps._replace(share=share.flatten(-2), advantage=advantage.flatten(-2))
+            advantage = advantage - (share * advantage).sum(over, keepdims=True)
+            deviation = (share * advantage**2).sum(over, keepdims=True) ** 0.5
+            advantage = advantage / (deviation + SMALLEST_DEVIATION)
+        return steps._replace(share=share.reshape(shape), advantage=advantage.reshape(shape))
 
     def loss(self, network: nn.Module, steps: Steps, report: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate, the value loss and the entropy bonus, a mean over the valid steps."""
         config = self.config
-        rows = self._look.rows(network, steps.observation) if self._closed_form else None
-        if rows is not None:
-            return self._loss_of_rows(rows, steps, report)
         output = self._output(network, steps)
         log_prob, entropy = self.distribution.log_prob_and_entropy(output.policy, steps.action)
         log_ratio = log_prob - steps.log_prob
@@ -207,23 +213,23 @@ class PPO(ActorCriticAlgorithm):
             }
             return loss, {name: (steps.share * value).sum() for name, value in scalars.items()}
 
-    def _loss_of_rows(self, rows: Tensor, steps: Steps, report: bool) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same in closed form, of logits and value `[M, A + 1]`."""
-        config, share = self.config, steps.share.numpy()
-        actor, critic, entropy, log_ratio, ratio, gradient = categorical_surrogate(
-            rows.detach().numpy(), steps.action.numpy(), steps.log_prob.numpy(), steps.advantage.numpy(),
-            steps.target.numpy(), steps.value.numpy(), share, self._costs,
-        )
-        mean = share @ (actor + config.baseline_cost * critic - config.entropy_cost * entropy)
-        loss = with_gradient(rows, mean, gradient)
-        if not report:
-            return loss, {}
-        change = ratio - 1
-        scalars = {
-            "value_loss": critic, "policy_loss": actor, "entropy": entropy, "approx_kl": change - log_ratio,
-            "clip_fraction": np.abs(change) > config.clip,
-        }
-        return loss, {name: torch.tensor(share @ value) for name, value in scalars.items()}
+    def on_arrays(self, network: nn.Module) -> Callable[[Steps, bool], tuple[float, dict[str, float]]] | None:
+        """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU."""
+        forward = array_forward(network)
+        if forward is None or not isinstance(self.distribution, Categorical) or self.env.masked:
+            return None
+        config = self.config
+        costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
+
+        def learn(steps: Steps, report: bool) -> tuple[float, dict[str, float]]:
+            rows, back = forward(steps.observation)
+            found = categorical_surrogate(
+                rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share, costs
+            )
+            back(found.gradient)
+            return found.loss, found.scalars(steps.share, costs) if report else {}
+
+        return learn
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
         """Whether a batch is to be left, after what the last minibatch of an epoch said."""
@@ -247,9 +253,9 @@ def has_memory(network: Any) -> bool:
     return bool(optree.tree_leaves(state[1] if getattr(network, "frame_stack", None) is not None else state))
 
 
-def _along(steps: Steps, function: Callable[..., Tensor], *arguments: Any) -> Steps:
-    """`function(leaf, dimension, …)` of every leaf along rows, or sequences: the last dimension of `share`."""
-    dim = steps.share.dim() - 1
-    state = map_leaves(lambda leaf: function(leaf, 0, *arguments), steps.state)
-    changed: Steps = map_leaves(lambda leaf: function(leaf, dim, *arguments), steps._replace(state=()))
-    return changed._replace(state=state)
+def _chosen(steps: Steps, rows: Any) -> Steps:
+    """Some of the rows, or sequences: the last dimension of `share`."""
+    index = (slice(None),) * (len(steps.share.shape) - 1) + (rows,)
+    state = map_leaves(lambda leaf: leaf[rows], steps.state)
+    chosen: Steps = map_leaves(lambda leaf: leaf[index], steps._replace(state=()))
+    return chosen._replace(state=state)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pappus.networks.actor_critic import Output
-from pappus.networks.array_gradient import ArrayMLP
+from pappus.networks.array_gradient import layers_of
 from pappus.networks.arrays import ArrayStep, PolicyValue, array_step, flat_and_trunk, is_plain_mlp
 from pappus.networks.body import Body
 from pappus.networks.heads import PolicyValueHead, QHead
@@ -69,32 +69,17 @@ def _tensors_around(arrays: ArrayStep, otherwise: StepFunction) -> StepFunction:
     return step
 
 
-def learning_rows(network: nn.Module) -> Callable[[Nest], Tensor | None]:
-    """What the last layer of a plain MLP says, `[N, …]` with gradients; None where torch must compute it."""
-    head: Any = getattr(network, "head", None)
-    if not is_plain_mlp(network) or (isinstance(head, QHead) and head.hidden):
-        return lambda observation: None
-    flat, trunk = flat_and_trunk(cast(Body, network))
-    last = head.linear if isinstance(head, PolicyValueHead) else head.outputs[0]
-    mlp = ArrayMLP([*cast("list[nn.Linear]", list(trunk.layers)), last], trunk.activation)
+def _gradient_step(network: nn.Module, outputs: Callable[[Tensor, Nest], Any]) -> StepFunction:
+    flat, _ = flat_and_trunk(cast(Body, network))
+    mlp, otherwise = layers_of(network), module_step(network)
 
-    def rows(observation: Nest) -> Tensor | None:
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
         if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
-            return None  # a mask came along, or another precision is asked for
+            return otherwise(observation, first, state)  # a mask came along, or another precision is asked for
         x = observation.reshape(len(observation), -1).float()
         if flat.moments is not None:
             x = flat.moments(x)
-        return mlp(x.numpy())
-
-    return rows
-
-
-def _gradient_step(network: nn.Module, outputs: Callable[[Tensor, Nest], Any]) -> StepFunction:
-    rows_of, otherwise = learning_rows(network), module_step(network)
-
-    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
-        rows = rows_of(observation)
-        return otherwise(observation, first, state) if rows is None else outputs(rows, state)
+        return outputs(mlp(x.numpy()), state)
 
     return step
 

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.arrays import ACTIVATIONS
+from pappus.networks.actor_critic import ActorCritic
+from pappus.networks.arrays import ACTIVATIONS, array_input, flat_and_trunk, is_plain_mlp
+from pappus.networks.body import Body
+from pappus.networks.heads import PolicyValueHead
 from pappus.types import Array
 
 
@@ -47,11 +50,7 @@ class Scratch(NamedTuple):
 
 
 class ArrayMLP:
-    """`mlp(x)`: hidden layers with an activation, then a linear one. All are float32 and on the CPU.
-
-    `backward()` on something computed of the outputs adds to the `.grad` of the layers' parameters, as if torch had
-    computed the outputs; `torch.autograd.grad` does not see them.
-    """
+    """Hidden layers with an activation, then a linear one. All are float32 and on the CPU."""
 
     def __init__(self, layers: Sequence[nn.Linear], activation: str) -> None:
         self._layers = list(layers)
@@ -60,8 +59,9 @@ class ArrayMLP:
         self._at = 0
         self._views: list[tuple[Array, Array]] = []
 
-    def __call__(self, x: Array) -> Tensor:
-        """Outputs `[N, …]` for inputs `[N, …]`."""
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], None]]:
+        """Outputs `[N, …]` for inputs `[N, …]`, and what to call, once, with the gradient of a loss by these outputs:
+        it adds to the `.grad` of weights and biases."""
         views = self._current_views()
         free = self._free[len(x)]
         scratch = free.pop() if free else self._scratch(len(x))
@@ -72,12 +72,19 @@ class ArrayMLP:
             self._activation(y)
             inputs.append(y)
         weight, bias = views[-1]
-        outputs = torch.from_numpy(inputs[-1] @ weight.T + bias).requires_grad_()
-        outputs.register_hook(partial(self._backward, inputs, scratch))  # type: ignore[no-untyped-call]
-        return outputs
+        outputs = inputs[-1] @ weight.T
+        outputs += bias
+        return outputs, partial(self._backward, inputs, scratch)
 
-    def _backward(self, inputs: list[Array], scratch: Scratch, gradient: Tensor) -> None:
-        upstream: Array = gradient.numpy()
+    def __call__(self, x: Array) -> Tensor:
+        """The same for torch: `backward()` on something computed of the outputs adds to `.grad`, as if torch had
+        computed them; `torch.autograd.grad` does not see the weights."""
+        outputs, back = self.forward(x)
+        tensor = torch.from_numpy(outputs).requires_grad_()
+        tensor.register_hook(lambda gradient: back(gradient.numpy()))  # type: ignore[no-untyped-call]
+        return tensor
+
+    def _backward(self, inputs: list[Array], scratch: Scratch, upstream: Array) -> None:
         for i in reversed(range(len(inputs))):
             layer, x = self._layers[i], inputs[i]
             _grad_of(layer.weight).__iadd__(upstream.T @ x)
@@ -109,3 +116,19 @@ def _grad_of(parameter: Tensor) -> Array:
         parameter.grad = torch.zeros_like(parameter)
     gradient: Array = parameter.grad.numpy()
     return gradient
+
+
+def layers_of(network: nn.Module) -> ArrayMLP:
+    """The layers of a plain MLP whose head is a single one."""
+    head = cast(Any, network).head
+    last = head.linear if isinstance(head, PolicyValueHead) else head.outputs[0]
+    _, trunk = flat_and_trunk(cast(Body, network))
+    return ArrayMLP([*cast("list[nn.Linear]", list(trunk.layers)), last], trunk.activation)
+
+
+def array_forward(network: nn.Module) -> Callable[[Array], tuple[Array, Callable[[Array], None]]] | None:
+    """`ArrayMLP.forward` of what a plain actor-critic sees; None where the network is something else."""
+    if type(network) is not ActorCritic or not is_plain_mlp(network):
+        return None
+    layers, seen = layers_of(network), array_input(network)
+    return lambda observation: layers.forward(seen(observation))

@@ -73,16 +73,29 @@ def flat_and_trunk(network: Body) -> tuple[Flat, MLP]:
     return cast(Flat, torso.torsos[0]), cast(MLP, torso.trunk)
 
 
+def array_input(network: Body) -> Callable[[Array], Array]:
+    """What the first layer of a plain MLP sees of observations `[N, …]`, `[N, D]` float32."""
+    flat, _ = flat_and_trunk(network)
+    moments = flat.moments
+
+    def seen(observation: Array) -> Array:
+        x: Array = observation.reshape(len(observation), -1).astype(np.float32, copy=False)
+        if moments is None:
+            return x
+        scaled: Array = np.clip((x - moments.mean.numpy()) * moments.scale.numpy(), -FARTHEST, FARTHEST)
+        return scaled
+
+    return seen
+
+
 def _step(network: Body, head: ArrayStep) -> ArrayStep:
-    flat, trunk = flat_and_trunk(network)
-    moments = None if flat.moments is None else (flat.moments.mean.numpy(), flat.moments.scale.numpy())
+    _, trunk = flat_and_trunk(network)
+    seen = array_input(network)
     layers = [_views(cast(nn.Linear, layer)) for layer in trunk.layers]
     activation = ACTIVATIONS[trunk.activation]
 
     def step(observation: Array) -> Any:
-        x: Array = observation.reshape(len(observation), -1).astype(np.float32, copy=False)
-        if moments is not None:
-            x = np.clip((x - moments[0]) * moments[1], -FARTHEST, FARTHEST)
+        x = seen(observation)
         for weight, bias in layers:
             x = x @ weight
             x += bias

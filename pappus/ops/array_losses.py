@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from pappus.types import Array
 
@@ -21,14 +19,24 @@ class SurrogateCosts(NamedTuple):
 
 
 class SurrogateLoss(NamedTuple):
-    """Per step `[M]`, but for the gradient `[M, A + 1]` of the loss by the logits and the value."""
+    """Per step `[M]`, but for the loss and its gradient `[M, A + 1]` by the logits and the value."""
 
+    loss: float
     actor: Array
     critic: Array
     entropy: Array
     log_ratio: Array
     ratio: Array
     gradient: Array
+
+    def scalars(self, share: Array, costs: SurrogateCosts) -> dict[str, float]:
+        """What is reported of it."""
+        change = self.ratio - 1
+        per_step = {
+            "value_loss": self.critic, "policy_loss": self.actor, "entropy": self.entropy,
+            "approx_kl": change - self.log_ratio, "clip_fraction": np.abs(change) > costs.clip,
+        }
+        return {name: float(share @ value) for name, value in per_step.items()}
 
 
 def categorical_surrogate(
@@ -57,7 +65,9 @@ def categorical_surrogate(
     gradient[:-1] = (costs.entropy * (log_p + entropy) + pull) * p - pull * chosen
     gradient[-1] = costs.baseline * slope
     gradient *= share
-    return SurrogateLoss(-np.minimum(gain, limited), critic, entropy, log_ratio, ratio, gradient.T)
+    actor = -np.minimum(gain, limited)
+    loss = float(share @ (actor + costs.baseline * critic - costs.entropy * entropy))
+    return SurrogateLoss(loss, actor, critic, entropy, log_ratio, ratio, gradient.T)
 
 
 def _value_loss(value: Array, target: Array, before: Array, clip: float) -> tuple[Array, Array]:
@@ -71,20 +81,3 @@ def _value_loss(value: Array, target: Array, before: Array, clip: float) -> tupl
     clipped = 0.5 * np.square(near)
     slope = np.where(clipped > loss, near * (np.abs(apart) <= clip), error)
     return np.maximum(loss, clipped), slope
-
-
-class _Known(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.gradient = gradient
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Any) -> Any:
-        return ctx.gradient * upstream[0], None, None
-
-
-def with_gradient(x: Tensor, value: Any, gradient: Array) -> Tensor:
-    """A scalar whose gradient by `x` is known."""
-    known: Tensor = _Known.apply(x, torch.tensor(value), torch.from_numpy(gradient))  # type: ignore[no-untyped-call]
-    return known

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from pappus.core import EpochAlgorithm, Source, Waitable, WeightsWriter
-from pappus.roles.gradient_learner import GradientLearner, LearnerSettings
+from pappus.roles.gradient_learner import GradientLearner, Known, LearnerSettings
 from pappus.roles.learner import as_tensor, concatenate
 from pappus.types import Nest, Unroll, leaves_of, map_leaves
 
@@ -27,6 +28,9 @@ class EpochLearner(GradientLearner):
         self._algorithm, self._source, self._unrolls_per_batch = algorithm, source, unrolls_per_batch
         self._minibatch: Any = None
         self._reports = False
+        alone = self._common is None and not self._accelerator.real and settings.precision == "float32"
+        self._on_arrays = algorithm.on_arrays(self._network) if alone else None
+        self._gradient = self._flat.gradient.numpy() if alone else None
 
     def _learn(self) -> Waitable | None:
         slots = self._source.take(self._unrolls_per_batch)
@@ -42,6 +46,16 @@ class EpochLearner(GradientLearner):
         self._source.release()
         return None
 
+    def _own_gradient(self) -> Known:
+        if self._on_arrays is None or self._gradient is None:
+            return super()._own_gradient()
+        self._gradient.fill(0.0)
+        loss, scalars = self._on_arrays(self._minibatch, self._reports)
+        self._names = list(scalars)
+        norm = math.sqrt(self._gradient @ self._gradient)
+        self._norm.fill_(norm)
+        return {"loss": loss, "gradient_norm": norm, **scalars}
+
     def _joined(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side; a single one is used where it lies, if the learner can read it there."""
         tensors: list[Unroll] = [map_leaves(as_tensor, slot) for slot in slots]
@@ -51,6 +65,8 @@ class EpochLearner(GradientLearner):
 
     def _go_over(self, steps: Any) -> tuple[int, dict[str, float]]:
         """How many updates were made, and what the last one said."""
+        if self._on_arrays is not None:
+            steps = map_leaves(lambda leaf: leaf.numpy(), steps)
         updates, known = 0, {}
         for minibatch, reports in self._algorithm.minibatches(steps):
             self._reports = reports
@@ -76,5 +92,5 @@ class EpochLearner(GradientLearner):
         return self._algorithm.loss(self._network, self._minibatch, self._reports)
 
     def _batch_to_keep(self) -> Nest:
-        kept: Nest = self._minibatch._asdict()
+        kept: Nest = map_leaves(as_tensor, self._minibatch)._asdict()
         return kept

@@ -23,6 +23,7 @@ from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
+from pappus.ops.small_adam import MOST_WEIGHTS, SmallAdam
 from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Role
 from pappus.telemetry.checkpoint import save_state
@@ -225,8 +226,16 @@ class GradientLearner(Role):
         return torch.stack(reported)
 
     def _apply_gradient(self) -> None:
-        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
+        self._clip()
         self._optimizer.step()
+
+    def _clip(self) -> None:
+        """Scale the gradient down to the largest norm that it may have; on a device without looking at it."""
+        largest = self._settings.optimizer.clip_norm
+        if self._accelerator.real:
+            self._flat.gradient.mul_(torch.clamp(largest / (self._norm + 1e-6), max=1.0))
+        elif (scale := largest / (self._norm.item() + 1e-6)) < 1:
+            self._flat.gradient.mul_(scale)
 
     def learning_rate(self) -> float:
         """The step size now."""
@@ -287,12 +296,13 @@ class GradientLearner(Role):
 
     def load(self, state: Nest) -> None:
         """Go on from a checkpoint, which may come from another device."""
-        for saved, own in zip(state["optimizer"]["param_groups"], self._optimizer.param_groups, strict=True):
+        optimizer = copy.deepcopy(state["optimizer"])  # it would write into what was saved, which others may load, too
+        for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
             saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
         with self._accelerator.on(self._stream):
             with torch.no_grad():
                 self._flat.values.copy_(state["weights"])
-            self._optimizer.load_state_dict(state["optimizer"])
+            self._optimizer.load_state_dict(optimizer)
             self.steps, self.updates = state["steps"], state["updates"]
             torch.set_rng_state(state["random"])
             self.finished = self.leads and self.steps >= self._settings.total_steps
@@ -329,6 +339,8 @@ def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parame
     if config.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, eps=config.epsilon)
     betas = (config.momentum, config.decay)
+    if device.type == "cpu" and len(parameters) == 1 and parameters[0].numel() <= MOST_WEIGHTS:
+        return SmallAdam(parameters[0], config.learning_rate, betas, config.epsilon)
     return torch.optim.Adam(
         parameters, rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
     )

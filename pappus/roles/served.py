@@ -38,7 +38,7 @@ class Served(GradientLearner):
 
     def _apply_gradient(self) -> None:
         """Clip it, and send it away."""
-        self._flat.gradient.mul_(torch.clamp(self._settings.optimizer.clip_norm / (self._norm + 1e-6), max=1.0))
+        self._clip()
         staleness = self._exchange.send(self._flat.gradient.numpy(), self._loss_now)
         if staleness is not None:
             self.metrics.mean("staleness", staleness)

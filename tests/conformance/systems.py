@@ -57,7 +57,7 @@ ROWS: dict[str, Row] = {
     "appo": Row("appo", ON_POLICY),
     "seed-appo": Row("seed-appo", ON_POLICY),
     "ppo": Row("ppo", PPO),
-    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 4_000}),
+    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 8_000}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
     "apex-dqn": Row("apex-dqn", DQN),
