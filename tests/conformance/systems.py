@@ -57,6 +57,7 @@ ROWS: dict[str, Row] = {
     "appo": Row("appo", ON_POLICY),
     "seed-appo": Row("seed-appo", ON_POLICY),
     "ppo": Row("ppo", PPO),
+    "ppo-two-learners": Row("ppo", PPO | {"learners": 2, "envs_per_actor": 4}),
     "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 4_000}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
