@@ -8,9 +8,11 @@ from torch import Generator, Tensor, nn
 
 from pappus.config import NetworkConfig
 from pappus.networks.acting import StepFunction
+from pappus.networks.arrays import ArrayStep
 from pappus.networks.build import build_actor_critic, own_network
+from pappus.ops.array_sampling import Fill, NoiseAhead, array_sampler
 from pappus.ops.distributions import distribution_for
-from pappus.types import ArraySpec, EnvSpec, Nest
+from pappus.types import Array, ArraySpec, EnvSpec, Nest
 
 
 class ActorCriticAlgorithm:
@@ -24,6 +26,7 @@ class ActorCriticAlgorithm:
         """`squash` keeps continuous actions between their bounds."""
         self.env, self.network_config = env, network
         self.distribution = distribution_for(env.action, squash)
+        self._sampler = array_sampler(self.distribution)
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""
@@ -40,3 +43,16 @@ class ActorCriticAlgorithm:
             return action, {"log_prob": self.distribution.log_prob(output.policy, action)}, output.state
         action, log_prob = self.distribution.sample_with_log_prob(output.policy, generator)
         return action, {"log_prob": log_prob}, output.state
+
+    @property
+    def array_noise(self) -> Fill | None:
+        """What `act_on_arrays` draws from; None where only `act` will do."""
+        return None if self._sampler is None else self._sampler.noise
+
+    def act_on_arrays(
+        self, step: ArrayStep, observation: Array, noise: NoiseAhead, exploration: Array | None
+    ) -> tuple[Array, dict[str, Array]]:
+        """Action and its log-probability for an array `[N, …]`, without torch."""
+        assert self._sampler is not None
+        action, log_prob = self._sampler.draw(step(observation).policy, noise)
+        return action, {"log_prob": log_prob}

@@ -11,6 +11,8 @@ from torch import Generator, Tensor
 
 from pappus.errors import UserError
 from pappus.networks.acting import StepFunction
+from pappus.networks.arrays import ArrayStep
+from pappus.ops.array_sampling import Fill, NoiseAhead, uniform
 from pappus.ops.exploration import ladder, linear
 from pappus.ops.q_learning import taken
 from pappus.types import ACTION_MASK, Array, ArraySpec, Nest
@@ -70,6 +72,26 @@ class EpsilonGreedy:
         anything = _any_action(dice[0], q.shape[-1], observation)
         action = torch.where(dice[1] < exploration, anything, action)
         return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
+
+    @property
+    def array_noise(self) -> Fill:
+        """What `act_on_arrays` draws from."""
+        return uniform
+
+    def act_on_arrays(
+        self, step: ArrayStep, observation: Array, noise: NoiseAhead, exploration: Array | None
+    ) -> tuple[Array, dict[str, Array]]:
+        """ε-greedy actions for an array `[N, …]`, without torch."""
+        q = step(observation)
+        rows, count = np.arange(len(q)), q.shape[-1]
+        action = q.argmax(-1)
+        value = q[rows, action]
+        if exploration is None:
+            return action, {"q": value, "value": value, "epsilon": np.zeros_like(value)}
+        which, whether = noise.take(2, len(q))
+        anything = np.minimum((which * count).astype(np.int64), count - 1)
+        action = np.where(whether < exploration, anything, action)
+        return action, {"q": q[rows, action], "value": value, "epsilon": exploration}
 
 
 def _any_action(dice: Tensor, count: int, observation: Nest) -> Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.looking import Look, stacked
 from pappus.networks.moments import RunningMoments
+from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate, with_gradient
+from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pappus.ops.returns import gae
 from pappus.types import EnvSpec, Nest, Unroll, map_leaves
@@ -100,6 +103,8 @@ class PPO(ActorCriticAlgorithm):
         super().__init__(env, network, config.squash)
         self.config = config
         self._look = Look()
+        self._closed_form = isinstance(self.distribution, Categorical)
+        self._costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if batches of so many envs cannot be cut into minibatches of the same size."""
@@ -180,6 +185,9 @@ class PPO(ActorCriticAlgorithm):
     def loss(self, network: nn.Module, steps: Steps, report: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate, the value loss and the entropy bonus, a mean over the valid steps."""
         config = self.config
+        rows = self._look.rows(network, steps.observation) if self._closed_form else None
+        if rows is not None:
+            return self._loss_of_rows(rows, steps, report)
         output = self._output(network, steps)
         log_prob, entropy = self.distribution.log_prob_and_entropy(output.policy, steps.action)
         log_ratio = log_prob - steps.log_prob
@@ -198,6 +206,24 @@ class PPO(ActorCriticAlgorithm):
                 "clip_fraction": (change.abs() > config.clip).float(),
             }
             return loss, {name: (steps.share * value).sum() for name, value in scalars.items()}
+
+    def _loss_of_rows(self, rows: Tensor, steps: Steps, report: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same in closed form, of logits and value `[M, A + 1]`."""
+        config, share = self.config, steps.share.numpy()
+        actor, critic, entropy, log_ratio, ratio, gradient = categorical_surrogate(
+            rows.detach().numpy(), steps.action.numpy(), steps.log_prob.numpy(), steps.advantage.numpy(),
+            steps.target.numpy(), steps.value.numpy(), share, self._costs,
+        )
+        mean = share @ (actor + config.baseline_cost * critic - config.entropy_cost * entropy)
+        loss = with_gradient(rows, mean, gradient)
+        if not report:
+            return loss, {}
+        change = ratio - 1
+        scalars = {
+            "value_loss": critic, "policy_loss": actor, "entropy": entropy, "approx_kl": change - log_ratio,
+            "clip_fraction": np.abs(change) > config.clip,
+        }
+        return loss, {name: torch.tensor(share @ value) for name, value in scalars.items()}
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
         """Whether a batch is to be left, after what the last minibatch of an epoch said."""

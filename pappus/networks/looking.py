@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -9,7 +10,7 @@ import optree
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.acting import StepFunction, learning_step, single_step
+from pappus.networks.acting import StepFunction, learning_rows, learning_step, single_step
 from pappus.types import ACTION_MASK, Nest
 
 
@@ -23,6 +24,7 @@ class Look:
     def __init__(self) -> None:
         self._steps: WeakKeyDictionary[nn.Module, tuple[StepFunction, StepFunction]] = WeakKeyDictionary()
         """Without gradients, and with them."""
+        self._rows: WeakKeyDictionary[nn.Module, Callable[[Nest], Tensor | None]] = WeakKeyDictionary()
         self._first: dict[tuple[int, torch.device], Tensor] = {}
         """Kept: a captured graph looks for them where they were."""
 
@@ -35,6 +37,13 @@ class Look:
             steps = self._steps[network] = (single_step(network), learning_step(network))
         inputs = self._inputs(observation, getattr(network, "frame_stack", None) is not None)
         return steps[torch.is_grad_enabled()](*inputs)
+
+    def rows(self, network: nn.Module, observation: Nest) -> Tensor | None:
+        """What the network's last layer says of observations `[B, …]`, with gradients, if it is a plain MLP."""
+        rows = self._rows.get(network)
+        if rows is None:
+            rows = self._rows[network] = learning_rows(network)
+        return rows(observation)
 
     def _inputs(self, observation: Nest, stacked: bool) -> tuple[Nest, Tensor, Nest]:
         """The newest frames, `first`, and the state, which is the frames before them."""

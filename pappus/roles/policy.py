@@ -11,7 +11,9 @@ import torch
 
 from pappus.core import Algorithm, WeightsReader
 from pappus.networks.acting import single_step
+from pappus.networks.arrays import array_step
 from pappus.networks.flat import FlatParameters
+from pappus.ops.array_sampling import NoiseAhead
 from pappus.types import Array, Nest, Timestep, map_leaves
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -28,9 +30,12 @@ class ActingNetwork:
         self._network: Any = algorithm.build_network()
         self._network.requires_grad_(False).eval()
         self._flat = FlatParameters(self._network, DTYPES[precision])
-        self._step = single_step(self._network)
+        self._step, self._array_step = single_step(self._network), array_step(self._network)
         self._received = np.empty(self._flat.size, np.float32)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
+        self._acting: Any = algorithm  # on arrays, where it and the network can
+        fill = getattr(algorithm, "array_noise", None) if self._array_step is not None else None
+        self._noise = None if fill is None or self._generator is None else NoiseAhead(fill, self._generator)
         self.name = weights.name
         self.version = -1
 
@@ -52,6 +57,9 @@ class ActingNetwork:
 
         `exploration` says how much each env explores, for algorithms that need to be told.
         """
+        if self._noise is not None and isinstance(observation, np.ndarray):
+            explored = None if exploration is None else exploration.numpy()
+            return *self._acting.act_on_arrays(self._array_step, observation, self._noise, explored), state
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
                 self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator,
@@ -62,9 +70,8 @@ class ActingNetwork:
     def save(self) -> Nest:
         """Weights in use and random state."""
         assert self._generator is not None
-        return {
-            "received": self._received.copy(), "version": self.version, "generator": self._generator.get_state(),
-        }
+        random = {"generator": self._generator.get_state()} if self._noise is None else self._noise.save()
+        return {"received": self._received.copy(), "version": self.version, "random": random}
 
     def load(self, saved: Nest) -> None:
         """Go on from what `save` returned."""
@@ -72,7 +79,10 @@ class ActingNetwork:
         self._received[:] = saved["received"]
         self._flat.values.copy_(torch.from_numpy(self._received))
         self.version = saved["version"]
-        self._generator.set_state(saved["generator"])
+        if self._noise is None:
+            self._generator.set_state(saved["random"]["generator"])
+        else:
+            self._noise.load(saved["random"])
 
     def explain(self) -> str:
         return self._weights.explain()

@@ -56,7 +56,9 @@ def huber(error: torch.Tensor, delta: float) -> torch.Tensor:
 
 
 def gradients(loss: torch.Tensor, network: Any) -> torch.Tensor:
-    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
+    network.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return torch.cat([weight.grad.flatten() for weight in network.parameters()])
 
 
 @pytest.mark.parametrize("dueling", [True, False])

@@ -117,11 +117,53 @@ def test_a_learning_step_has_the_values_and_gradients_of_the_module(
     whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
     torch.testing.assert_close(step.q, whole.q[0], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(step.quantiles, whole.quantiles[0], atol=1e-4, rtol=1e-4)
-    weights = list(network.parameters())
     upstream = torch.randn_like(step.q)
-    own = torch.autograd.grad((step.q * upstream).sum(), weights)
-    theirs = torch.autograd.grad((whole.q[0] * upstream).sum(), weights)
+    own = gradients(network, (step.q * upstream).sum())
+    torch.testing.assert_close(own, gradients(network, (whole.q[0] * upstream).sum()), atol=1e-3, rtol=1e-4)
+
+
+PLAIN = [case for case in CASES if "core" not in case[1]][:5]
+
+
+@pytest.mark.parametrize(("env", "settings"), PLAIN, ids=[f"{c[0].action}-{c[1]}-{i}" for i, c in enumerate(PLAIN)])
+@pytest.mark.parametrize("sizes", [(8,), (8, 7), (8, 7, 6)])
+def test_a_learning_step_of_a_policy_has_the_gradients_of_the_module(
+    env: EnvSpec, settings: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    network = build_actor_critic(env, NetworkConfig(hidden_sizes=sizes, **settings))
+    random_weights(network)
+    observation, first = example(env.observation, 6), torch.zeros(6, dtype=torch.bool)
+    step = learning_step(network)(observation, first, ((), ()))
+    whole = network(observation[None], first[None], ((), ()))
+    torch.testing.assert_close((step.policy, step.value), (whole.policy[0], whole.value[0]), atol=1e-4, rtol=1e-4)
+    upstream = torch.randn_like(step.policy)
+    own = gradients(network, (step.policy * upstream).sum() + step.value.square().sum())
+    theirs = gradients(network, (whole.policy[0] * upstream).sum() + whole.value.square().sum())
     torch.testing.assert_close(own, theirs, atol=1e-3, rtol=1e-4)
+
+
+def gradients(network: torch.nn.Module, loss: torch.Tensor) -> list[torch.Tensor | None]:
+    network.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return [None if weight.grad is None else weight.grad.clone() for weight in network.parameters()]
+
+
+def test_gradients_of_two_batches_that_are_under_way_at_once_add_up() -> None:
+    torch.manual_seed(0)
+    network = build_actor_critic(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig(hidden_sizes=(8, 8)))
+    step, first = learning_step(network), torch.zeros(6, dtype=torch.bool)
+    batches = [torch.rand(6, 4) for _ in range(2)]
+    alone = [gradients(network, step(batch, first, ((), ())).value.sum()) for batch in batches]
+    together = gradients(network, sum(step(batch, first, ((), ())).value.sum() for batch in batches))  # type: ignore[arg-type]
+    network.zero_grad()
+    for batch in batches:
+        step(batch, first, ((), ())).value.sum().backward()
+    one_by_one = [None if weight.grad is None else weight.grad for weight in network.parameters()]
+    for total, again, *parts in zip(together, one_by_one, *alone, strict=True):
+        assert total is not None and again is not None
+        torch.testing.assert_close(total, parts[0] + parts[1])
+        torch.testing.assert_close(again, total)
 
 
 def test_a_learning_step_follows_weights_that_are_replaced_in_place() -> None:

@@ -79,7 +79,8 @@ class Setup:
             torch.nn.utils.vector_to_parameters(values, network.parameters())
         items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items))
         loss = self.algorithm.loss(*networks, items, torch.from_numpy(batch.weight)).loss
-        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(networks[0].parameters()))]), loss.item()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return torch.cat([weight.grad.flatten() for weight in networks[0].parameters()]), loss.item()
 
     @property
     def target(self) -> torch.Tensor:
