@@ -39,7 +39,7 @@ class RunningMoments(nn.Module):
         """Count in what has these moments (Chan et al. 1979, equations 2.1)."""
         count, mean, variance = torch.split(seen.to(self.mean.dtype), [1, len(self.mean), len(self.mean)])
         total = self.count + count
-        share = count / total.clamp(min=1)
+        share = count * total.clamp(min=1).reciprocal()
         apart = mean - self.mean
         self.variance.mul_(1 - share).add_(share * variance).add_(share * (1 - share) * apart.square())
         self.mean.add_(share * apart)

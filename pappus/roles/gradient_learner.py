@@ -90,6 +90,8 @@ class GradientLearner(Role):
         self._common = None if meeting is None else CommonGradient(self._flat, meeting, loss_is_mean)
         self._optimizer = self._make_optimizer()
         self._names: list[str] = []
+        self._names_of: dict[int, list[str]] = {}
+        """What updates of each kind report: a captured graph does not say so again."""
         self._norm = torch.zeros((), device=settings.device)
         self._captured: dict[int, tuple[Captured, Captured]] = {}
         """Gradient and step of every kind of update."""
@@ -153,8 +155,10 @@ class GradientLearner(Role):
         return self._take_step({**known, "gradient_norm": self._norm.item(), "steps_of_all": steps})
 
     def _own_gradient(self) -> Known:
-        backward, _ = self._work(self._kind_of_update())
+        kind = self._kind_of_update()
+        backward, _ = self._work(kind)
         numbers = backward().tolist()
+        self._names = self._names_of[kind]
         return dict(zip(["loss", "gradient_norm", *self._names], numbers, strict=True))
 
     def _take_step(self, named: Known) -> Known:
@@ -221,7 +225,7 @@ class GradientLearner(Role):
             self._norm.copy_(self._flat.gradient.norm())  # always the same tensor: another graph reads it
         else:  # the norm is that of the common gradient, and follows
             self._common.prepare(scalars["steps"])
-        self._names = list(scalars)
+        self._names_of[self._kind_of_update()] = list(scalars)
         reported = [loss.detach(), self._norm, *scalars.values()]
         return torch.stack(reported)
 

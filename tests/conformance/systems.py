@@ -58,6 +58,7 @@ ROWS: dict[str, Row] = {
     "seed-appo": Row("seed-appo", ON_POLICY),
     "ppo": Row("ppo", PPO),
     "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 8_000}),
+    "ppo-two-learners": Row("ppo", PPO | {"learners": 2, "envs_per_actor": 4}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
     "apex-dqn": Row("apex-dqn", DQN),

@@ -176,3 +176,27 @@ def test_moments_are_those_of_all_that_was_seen() -> None:
     np.testing.assert_allclose(moments.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(0), rtol=1e-4)
     assert many[0]._network.returns.count == sum(int(unroll.valid.sum()) for unroll in unrolls)
+
+
+class Replayed:
+    """Calls a function once, and gives its first result ever after: what a captured graph is for Python."""
+
+    def __init__(self, accelerator: object, function: Any, tell: object) -> None:
+        self._function, self._result, self._called = function, None, False
+
+    def __call__(self) -> Any:
+        if not self._called:
+            self._called, self._result = True, self._function()
+        return self._result
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_updates_that_report_and_updates_that_do_not_are_told_apart_in_replay(
+    monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
+    monkeypatch.setattr("pappus.roles.gradient_learner.Captured", Replayed)
+    config, unrolls = PPOConfig(epochs=2, minibatches=3), record(2 * members)
+    learners = together(members, unrolls, config, NETWORK) if members > 1 else [make(unrolls, 1, config, NETWORK)]
+    drive(learners)
+    names = {name for name in learners[0].metrics.drain()["means"] if name.startswith("losses/")}
+    assert learners[0].updates == 12 and "losses/approx_kl" in names and "losses/steps" not in names
