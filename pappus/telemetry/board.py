@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from pappus.config import RunConfig
 from pappus.telemetry import verdict as verdicts
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import resident_bytes, usable_cores
+from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
 from pappus.telemetry.scalars import full_name, window_scalars
 from pappus.telemetry.verdict import RoleView, kind_of
 from pappus.telemetry.window import Totals, Window, totals_of
@@ -219,7 +220,14 @@ class Board:
         for view in self.views():
             if view.memory is not None:
                 scalars[f"memory/{view.role}"] = view.memory / 2**20
+        scalars["charts/cpu_seconds"] = self.cpu_seconds
         return scalars
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What this process and those of all roles that live have computed."""
+        processes = {os.getpid()} | {role.pid for role in self._roles.values() if role.pid is not None}
+        return sum(cpu_seconds(pid) or 0.0 for pid in processes)
 
     def _view(self, name: str, role: _Role, whole_run: bool) -> RoleView:
         totals = role.run if whole_run else role.window.totals()

@@ -109,6 +109,7 @@ def test_scalars_carry_the_names_that_users_know():
     ))
     scalars = subject.scalars()
     assert scalars.pop("memory/learner") > 1
+    assert scalars.pop("charts/cpu_seconds") > 0
     assert scalars == pytest.approx({
         "charts/SPS": 100.0, "charts/updates": 5.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0,
         "losses/policy": 2.0,
