@@ -287,7 +287,8 @@ class Conductor:
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
             steps_per_second=(board.env_steps - self._steps_before) / max(here, 1e-9),
             episodic_return=board.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
-            exit_reason=exit_reason or self.exit_reason, extras={"precision": config.precision, **self._step_counts()},
+            exit_reason=exit_reason or self.exit_reason,
+            extras={"precision": config.precision, "bytes_moved": board.bytes_moved(), **self._step_counts()},
         )
 
     def _step_counts(self) -> dict[str, int]:

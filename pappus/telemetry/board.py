@@ -20,6 +20,8 @@ RECENT_EPISODES = 100
 MAX_EVENTS = 200
 TRAINERS = ("learner", "parameter-server", "master")
 """Kinds of roles that make the updates, one of which counts them and the steps."""
+BYTES = "_bytes"
+"""What the names of counts end with that say how much went through an edge."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -182,6 +184,15 @@ class Board:
     def count(self, name: str) -> int | None:
         """All that was counted under a full name so far, None if nothing ever was."""
         return self._counts.get(name)
+
+    def bytes_moved(self) -> dict[str, int]:
+        """What went through each kind of edge so far, the evaluator's share left out."""
+        moved: dict[str, int] = {}
+        for name, count in self._counts.items():
+            kind, _, edge = name.removesuffix(BYTES).partition("/")
+            if name.endswith(BYTES) and kind != "evaluator":
+                moved[edge] = moved.get(edge, 0) + count
+        return moved
 
     def windows(self, *kinds: str) -> dict[str, Totals]:
         """What every role (or every role of these kinds) did lately."""
