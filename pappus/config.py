@@ -118,6 +118,8 @@ class EvaluationConfig:
     """An evaluation that takes longer is given up."""
     every_steps: int = 0
     """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target)."""
+    at_steps: tuple[int, ...] = ()
+    """Evaluate once when each of these numbers of env steps was trained on, too."""
     every_seconds: float = 0.0
     """Evaluate each time so many seconds have passed since the first env step, which is evaluated, too; 0: never."""
 

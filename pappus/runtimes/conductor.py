@@ -62,6 +62,7 @@ class Conductor:
         self._learned = self._interrupted = self._last_save = False
         self._next_attempt = 0
         self._next_evaluation = config.evaluation.every_steps
+        self._at_steps = sorted(config.evaluation.at_steps)
         self._first_step: float | None = None
         self._next_look = 0.0
         self._time_up = False
@@ -91,6 +92,7 @@ class Conductor:
         self._seconds_before = {key: metadata[key] for key in self._seconds_before}
         every = self._config.evaluation.every_steps
         self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
+        self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
 
     def started(self, controls: Controls) -> None:
         """All roles are on their way."""
@@ -109,6 +111,7 @@ class Conductor:
             self.eval_return = gauges["eval/episodic_return"]
             self._evaluation = "answered"
             self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
+            self._logged -= LOG_SECONDS  # each has a line of its own
             self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
@@ -195,10 +198,13 @@ class Conductor:
             self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
 
     def _evaluate_if_due(self, now: float) -> None:
-        settings = self._config.evaluation
+        settings, steps = self._config.evaluation, self._board.env_steps
         if self._evaluation == "asked":
             return
-        if settings.every_steps and self._board.env_steps >= self._next_evaluation:
+        if self._at_steps and steps >= self._at_steps[0]:
+            self._at_steps = [number for number in self._at_steps if number > steps]
+            self._ask()
+        elif settings.every_steps and steps >= self._next_evaluation:
             self._next_evaluation += settings.every_steps
             self._ask()
         elif settings.every_seconds and self._first_step is not None and now >= self._next_look:

@@ -268,3 +268,15 @@ def test_evaluations_come_by_the_clock_and_say_when_they_were_asked_for(tmp_path
     play.conductor.decide()
     row = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert (row["eval/step"], row["eval/seconds"], row["eval/episodic_return"]) == (300, 10.0, 15.0)
+
+
+def test_evaluations_at_given_steps_come_once_each(tmp_path: Path) -> None:
+    play = Play(tmp_path, evaluation=EvaluationConfig(at_steps=(2_000, 1_000)))
+    for expected in (1, 2, 2):
+        play.learn(1_000)
+        play.conductor.decide()
+        play.evaluated(1.0)
+        play.conductor.decide()
+        assert len(play.commands) == expected
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["eval/step"] for row in rows] == [1_000, 2_000], "a line for each, however little time has passed"
