@@ -1,6 +1,6 @@
 """The architectures of the literature beside each other: one env, one budget of time, one of env steps.
 
-    python -m benchmarks.architectures --out results/architectures                     # everything: about 65 minutes
+    python -m benchmarks.architectures --out runs/architectures                        # everything: about 65 minutes
     python -m benchmarks.architectures --out DIR --envs cartpole --systems a3c impala --seeds 1 2 3 --seconds 25
     python -m benchmarks.architectures --out DIR --plot-only                           # table and plots once more
 
