@@ -134,13 +134,23 @@ def draw_returns(pyplot: Any, by_system: Mapping[str, Sequence[Result]]) -> Any:
             grid, returns = on_grid([one.curve for one in runs], column)
             panel.plot(grid, returns.mean(0), label=system, **style)
             panel.fill_between(grid, returns.min(0), returns.max(0), color=style["color"], alpha=0.12, linewidth=0)
-    panels[0].set_xscale("log")
-    panels[0].minorticks_off()
+    _logarithmic(panels[0], "log")
     panels[0].set_xlabel("env steps")
     panels[0].set_ylabel("greedy return")
     panels[1].set_xlabel("seconds")
     panels[1].legend(fontsize=7, ncol=2)
     return figure
+
+
+def _logarithmic(panel: Any, scale: str) -> None:
+    """With ticks that can be read where an axis spans less than a decade."""
+    from matplotlib.ticker import EngFormatter, LogLocator
+
+    panel.set_xscale(scale)
+    panel.minorticks_off()
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if scale == "log":
+        panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
 
 
 def on_grid(curves: Sequence[Sequence[Sequence[float]]], column: int) -> tuple[np.ndarray, np.ndarray]:
@@ -163,8 +173,7 @@ def draw_costs(pyplot: Any, by_system: Mapping[str, Sequence[Result]]) -> Any:
             values = [cost(one) for one in runs]
             panel.plot(values, [row] * len(values), "o", color=f"C{row}", alpha=0.6)
             panel.plot(statistics.fmean(values), row, "k|", markersize=14)
-        panel.set_xscale("symlog" if "lag" in what else "log")
-        panel.minorticks_off()
+        _logarithmic(panel, "symlog" if "lag" in what else "log")
         panel.set_title(what, fontsize=9)
         panel.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(by_system)), list(by_system))

@@ -45,6 +45,8 @@ def window(rows: Sequence[Row]) -> tuple[Row, Row]:
 def curve(rows: Sequence[Row]) -> list[tuple[float, float, float]]:
     """Env steps, seconds since the first of them and greedy return, of every evaluation once."""
     found = {row["eval/seconds"]: row for row in rows if "eval/seconds" in row}
+    if not found:
+        raise ValueError("no evaluation ended")
     return [(row["eval/step"], seconds, row["eval/episodic_return"]) for seconds, row in sorted(found.items())]
 
 

@@ -84,9 +84,11 @@ def run(name: str, system: str, seed: int, seconds: float, steps: int, parent: P
     if code:
         lines = output.read_text(errors="replace").splitlines()[-LAST_LINES:]
         return result._replace(failed=f"exit code {code}", last_lines=lines)
-    result = result._replace(**measure(directory))
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)  # replay tables are large
-    return result
+    try:
+        return result._replace(**measure(directory))
+    except (KeyError, ValueError) as error:
+        return result._replace(failed=f"nothing can be measured of it: {error}")
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> int:
