@@ -118,6 +118,10 @@ class EvaluationConfig:
     """An evaluation that takes longer is given up."""
     every_steps: int = 0
     """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target)."""
+    at_steps: tuple[int, ...] = ()
+    """Evaluate once when each of these numbers of env steps was trained on, too."""
+    every_seconds: float = 0.0
+    """Evaluate each time so many seconds have passed since the first env step, which is evaluated, too; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,8 @@ class RunConfig:
     """Gymnasium id, module:id, or module:function that makes an env."""
     steps: int = 1_000_000
     """Agent steps to train on."""
+    seconds: float | None = None
+    """Train for so long at most, from the first env step on; the run then ends as one that has all its steps."""
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1

@@ -297,6 +297,10 @@ class Commons(Waitable, Protocol):
         """The first weights are there: wake those who wait for them."""
         ...
 
+    def moved(self) -> None:
+        """Note that somebody has copied all weights, or changed them by a gradient."""
+        ...
+
 
 class Policy(Waitable, Protocol):
     """Timesteps → actions, wherever the network is."""

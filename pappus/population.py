@@ -38,7 +38,7 @@ FILE = "population.json"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
 _PR_SET_PDEATHSIG = 1
-DONE = ("steps done", "target reached")
+DONE = ("steps done", "time is up", "target reached")
 T_QUANTILES = (
     12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09,
     2.09,

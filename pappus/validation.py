@@ -64,8 +64,13 @@ def _validate_ranges(config: RunConfig) -> None:
         ("env_options.atari.frame_stack", atari.frame_stack),
     ):
         _require(value > 0, name, value, "must be positive")
-    every, target = config.evaluation.every_steps, config.target_return
-    _require(every >= 0, "evaluation.every_steps", every, "must not be negative")
+    target, seconds = config.target_return, config.seconds
+    for name in ("every_steps", "every_seconds"):
+        value = getattr(config.evaluation, name)
+        _require(value >= 0, f"evaluation.{name}", value, "must not be negative")
+    _require(min(config.evaluation.at_steps, default=1) > 0, "evaluation.at_steps", config.evaluation.at_steps,
+             "must be positive")
+    _require(seconds is None or seconds > 0, "seconds", seconds, "must be positive")
     _require(target is None or math.isfinite(target), "target_return", target, "must be a finite number")
 
 

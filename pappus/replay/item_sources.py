@@ -14,6 +14,7 @@ from pappus.experience import ItemBatch
 from pappus.replay.client import Batch, Client, parted
 from pappus.replay.experience_tables import TABLE
 from pappus.replay.spec import ReplaySpec
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import EventBell
 from pappus.types import Array, leaves_of
 
@@ -33,19 +34,30 @@ def item_batch(batch: Batch, spec: ReplaySpec) -> ItemBatch:
     )
 
 
+def bytes_of(batch: ItemBatch) -> int:
+    """Bytes of the items, the same for every batch of a table."""
+    return sum(leaf.nbytes for leaf in leaves_of(batch.items))
+
+
 class DirectSource:
     """A learner's end: a batch is drawn when it is asked for."""
 
     name = "replay"
 
-    def __init__(self, spec: ReplaySpec, client: Client) -> None:
-        self._spec, self._client = spec, client
+    def __init__(self, spec: ReplaySpec, client: Client, meter: Meter) -> None:
+        self._spec, self._client, self._meter = spec, client, meter
+        self._batch_bytes = 0
         self._trajectory = spec.layout.trajectory()
 
     def take(self) -> ItemBatch | None:
         """The next batch; None while there is none."""
         batch = self._client.try_sample(TABLE, self._spec.batch_size, self._trajectory)
-        return None if batch is None else item_batch(batch, self._spec)
+        if batch is None:
+            return None
+        drawn = item_batch(batch, self._spec)
+        self._batch_bytes = self._batch_bytes or bytes_of(drawn)
+        self._meter.total += self._batch_bytes
+        return drawn
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """New priorities of a batch's items, in order."""
@@ -75,8 +87,9 @@ class PrefetchedSource:
 
     name = "replay"
 
-    def __init__(self, spec: ReplaySpec, connect: Callable[[], Client]) -> None:
-        self._spec, self._connect = spec, connect
+    def __init__(self, spec: ReplaySpec, connect: Callable[[], Client], meter: Meter) -> None:
+        self._spec, self._connect, self._meter = spec, connect, meter
+        self._batch_bytes = 0
         self._trajectory = spec.layout.trajectory()
         self._bell = EventBell(*EventBell.descriptors())
         self._ready: deque[ItemBatch] = deque()
@@ -102,6 +115,7 @@ class PrefetchedSource:
             self._send()  # who waits holds nothing back
             return None
         self._room.release()
+        self._meter.total += self._batch_bytes
         return self._ready.popleft()
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
@@ -182,10 +196,11 @@ class PrefetchedSource:
             except BaseException:
                 self._room.release(count)
                 raise
+            self._batch_bytes = self._batch_bytes or bytes_of(batches[0])
             self._ready.extend(batches)
             self._bell.ring()
             if not self._together:
-                self._settle(sum(leaf.nbytes for leaf in leaves_of(batches[0].items)))
+                self._settle(self._batch_bytes)
 
     def _settle(self, size: int) -> None:
         """How much to fetch at once and ahead, now that it is known how many bytes a batch has."""

@@ -21,6 +21,7 @@ from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.sockets import connect as connect_near
 from pappus.replay.spec import ReplaySpec
 from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.telemetry.meter import Meter
 from pappus.types import Array, Nest, Timestep
 
 
@@ -29,8 +30,11 @@ class RecordingSink:
 
     name = "replay"
 
-    def __init__(self, spec: ReplaySpec, envs: int, open_writer: Callable[[int, int], TrajectoryWriter]) -> None:
-        self._spec, self._envs, self._open_writer = spec, envs, open_writer
+    def __init__(
+        self, spec: ReplaySpec, envs: int, open_writer: Callable[[int, int], TrajectoryWriter], meter: Meter
+    ) -> None:
+        self._spec, self._envs, self._open_writer, self._meter = spec, envs, open_writer, meter
+        self._step_bytes = envs * spec.row_bytes
         self._writer: TrajectoryWriter | None = None
         self._recorder: Recorder | None = None
         self._unconfirmed = 0
@@ -59,6 +63,7 @@ class RecordingSink:
         assert self._recorder is not None, "ready() comes before record()"
         try:
             self._unconfirmed += self._recorder.record(seen, state, action, behaviour, then)
+            self._meter.total += self._step_bytes
         except RunError:
             self._lose()
 
@@ -87,13 +92,14 @@ class DirectReplay:
 
     def __init__(self, spec: ReplaySpec) -> None:
         self._spec = spec
+        self.meter = Meter()
         self.inserted = 0
         self.service = spec.service()
         self._client = Client.of(self.service)
 
     def sink(self, envs: int) -> RecordingSink:
         """For an actor of so many envs."""
-        return RecordingSink(self._spec, envs, self._client.writer)
+        return RecordingSink(self._spec, envs, self._client.writer, self.meter)
 
     def sinks(self) -> Callable[[int], RecordingSink]:
         """For one who records for many: a sink for so many envs whenever some come."""
@@ -101,7 +107,7 @@ class DirectReplay:
 
     def source(self) -> DirectSource:
         """For the learner."""
-        return DirectSource(self._spec, self._client)
+        return DirectSource(self._spec, self._client, self.meter)
 
     def keeper(self) -> DirectReplay:
         """For the role that keeps it."""
@@ -120,10 +126,11 @@ class SharedReplay:
 
     def __init__(self, spec: ReplaySpec, counted: Array) -> None:
         self._spec, self._counted = spec, counted
+        self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
         """For an actor of so many envs."""
-        return RecordingSink(self._spec, envs, self._writer)
+        return RecordingSink(self._spec, envs, self._writer, self.meter)
 
     def sinks(self) -> Callable[[int], RecordingSink]:
         """For one who records for many: a sink for so many envs whenever some come."""
@@ -131,7 +138,7 @@ class SharedReplay:
 
     def source(self) -> PrefetchedSource:
         """For the learner."""
-        return PrefetchedSource(self._spec, lambda: Client(self._reach))
+        return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
     def keeper(self) -> SharedKeeper:
         """For the role that keeps it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pappus.replay.experience_tables import SequenceLayout, TransitionLayout
 from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory
@@ -24,6 +26,12 @@ class ReplaySpec:
     """Batches that a learner has fetched ahead, where a thread can do that."""
     path: str = ""
     """The unix socket through which processes reach the service."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one step of one env, as it is stored."""
+        columns = self.layout.signature.values()
+        return sum(int(np.prod(column.shape)) * np.dtype(column.dtype).itemsize for column in columns)
 
     def service(self, memory: SharedMemory | None = None) -> Service:
         """A fresh, empty one."""

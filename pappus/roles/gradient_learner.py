@@ -101,7 +101,7 @@ class GradientLearner(Role):
 
     def step(self) -> Waitable | None:
         """One update or a part of it, or the port that stands in the way."""
-        if self.steps >= self._settings.total_steps:
+        if self.finished or self.steps >= self._settings.total_steps:
             return IDLE
         with self._accelerator.on(self._stream):
             if self._under_way is not None:
@@ -110,6 +110,12 @@ class GradientLearner(Role):
                 return self._learn()
             self._publish()  # not before a checkpoint could be loaded
             return None
+
+    def receive(self, command: str, argument: int) -> None:
+        """`finish`: the weights stay as they are, and everybody can have them."""
+        super().receive(command, argument)
+        with self._accelerator.on(self._stream):
+            self._publish()
 
     def _go_on(self) -> Waitable | None:
         """The next part of what is under way."""

@@ -69,6 +69,7 @@ class LockFreeExchange:
         """Copy the weights; what others change meanwhile may be in it or not."""
         self._read = self._updates.total()
         into[:] = self._commons.rows[0]
+        self._commons.moved()
         return self._read
 
     def full(self) -> Idle | None:
@@ -81,4 +82,5 @@ class LockFreeExchange:
         rate = learning_rate_at(self._config, self._steps.total(), self._total_steps)
         descend(self._config, rate, self._weights, self._statistics, torch.from_numpy(gradient), before + 1)
         self._updates.add(1)
+        self._commons.moved()
         return before - self._read

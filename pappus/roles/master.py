@@ -45,7 +45,7 @@ class Master(Role):
             self._commons.rows[0] = self._initial.numpy()
             self._commons.open()
         self._count()
-        self.finished = self.steps >= self._total_steps
+        self.finished = self.finished or self.steps >= self._total_steps
         if self._published == self.updates:
             self.wake_at = time.perf_counter() + LOOK_SECONDS
             return IDLE

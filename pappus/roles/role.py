@@ -26,8 +26,10 @@ class Role:
         raise NotImplementedError
 
     def receive(self, command: str, argument: int) -> None:
-        """A command from whoever runs the program, such as `evaluate`."""
-        raise NotImplementedError(f"{self.name} knows no command {command!r}")
+        """A command from whoever runs the program: `finish` ends the work of a role that makes updates."""
+        if command != "finish":
+            raise NotImplementedError(f"{self.name} knows no command {command!r}")
+        self.finished = True
 
     def save(self) -> Nest | None:
         """All that the role needs to go on where it stands; None if it starts afresh instead."""

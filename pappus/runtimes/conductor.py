@@ -1,8 +1,8 @@
 """Decides what a run does next, from what its roles report: evaluate, save, stop. Runtimes carry it out.
 
-    running ──steps done, target confirmed, Ctrl-C──▶ saving ──▶ over
-                                                        │          ▲
-                                                        └─ steps done: evaluating
+    running ──steps done, time up, target confirmed, Ctrl-C──▶ saving ──▶ over
+                                                                 │          ▲
+                                                                 └─ steps done, time up: evaluating
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
-from pappus.telemetry.board import RECENT_EPISODES, Board
+from pappus.telemetry.board import RECENT_EPISODES, TRAINERS, Board
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.summary import Summary
+from pappus.telemetry.verdict import kind_of
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
@@ -61,12 +62,18 @@ class Conductor:
         self._learned = self._interrupted = self._last_save = False
         self._next_attempt = 0
         self._next_evaluation = config.evaluation.every_steps
+        self._at_steps = sorted(config.evaluation.at_steps)
+        self._first_step: float | None = None
+        self._next_look = 0.0
+        self._time_up = False
         self._best_return: float | None = None
         self._trained = self._logged = self._checked = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
         self._steps_before = self._updates_before = 0
         self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
+        self._asked_after = 0.0
+        self._evaluated: dict[str, float] = {}
         self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
@@ -85,6 +92,7 @@ class Conductor:
         self._seconds_before = {key: metadata[key] for key in self._seconds_before}
         every = self._config.evaluation.every_steps
         self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
+        self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
 
     def started(self, controls: Controls) -> None:
         """All roles are on their way."""
@@ -95,11 +103,15 @@ class Conductor:
         """A role's numbers."""
         if "updates" in report["counts"] and self._board.updates == self._updates_before:
             self._trained = self._clock() - report["busy"]  # the first update marks the start of training
+        if self._first_step is None and report["counts"].get("env_steps"):
+            self._first_step = self._clock()
         self._board.add(report)
         gauges = report["gauges"]
         if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
             self.eval_return = gauges["eval/episodic_return"]
             self._evaluation = "answered"
+            self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
+            self._logged -= LOG_SECONDS  # each has a line of its own
             self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
@@ -118,6 +130,8 @@ class Conductor:
         """A role came back without memory of what it was asked."""
         if role == "evaluator" and self._evaluation == "asked":
             self._ask()
+        if self._time_up and self._phase == "running" and kind_of(role) in TRAINERS:
+            self._finish(role)
 
     def interrupt(self) -> None:
         """Save and stop."""
@@ -142,7 +156,7 @@ class Conductor:
         elif self._target_confirmed():
             self._end("target reached")
         elif self._learned:
-            self._end("steps done")
+            self._end("time is up" if self._time_up else "steps done")
         else:
             self._keep_up()
 
@@ -171,10 +185,9 @@ class Conductor:
         return False
 
     def _keep_up(self) -> None:
-        every, now = self._config.evaluation.every_steps, self._clock()
-        if every and self._board.env_steps >= self._next_evaluation and self._evaluation != "asked":
-            self._next_evaluation += every
-            self._ask()
+        now = self._clock()
+        self._evaluate_if_due(now)
+        self._watch_time()
         if self._saving is None and now - self._checked >= self._config.checkpoint.every_seconds:
             self._save()
         if self._board.updates != self._last_update[0]:
@@ -184,10 +197,43 @@ class Conductor:
             states = "; ".join(f"{view.role} {view.state}" for view in self._board.views())
             self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
 
+    def _evaluate_if_due(self, now: float) -> None:
+        settings, steps = self._config.evaluation, self._board.env_steps
+        if self._evaluation == "asked":
+            return
+        if self._at_steps and steps >= self._at_steps[0]:
+            self._at_steps = [number for number in self._at_steps if number > steps]
+            self._ask()
+        elif settings.every_steps and steps >= self._next_evaluation:
+            self._next_evaluation += settings.every_steps
+            self._ask()
+        elif settings.every_seconds and self._first_step is not None and now >= self._next_look:
+            self._next_look = now + settings.every_seconds
+            self._ask()
+
+    def _watch_time(self) -> None:
+        """Who makes updates is told to finish, so that the weights rest while they are saved and evaluated."""
+        limit = self._config.seconds
+        if limit is None or self._time_up or self._first_step is None:
+            return
+        if self._seconds_before["train_seconds"] + self._since_first_step() >= limit:
+            self._time_up = True
+            for role in self._board.windows(*TRAINERS):
+                self._finish(role)
+
+    def _finish(self, role: str) -> None:
+        assert self._controls is not None
+        self._controls.command(role, "finish", 0)
+
+    def _since_first_step(self) -> float:
+        now = self._ended if self.finishing else self._clock()
+        return 0.0 if self._first_step is None else now - self._first_step
+
     def _ask(self) -> None:
         """Have the newest weights evaluated, if the program has somebody who can."""
         assert self._controls is not None
         self._asked_for, self._asked_at = self._board.updates, self._board.env_steps
+        self._asked_after = self._since_first_step()
         self._patience = self._clock() + self._config.evaluation.max_seconds
         self._controls.command("evaluator", "from_version", self._asked_for)
         taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
@@ -222,7 +268,7 @@ class Conductor:
         if best:
             self._store.mark_best(path)
         self._saving = None
-        if self._last_save and self.exit_reason == "steps done":
+        if self._last_save and self.exit_reason in ("steps done", "time is up"):
             self._phase = "evaluating"
             self._ask()
         elif self._last_save:
@@ -247,7 +293,8 @@ class Conductor:
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
             steps_per_second=(board.env_steps - self._steps_before) / max(here, 1e-9),
             episodic_return=board.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
-            exit_reason=exit_reason or self.exit_reason, extras={"precision": config.precision, **self._step_counts()},
+            exit_reason=exit_reason or self.exit_reason,
+            extras={"precision": config.precision, "bytes_moved": board.bytes_moved(), **self._step_counts()},
         )
 
     def _step_counts(self) -> dict[str, int]:
@@ -265,7 +312,7 @@ class Conductor:
             self._console.event(event)
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
-            self._log.write(self._board.env_steps, self._board.scalars())
+            self._log.write(self._board.env_steps, self._board.scalars() | self._evaluated)
             self._console.update()
 
 

@@ -11,6 +11,7 @@ from pappus.accelerator import Accelerator
 from pappus.core import Desk
 from pappus.replay.ports import DirectReplay, SharedReplay
 from pappus.roles.role import Role
+from pappus.telemetry.board import BYTES
 from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     CallsEdge,
@@ -99,6 +100,7 @@ class Wiring:
         self._edges = {edge.name: edge for edge in edges}
         self._blocks = blocks
         self._transports: dict[str, Transport] = {}
+        self._watched: set[str] = set()
 
     def transport(self, name: str) -> Transport:
         """The transport of an edge, made when it is first asked for: a device is for those who use it."""
@@ -142,7 +144,17 @@ class Wiring:
     def build(self, node: Node, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""
         arguments = {key: self._connected(value) for key, value in node.arguments.items()}
-        return node.build(node.name, incarnation, **arguments)
+        role = node.build(node.name, incarnation, **arguments)
+        for end in node.ends():
+            self._watch(end.edge, role)
+        return role
+
+    def _watch(self, name: str, role: Role) -> None:
+        """The first role of this process that holds an end of an edge reports what goes through it for all of them."""
+        meter = getattr(self.transport(name), "meter", None)  # what stays within a process or a device has none
+        if meter is not None and name not in self._watched:
+            self._watched.add(name)
+            role.metrics.watch(f"{kind_of(name)}{BYTES}", meter)
 
     def _connected(self, value: Any) -> Any:
         if isinstance(value, list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from pappus.config import RunConfig
 from pappus.telemetry import verdict as verdicts
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import resident_bytes, usable_cores
+from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
 from pappus.telemetry.scalars import full_name, window_scalars
 from pappus.telemetry.verdict import RoleView, kind_of
 from pappus.telemetry.window import Totals, Window, totals_of
@@ -19,6 +20,8 @@ RECENT_EPISODES = 100
 MAX_EVENTS = 200
 TRAINERS = ("learner", "parameter-server", "master")
 """Kinds of roles that make the updates, one of which counts them and the steps."""
+BYTES = "_bytes"
+"""What the names of counts end with that say how much went through an edge."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -182,6 +185,15 @@ class Board:
         """All that was counted under a full name so far, None if nothing ever was."""
         return self._counts.get(name)
 
+    def bytes_moved(self) -> dict[str, int]:
+        """What went through each kind of edge so far, the evaluator's share left out."""
+        moved: dict[str, int] = {}
+        for name, count in self._counts.items():
+            kind, _, edge = name.removesuffix(BYTES).partition("/")
+            if name.endswith(BYTES) and kind != "evaluator":
+                moved[edge] = moved.get(edge, 0) + count
+        return moved
+
     def windows(self, *kinds: str) -> dict[str, Totals]:
         """What every role (or every role of these kinds) did lately."""
         return {name: role.window.totals() for name, role in self._roles.items() if not kinds or kind_of(name) in kinds}
@@ -219,7 +231,14 @@ class Board:
         for view in self.views():
             if view.memory is not None:
                 scalars[f"memory/{view.role}"] = view.memory / 2**20
+        scalars["charts/cpu_seconds"] = self.cpu_seconds
         return scalars
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What this process and those of all roles that live have computed."""
+        processes = {os.getpid()} | {role.pid for role in self._roles.values() if role.pid is not None}
+        return sum(cpu_seconds(pid) or 0.0 for pid in processes)
 
     def _view(self, name: str, role: _Role, whole_run: bool) -> RoleView:
         totals = role.run if whole_run else role.window.totals()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 from pappus.telemetry.clocks import RoleClock
+from pappus.telemetry.meter import Meter
 
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
@@ -42,6 +43,8 @@ class Metrics:
         self.role = role
         self.clock = clock or RoleClock()
         self._wall_time = wall_time
+        self._meters: list[tuple[str, Meter]] = []
+        self._told: dict[str, int] = {}
         self._reset()
 
     def count(self, name: str, n: int = 1) -> None:
@@ -66,6 +69,10 @@ class Metrics:
     def gauge(self, name: str, value: float) -> None:
         """Keep the newest value."""
         self._gauges[name] = float(value)
+
+    def watch(self, name: str, meter: Meter) -> None:
+        """Count, from now on, what a meter counts."""
+        self._meters.append((name, meter))
 
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
         """Add finished episodes. They are only kept here, and folded every now and then: actors call this often."""
@@ -93,6 +100,8 @@ class Metrics:
     def drain(self) -> Report:
         """Everything since the last drain."""
         self._fold()
+        if self._counts:  # that something was moved is no progress by itself
+            self._read_meters()
         busy, waiting = self.clock.drain()
         more = [f"{self._more_events} more events"] if self._more_events else []
         report = Report(
@@ -101,6 +110,13 @@ class Metrics:
         )
         self._reset()
         return report
+
+    def _read_meters(self) -> None:
+        for name, meter in self._meters:
+            total = meter.total
+            if total > self._told.get(name, 0):
+                self.count(name, total - self._told.get(name, 0))
+                self._told[name] = total
 
     def _reset(self) -> None:
         self._counts: dict[str, float] = {}

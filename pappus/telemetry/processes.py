@@ -27,6 +27,15 @@ def resident_bytes(pid: int) -> int | None:
     return None  # a zombie holds nothing
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Time that the threads of a process have computed, in user and kernel mode, or None where it cannot be known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def usable_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):

@@ -9,6 +9,7 @@ from pappus.telemetry.summary import Summary
 
 OUTCOMES = {
     "steps done": "Trained",
+    "time is up": "Time was up after",
     "target reached": "Solved after",
     "interrupted": "Interrupted and saved after",
 }

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Bell, Block, lay_out, layout_bytes
-from pappus.types import Array, Nest
+from pappus.types import Array, Nest, leaves_of
 
 _COUNTERS = 2 * ALIGNMENT  # bytes per lane: a cache line for each side
 _WORDS = ALIGNMENT // 8
@@ -30,6 +31,7 @@ class SharedCalls:
 
     def __init__(self, name: str, request: Nest, reply: Nest, callers: int, lanes: int, block: Block) -> None:
         self._name, self._lanes = name, lanes
+        self.meter = Meter()
         total = callers * lanes
         counters = block.memory[: total * _COUNTERS].view(np.int64).reshape(2, total, _WORDS)
         self.sent, self.session, self.answered = counters[0, :, 0], counters[0, :, 1], counters[1, :, 0]
@@ -61,7 +63,8 @@ class SharedLane:
         self.request, self._reply = calls.arrays[index]
         self._sent, self._session = calls.sent[index : index + 1], calls.session[index : index + 1]
         self._answered = calls.answered[index : index + 1]
-        self._asked = calls.asked
+        self._asked, self._meter = calls.asked, calls.meter
+        self._bytes = sum(leaf.nbytes for leaf in leaves_of(calls.arrays[index]))
 
     def open(self) -> bool:
         if self._sent[0] != self._answered[0]:
@@ -71,6 +74,7 @@ class SharedLane:
 
     def send(self) -> None:
         self._sent[0] += 1
+        self._meter.total += self._bytes
         self._asked.ring()
 
     def reply(self) -> Array | None:

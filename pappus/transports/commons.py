@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
 
 
@@ -17,10 +18,12 @@ class SharedCommons:
 
     def __init__(self, name: str, size: int, rows: int, block: Block) -> None:
         self.name = name
+        self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
         self._opened, self.counted = header[0:1], header[1:3]
         stride = aligned(size * 4) // 4
         self.rows = block.memory[ALIGNMENT:].view(np.float32).reshape(rows, stride)[:, :size]
+        self._bytes = 4 * size
         self._bell = block.bells[0]
 
     @staticmethod
@@ -36,6 +39,9 @@ class SharedCommons:
         """The first weights are there: wake those who wait for them."""
         self._opened[0] = 1
         self._bell.ring()  # never cleared: from now on nobody has to wait
+
+    def moved(self) -> None:
+        self.meter.total += self._bytes
 
     def explain(self) -> str:
         return "the first weights are not there yet"

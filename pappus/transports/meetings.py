@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
 
 PER_LINE = ALIGNMENT // 8
@@ -23,6 +24,7 @@ class MemoryMeeting:
 
     def __init__(self, name: str, members: int, size: int, block: Block, in_turn: bool = False) -> None:
         self.name, self.members, self.in_turn = name, members, in_turn
+        self.meter = Meter()
         counters = block.memory[: 2 * members * ALIGNMENT].view(np.int64)[::PER_LINE]
         self.brought, self.collected = counters[:members], counters[members:]
         stride, start = aligned(4 * size), 2 * members * ALIGNMENT
@@ -65,6 +67,7 @@ class MemoryMember:
         torch.add(first, second, out=flat)
         for place in rest:
             flat.add_(place)
+        self._meeting.meter.total += (self.members - 1) * flat.nbytes
         self._meeting.collected[self.member] = self._round
         return True
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import Bell, Block, lay_out, layout_bytes
 from pappus.types import Array, Nest, Unroll, leaves_of
 
@@ -47,8 +48,10 @@ def ring_bytes(spec: Nest, capacity: int) -> int:
 class RingSink:
     """The producer's end of its ring."""
 
-    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell) -> None:
+    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell, meter: Meter | None = None) -> None:
         self.name = f"{name} slots"
+        self._meter = meter or Meter()
+        self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
         self._ring, self._freed, self._filled = ring, freed, filled
 
     def acquire(self) -> Unroll | None:
@@ -59,6 +62,7 @@ class RingSink:
 
     def commit(self) -> None:
         self._ring.committed[0] += 1
+        self._meter.total += self._slot_bytes
         self._filled.ring()
 
     def explain(self) -> str:
@@ -121,6 +125,7 @@ class RingQueue:
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
         self._name = name
+        self.meter = Meter()
         size = ring_bytes(spec, capacity)
         self.rings = [Ring(block.memory[i * size : (i + 1) * size], spec, capacity) for i in range(producers)]
         self._filled, *self._freed = block.bells
@@ -132,7 +137,7 @@ class RingQueue:
 
     def sink(self, producer: int) -> RingSink:
         """The end for one producer."""
-        return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled)
+        return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled, self.meter)
 
     def source(self) -> RingSource:
         """The end for the consumer."""

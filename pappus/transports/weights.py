@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
 from pappus.types import Array
 
@@ -19,6 +20,7 @@ class FlatWeights:
     def __init__(self, name: str, size: int, block: Block) -> None:
         self.name = name
         self._size = size
+        self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
         self._published = header[0:1]  # the newest version plus one
         self._sequence, self._versions = header[1:3], header[3:5]  # per buffer
@@ -58,6 +60,7 @@ class FlatWeights:
                 np.copyto(into, self._buffers[i])
                 version = int(self._versions[i])
                 if int(self._sequence[i]) == sequence:
+                    self.meter.total += into.nbytes
                     return version
 
     def explain(self) -> str:

@@ -16,6 +16,8 @@ from pappus.replay.experience_tables import TABLE, layout_for
 from pappus.replay.ports import DirectReplay, RecordingSink, SharedReplay
 from pappus.replay.spec import ReplaySpec
 from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.telemetry.meter import Meter
+from pappus.types import leaves_of
 from tests.replay.streams import BEHAVIOUR, ENV, Streams
 
 
@@ -83,7 +85,7 @@ def test_a_sink_that_loses_its_service_counts_what_may_be_lost_and_begins_afresh
     def gone(seconds: float | None = None) -> bool:
         raise RunError("the service is gone")
 
-    sink = RecordingSink(replay._spec, 2, open_writer)
+    sink = RecordingSink(replay._spec, 2, open_writer, Meter())
     record(sink, steps(30))
     made = client.info(TABLE)["inserts"]
     opened[0].flush = gone  # type: ignore[method-assign]
@@ -149,3 +151,15 @@ def test_a_thread_that_records_and_samples_never_waits_for_itself(
     assert not thread.is_alive() and waited > 100
     info = replay.service.info(TABLE)
     assert abs(info["samples"] - 8 * (info["inserts"] - 20)) <= 64
+
+
+def test_rows_that_come_and_batches_that_go_are_counted() -> None:
+    replay = DirectReplay(spec())
+    sink, source = replay.sink(2), replay.source()
+    for step in steps(40):
+        assert sink.ready()
+        sink.record(*step)
+    assert replay.meter.total == 40 * 2 * replay._spec.row_bytes
+    before, batch = replay.meter.total, source.take()
+    assert batch is not None
+    assert replay.meter.total - before == sum(leaf.nbytes for leaf in leaves_of(batch.items))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
-from pappus.config import RunConfig
+from pappus.config import EvaluationConfig, RunConfig
 from pappus.runtimes.conductor import Conductor
 from pappus.systems import find_system
 from pappus.telemetry.board import Board
@@ -223,3 +224,59 @@ def test_the_counts_of_a_checkpoint_are_those_of_its_state_though_the_run_has_go
     path = play.conductor.saved(play.saves[-1], (1000, 10))
     metadata = play.store.verify(path)["metadata"]
     assert (metadata["steps"], metadata["updates"]) == (1000, 10)
+
+
+def test_time_counts_from_the_first_env_step_and_ends_the_run_with_checkpoint_and_evaluation(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=20.0)
+    play.now = 10.0
+    assert not play.conductor.decide() and not play.commands, "nobody has stepped an env yet"
+    play.learn()
+    play.now = 29.0
+    play.conductor.decide()
+    assert not play.commands
+    play.now = 30.0
+    play.conductor.decide()
+    assert play.commands == [("learner", "finish", 0)] and not play.saves, "the weights shall rest first"
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    play.finish_save()
+    play.evaluated(7.0)
+    assert play.conductor.decide()
+    assert (play.conductor.exit_reason, play.conductor.eval_return) == ("time is up", 7.0)
+
+
+def test_who_makes_updates_is_told_again_when_it_comes_back_after_time_is_up(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=1.0)
+    play.learn()
+    play.now = 2.0
+    play.conductor.decide()
+    play.conductor.role_restarted("learner")
+    assert play.commands == [("learner", "finish", 0)] * 2
+
+
+def test_evaluations_come_by_the_clock_and_say_when_they_were_asked_for(tmp_path: Path) -> None:
+    play = Play(tmp_path, evaluation=EvaluationConfig(every_seconds=10.0))
+    play.now = 5.0
+    play.conductor.decide()
+    assert not play.commands
+    play.learn(300)
+    for play.now in (5.0, 14.0, 15.0):
+        play.conductor.decide()
+        play.evaluated(play.now)
+    assert len(play.commands) == 2
+    play.now = 17.0
+    play.conductor.decide()
+    row = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (row["eval/step"], row["eval/seconds"], row["eval/episodic_return"]) == (300, 10.0, 15.0)
+
+
+def test_evaluations_at_given_steps_come_once_each(tmp_path: Path) -> None:
+    play = Play(tmp_path, evaluation=EvaluationConfig(at_steps=(2_000, 1_000)))
+    for expected in (1, 2, 2):
+        play.learn(1_000)
+        play.conductor.decide()
+        play.evaluated(1.0)
+        play.conductor.decide()
+        assert len(play.commands) == expected
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["eval/step"] for row in rows] == [1_000, 2_000], "a line for each, however little time has passed"

@@ -109,6 +109,7 @@ def test_scalars_carry_the_names_that_users_know():
     ))
     scalars = subject.scalars()
     assert scalars.pop("memory/learner") > 1
+    assert scalars.pop("charts/cpu_seconds") > 0
     assert scalars == pytest.approx({
         "charts/SPS": 100.0, "charts/updates": 5.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0,
         "losses/policy": 2.0,
@@ -201,3 +202,13 @@ def test_a_window_stays_small_however_many_reports_arrive():
         subject.add(report("learner", busy=0.01, counts={"env_steps": 1}))
     assert len(subject._roles["learner"].window._buckets) <= 11
     assert subject.steps_per_second == pytest.approx(100)
+
+
+def test_bytes_add_up_over_the_roles_but_for_the_evaluator():
+    subject = board(FakeTime())
+    for role, counts in (
+        ("actor-0", {"unrolls_bytes": 10, "weights_bytes": 1}), ("actor-1", {"unrolls_bytes": 20}),
+        ("learner", {"updates": 1}), ("inference", {"weights_bytes": 2}), ("evaluator", {"weights_bytes": 4}),
+    ):
+        subject.add(report(role, counts=counts))
+    assert subject.bytes_moved() == {"unrolls": 30, "weights": 3}

@@ -7,6 +7,7 @@ import pytest
 from helpers import FakeTime
 
 from pappus.telemetry.clocks import RoleClock
+from pappus.telemetry.meter import Meter
 from pappus.telemetry.metrics import MAX_EPISODES, MAX_EVENTS, Metrics
 
 
@@ -115,3 +116,14 @@ def test_metrics_report_the_time_of_their_clock():
     time.pass_(2)
     report = metrics.drain()
     assert (report["busy"], report["waiting"]) == (1.0, {"unrolls": 2.0})
+
+
+def test_what_a_meter_counts_is_reported_once_and_only_beside_progress():
+    metrics, meter = Metrics("actor-0"), Meter()
+    metrics.watch("unrolls_bytes", meter)
+    meter.total += 100
+    assert metrics.drain()["counts"] == {}
+    metrics.count("env_steps")
+    assert metrics.drain()["counts"] == {"env_steps": 1, "unrolls_bytes": 100}
+    metrics.count("env_steps")
+    assert metrics.drain()["counts"] == {"env_steps": 1}

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from pappus.telemetry.processes import resident_bytes, set_title, usable_cores
+from pappus.telemetry.processes import cpu_seconds, resident_bytes, set_title, usable_cores
 
 
 def test_this_process_holds_memory():
@@ -14,6 +14,12 @@ def test_this_process_holds_memory():
 
 def test_memory_of_a_process_that_does_not_exist_is_unknown():
     assert resident_bytes(2**22 + 1) is None
+
+
+def test_this_process_has_computed_and_one_that_does_not_exist_is_unknown():
+    computed = cpu_seconds(os.getpid())
+    assert computed is not None and 0 < computed < 1e6
+    assert cpu_seconds(2**22 + 1) is None
 
 
 def test_the_title_names_the_role(monkeypatch):

@@ -63,3 +63,12 @@ def test_a_writer_that_was_killed_while_it_wrote_leaves_nothing_that_a_reader_wa
         weights.publish(np.full(3, version, np.float32), version)
         assert weights._sequence[(version + 1) % 2] % 2 == 0, "a reader would read for ever"
         assert weights.read(into) == version and (into == version).all()
+
+
+def test_weights_are_counted_whenever_they_are_read() -> None:
+    weights = FlatWeights("weights", 3, HeapBlock(*FlatWeights.footprint(3)))
+    weights.publish(np.zeros(3, np.float32), 0)
+    assert weights.meter.total == 0
+    for _ in range(2):
+        weights.read(np.zeros(3, np.float32))
+    assert weights.meter.total == 24
