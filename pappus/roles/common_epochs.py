@@ -58,6 +58,7 @@ class CommonEpochLearner(EpochLearner):
             self.metrics.mean(f"losses/{name}", value)
         self._observe(batch, seen_by_all)
         self._advance(int(batch.valid.sum()), updates, of_all)
+        yield from self._until_published()
         self._source.release()
 
     def _epoch(self, steps: Any) -> Generator[Waitable | None, None, tuple[int, int, Known]]:

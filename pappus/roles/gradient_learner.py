@@ -19,13 +19,13 @@ import torch
 
 from pappus.accelerator import Accelerator, Captured
 from pappus.config import OptimizerConfig
-from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsWriter
+from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsReader, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
 from pappus.ops.small_adam import MOST_WEIGHTS, SmallAdam
 from pappus.roles.common_gradient import CommonGradient, numbers_beside
-from pappus.roles.role import IDLE, Role
+from pappus.roles.role import IDLE, Idle, Role
 from pappus.telemetry.checkpoint import save_state
 from pappus.types import Nest, Unroll, map_leaves
 
@@ -33,10 +33,21 @@ DEVICE_KEYS = ("lr", "capturable", "fused")
 """What an optimizer is set to by its device, and not by its past."""
 PUBLISH_SECONDS = 0.25
 """How often those who do not share the device get new weights."""
+LOOK_SECONDS = 1e-4
+"""How often to look whether another learner has published: it is about to do so."""
 Known: TypeAlias = dict[str, float]
 """What is known of a batch, by name."""
 Seen: TypeAlias = list[tuple[RunningMoments, torch.Tensor]]
 """Running moments, and what they are to count in."""
+
+
+class Publication(Idle):
+    """What a learner waits for whose actors need weights that another publishes."""
+
+    name = "publication"
+
+    def explain(self) -> str:
+        return "the first learner has not published yet"
 
 
 class NoWeights:
@@ -58,6 +69,11 @@ class LearnerSettings:
     """Where a batch that made the loss non-finite is kept."""
     meeting: GradientMeeting | None = None
     """Where its gradients meet those of other learners."""
+    published: WeightsReader | None = None
+    """What the first learner publishes, for others whose actors must act with the newest weights."""
+
+
+PUBLICATION = Publication()
 
 
 class GradientLearner(Role):
@@ -220,6 +236,14 @@ class GradientLearner(Role):
             self.metrics.count("updates", updates)
             self.finished = self.steps >= self._settings.total_steps
         self._publish()
+
+    def _until_published(self) -> Generator[Waitable | None, None, None]:
+        """Until the newest weights are there for all: whoever gets a slot back after that finds them."""
+        reader = self._settings.published
+        while reader is not None and reader.version() < self.updates:
+            self.wake_at = time.perf_counter() + LOOK_SECONDS
+            yield PUBLICATION
+        self.wake_at = None
 
     def _compute_gradient(self) -> torch.Tensor:
         """What is reported of the batch, in one tensor: one look at it waits for the device once."""

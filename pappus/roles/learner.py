@@ -47,6 +47,7 @@ class Learner(GradientLearner):
         self._observe(self._batch, seen_by_all)
         self._advance(int(known["steps"]), of_all=int(known["steps_of_all"]))
         if not copied:  # whoever waits for a slot finds the newest weights with it
+            yield from self._until_published()
             self._source.release()
 
     def _load(self, slots: Sequence[Unroll]) -> Unroll:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from pappus.algorithms.common_ppo import CommonPPO
 from pappus.algorithms.ppo import PPO
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import GradientMeeting, Source, WeightsWriter
+from pappus.core import GradientMeeting, Source, WeightsReader, WeightsWriter
 from pappus.errors import UserError
 from pappus.roles.common_epochs import CommonEpochLearner
 from pappus.roles.epoch_learner import EpochLearner
@@ -98,7 +98,8 @@ def sync(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights, lambda i: {"source": unrolls[i].source(), "slots": slots[i]}
+        program, run, build_learner, weights,
+        lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
@@ -106,10 +107,11 @@ def sync(run: Run) -> Program:
 
 def build_learner(
     name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None, index: int = 0,
-    meeting: GradientMeeting | None = None,
+    meeting: GradientMeeting | None = None, published: WeightsReader | None = None,
 ) -> GradientLearner:
     """One that goes over a batch several times, if its algorithm does so; so many slots make a batch."""
-    settings, publishes = replace(learner_settings(run, index), meeting=meeting), weights or NoWeights()
+    settings = replace(learner_settings(run, index), meeting=meeting, published=published)
+    publishes = weights or NoWeights()
     algorithm: Any = run.algorithm
     if not isinstance(algorithm, PPO):
         return Learner(name, on_policy(algorithm), source, publishes, settings, slots)

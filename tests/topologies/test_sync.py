@@ -19,9 +19,10 @@ from pappus.validation import validate
 SMALL = {"envs_per_actor": 4, "unroll_length": 8, "algorithm.minibatches": 2, "algorithm.epochs": 3}
 
 
-def build(settings: dict[str, Any]) -> dict[str, Any]:
+def build(settings: dict[str, Any], system: str = "ppo") -> dict[str, Any]:
     """The roles of a program, to be stepped by hand."""
-    program = sync(describe(configure("ppo", "CartPole-v1", {**SMALL, **settings}), "CartPole-v1"))
+    sizes = {name: value for name, value in SMALL.items() if system == "ppo" or not name.startswith("algorithm.")}
+    program = sync(describe(configure(system, "CartPole-v1", {**sizes, **settings}), "CartPole-v1"))
     wiring = Wiring(program.edges.values(), {e.name: HeapBlock(*footprint(e)) for e in program.edges.values()})
     return {node.name: wiring.build(node, 0) for node in program.nodes}
 
@@ -51,7 +52,9 @@ def test_many_learners_have_some_of_the_workers_each() -> None:
     assert [node.arguments["slots"] for node in learners.values()] == [2, 2], "the straggler is the first one's"
     sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
     assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
-    assert sides["learner-1"] == {("unrolls-1", "source", 0), ("other learners", "member", 1)}
+    assert sides["learner-1"] == {
+        ("unrolls-1", "source", 0), ("other learners", "member", 1), ("weights", "reader", 0),
+    }
     sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
     assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
 
@@ -74,6 +77,25 @@ def test_nobody_acts_with_old_weights() -> None:
         assert roles[f"actor-{i}"]._policy.version == learner.updates
     learner.step()
     assert learner.metrics.drain()["means"]["learner/policy_lag"][0] == 0.0
+
+
+@pytest.mark.parametrize("system", ["a2c", "ppo"])
+def test_slots_of_a_learner_that_is_ahead_come_back_with_the_weights_of_the_first(system: str) -> None:
+    roles = build({"actors": 2, "learners": 2}, system)
+    first, second = roles["learner"], roles["learner-1"]
+    for learner in (first, second):
+        learner.step()  # the first publishes
+    for i in (0, 1):
+        act(roles, i)
+    publish, first._publish = first._publish, lambda: None
+    while first.updates == 0 or second.updates == 0:
+        for learner in (first, second):
+            learner.step()
+    port = second.step()
+    assert port is not None and port.name == "publication" and act(roles, 1) == 0, "its worker has no slot yet"
+    publish()
+    assert second.step() is None and act(roles, 1) == 8
+    assert roles["actor-1"]._policy.version == first.updates
 
 
 def test_the_learner_waits_for_all_workers() -> None:
