@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 @runtime_checkable
 class Waitable(Protocol):
-    """A port that can keep a role waiting."""
+    """A port that can keep a role waiting. It may have a `bell`, which rings whenever waiting may be over."""
 
     name: str
     """What the waiting time is booked under, such as `unrolls`."""

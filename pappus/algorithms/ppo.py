@@ -82,7 +82,7 @@ class Steps(NamedTuple):
     """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
 
     `share` is what a step counts in the mean: 0 where it is invalid, and 1 in all over a minibatch. `state` is that
-    before each sequence, `[B, …]`.
+    before each sequence, `[B, …]`; rows have neither that nor `first`.
     """
 
     observation: Nest
@@ -145,7 +145,7 @@ class PPO(ActorCriticAlgorithm):
         )
         if has_memory(network):
             return steps
-        rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps)
+        rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps._replace(first=()))
         return rows
 
     def expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:

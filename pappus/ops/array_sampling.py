@@ -34,6 +34,10 @@ def log_of_exponential(count: int, generator: Generator) -> Tensor:
     return log_exponential((count,), generator)
 
 
+FEW = 256
+"""Logits that one call of `logaddexp` adds up sooner than five calls of faster functions."""
+
+
 class NoiseAhead:
     """Random numbers of one kind, drawn many at a time and handed out in order."""
 
@@ -89,10 +93,18 @@ def array_sampler(distribution: Distribution) -> ArraySampler | None:
 
 def draw_categorical(logits: Array, noise: NoiseAhead) -> tuple[Array, Array]:
     """By the exponential race, as `Categorical` does it."""
-    log_p = logits - logits.max(-1, keepdims=True)
-    log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
-    action = (log_p - noise.take(*log_p.shape)).argmax(-1)
-    return action, log_p[np.arange(len(action)), action]
+    action = (logits - noise.take(*logits.shape)).argmax(-1)
+    return action, logits[np.arange(len(action)), action] - _log_sum(logits)
+
+
+def _log_sum(logits: Array) -> Array:
+    """log Σ exp over the last dimension: for few numbers in one call, which is slow per number."""
+    if logits.size <= FEW:
+        few: Array = np.logaddexp.reduce(logits, -1)
+        return few
+    largest = logits.max(-1, keepdims=True)
+    total: Array = largest[:, 0] + np.log(np.exp(logits - largest).sum(-1))
+    return total
 
 
 def draw_gaussian(params: Array, noise: NoiseAhead, shape: tuple[int, ...]) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from pappus.core import CommonEpochs, EpochAlgorithm, Source, Waitable, WeightsW
 from pappus.roles.common_gradient import CommonGradient
 from pappus.roles.epoch_learner import EpochLearner
 from pappus.roles.gradient_learner import Known, LearnerSettings
-from pappus.types import Nest, Unroll
+from pappus.types import Nest, Unroll, map_leaves
 
 STEPS = "steps"
 """What is known of a minibatch apart from the algorithm's own scalars."""
@@ -67,7 +67,7 @@ class CommonEpochLearner(EpochLearner):
         of_all = 0.0
         for i, (minibatch, valid) in enumerate(minibatches):
             self._reports = i == len(minibatches) - 1
-            self._load(minibatch)
+            self._load(minibatch if self._on_arrays is None else map_leaves(lambda leaf: leaf.numpy(), minibatch))
             self._valid.copy_(valid)
             known = yield from self._update_together()
             of_all += known["steps_of_all"]
@@ -81,6 +81,13 @@ class CommonEpochLearner(EpochLearner):
         everybodys = (yield from self._others.gather(own)).double()
         share = everybodys[:, :1] / everybodys[:, :1].sum().clamp(min=1)
         return dict(zip(names, (share * everybodys[:, 1:]).sum(0).tolist(), strict=True))
+
+    def _own_gradient(self) -> Known:
+        known = super()._own_gradient()
+        if self._on_arrays is None:
+            return known
+        self._others.prepare(self._valid)
+        return {**known, STEPS: self._valid.item()}
 
     def _loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         loss, scalars = super()._loss()

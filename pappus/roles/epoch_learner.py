@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from pappus.core import EpochAlgorithm, Source, Waitable, WeightsWriter
@@ -28,9 +29,9 @@ class EpochLearner(GradientLearner):
         self._algorithm, self._source, self._unrolls_per_batch = algorithm, source, unrolls_per_batch
         self._minibatch: Any = None
         self._reports = False
-        alone = self._common is None and not self._accelerator.real and settings.precision == "float32"
-        self._on_arrays = algorithm.on_arrays(self._network) if alone else None
-        self._gradient = self._flat.gradient.numpy() if alone else None
+        plain = not self._accelerator.real and settings.precision == "float32"
+        self._on_arrays = algorithm.on_arrays(self._network) if plain else None
+        self._gradient = self._flat.gradient.numpy() if plain else np.zeros(0)
 
     def _learn(self) -> Waitable | None:
         slots = self._source.take(self._unrolls_per_batch)
@@ -47,14 +48,17 @@ class EpochLearner(GradientLearner):
         return None
 
     def _own_gradient(self) -> Known:
-        if self._on_arrays is None or self._gradient is None:
+        if self._on_arrays is None:
             return super()._own_gradient()
         self._gradient.fill(0.0)
         loss, scalars = self._on_arrays(self._minibatch, self._reports)
         self._names = list(scalars)
+        return {"loss": loss, "gradient_norm": self._norm_of_arrays(), **scalars}
+
+    def _norm_of_arrays(self) -> float:
         norm = math.sqrt(self._gradient @ self._gradient)
         self._norm.fill_(norm)
-        return {"loss": loss, "gradient_norm": norm, **scalars}
+        return norm
 
     def _joined(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side; a single one is used where it lies, if the learner can read it there."""

@@ -46,10 +46,17 @@ class Role:
         """Release envs and files."""
 
 
+class NeverRings:
+    """The bell of what only a command can end."""
+
+    rings = 0
+
+
 class Idle:
     """What a role waits for when it has nothing to do until a command comes."""
 
     name = "commands"
+    bell = NeverRings()
 
     def explain(self) -> str:
         return "nothing is asked of it"

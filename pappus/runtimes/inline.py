@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
@@ -15,6 +16,14 @@ from pappus.topologies.program import MeetingEdge, Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
+
+
+class Sleeper(NamedTuple):
+    """What a role waits for, and how often its bell had rung when it was stepped last."""
+
+    port: Waitable
+    bell: Any
+    heard: int
 
 
 class InlineRuntime:
@@ -32,6 +41,7 @@ class InlineRuntime:
         self.roles: dict[str, Role] = {}
         self._servants: set[str] = set()
         self._commanded = False
+        self._asleep: dict[str, Sleeper] = {}
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Go round until the conductor says that the run is over."""
@@ -70,14 +80,23 @@ class InlineRuntime:
                     raise DeadlockError(_explain(waiting))
 
     def _round(self) -> dict[str, Waitable]:
-        """Step everybody once; who waits for what."""
+        """Step everybody once who does not wait for a bell; who waits for what."""
         waiting: dict[str, Waitable] = {}
         for role in self._stepped():
+            name = role.name
+            sleeper = self._asleep.get(name)
+            if sleeper is not None and sleeper.bell.rings == sleeper.heard:
+                waiting[name] = sleeper.port
+                continue
             role.metrics.clock.busy()
             port = role.step()
             role.metrics.clock.waiting(port.name if port is not None else "its turn")
+            self._asleep.pop(name, None)
             if port is not None:
-                waiting[role.name] = port
+                waiting[name] = port
+                bell = getattr(port, "bell", None)
+                if bell is not None and role.wake_at is None:
+                    self._asleep[name] = Sleeper(port, bell, bell.rings)
         return waiting
 
     def _stepped(self) -> list[Role]:
@@ -92,6 +111,7 @@ class InlineRuntime:
             return False
         self._servants.add(role)
         self._commanded = True
+        self._asleep.pop(role, None)
         self.roles[role].receive(command, argument)
         return True
 

@@ -32,10 +32,14 @@ class Bell(Protocol):
     def fileno(self) -> int: ...
 
 
-class SilentBell:
-    """For ports inside one thread, where nobody sleeps."""
+class CountingBell:
+    """For ports inside one thread, where nobody sleeps: whoever waits need not look again before it has rung."""
 
-    def ring(self) -> None: ...
+    def __init__(self) -> None:
+        self.rings = 0
+
+    def ring(self) -> None:
+        self.rings += 1
 
     def clear(self) -> None: ...
 
@@ -83,7 +87,7 @@ class HeapBlock(Block):
     """For roles of one process."""
 
     def __init__(self, nbytes: int, num_bells: int) -> None:
-        super().__init__(np.zeros(nbytes, np.uint8), [SilentBell() for _ in range(num_bells)])
+        super().__init__(np.zeros(nbytes, np.uint8), [CountingBell() for _ in range(num_bells)])
 
 
 class SharedBlock(Block):

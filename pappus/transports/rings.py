@@ -53,6 +53,7 @@ class RingSink:
         self._meter = meter or Meter()
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
         self._ring, self._freed, self._filled = ring, freed, filled
+        self.bell = freed
 
     def acquire(self) -> Unroll | None:
         ring = self._ring
@@ -81,6 +82,7 @@ class RingSource:
     def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Bell], filled: Bell) -> None:
         self.name = name
         self._rings, self._freed, self._filled = rings, freed, filled
+        self.bell = filled
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 

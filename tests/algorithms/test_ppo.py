@@ -98,6 +98,40 @@ def test_advantages_of_a_minibatch_have_mean_0_and_deviation_1() -> None:
         assert not torch.allclose(steps.target, steps.advantage + steps.value), "targets stay what they were"
 
 
+@pytest.mark.parametrize("value_clip", [0.0, 0.1])
+def test_what_is_learnt_on_arrays_is_what_the_loss_says(value_clip: float) -> None:
+    config = PPOConfig(epochs=2, minibatches=2, value_clip=value_clip, clip=0.01)
+    algorithm, network = make(config, network=NetworkConfig(hidden_sizes=(7, 5), normalize=True))
+    steps = algorithm.prepare(network, batch_for(network))
+    learn = algorithm.on_arrays(network)
+    assert learn is not None
+    network.torso.torsos[0].moments.update(steps.observation)
+    for minibatch, report in algorithm.minibatches(steps):
+        with torch.no_grad():  # the policy moves on, and the clip is felt
+            for weight in network.parameters():
+                weight.add_(0.1 * torch.randn_like(weight))
+        network.zero_grad()
+        loss, scalars = algorithm.loss(network, minibatch, report)
+        loss.backward()  # type: ignore[no-untyped-call]
+        expected = [weight.grad.clone() for weight in network.parameters()]
+        network.zero_grad()
+        found, said = learn(optree.tree_map(lambda leaf: leaf.numpy(), minibatch), report)
+        assert found == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
+        assert said == pytest.approx({name: value.item() for name, value in scalars.items()}, rel=1e-3, abs=1e-5)
+        for own, theirs in zip(network.parameters(), expected, strict=True):
+            torch.testing.assert_close(own.grad, theirs, rtol=1e-3, atol=1e-5)
+
+
+def test_what_arrays_cannot_do_is_left_to_the_loss() -> None:
+    for env, settings in (
+        (EnvSpec(ArraySpec((2,), "float32"), ContinuousAction((1,))), {}),
+        (EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(3)), {"core": "lstm"}),
+        (EnvSpec({"a": ArraySpec((2,), "float32"), ACTION_MASK: ArraySpec((3,), "float32")}, DiscreteAction(3)), {}),
+    ):
+        algorithm, network = make(PPOConfig(), env, NetworkConfig(**settings))
+        assert algorithm.on_arrays(network) is None
+
+
 def test_minibatches_of_a_network_with_memory_keep_sequences_whole() -> None:
     settings = NetworkConfig(hidden_sizes=(4,), core="lstm", core_size=5)
     algorithm, network = make(PPOConfig(minibatches=3), network=settings)

@@ -18,7 +18,7 @@ from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
 from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
-from pappus.transports.memory import HeapBlock, SilentBell
+from pappus.transports.memory import CountingBell, HeapBlock
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
@@ -53,10 +53,10 @@ class Setup:
             self.server: InferenceServer[Any] = HostInference("inference", self.desk, acting, [queue.sink(0)], settings)
             self.source: Any = queue.source()
         else:
-            batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [SilentBell(), SilentBell()])
-            nearby = DeviceWeights("weights", flat.size, CPU, SilentBell())
+            batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [CountingBell(), CountingBell()])
+            nearby = DeviceWeights("weights", flat.size, CPU, CountingBell())
             nearby.publish(flat.values.detach(), 0)
-            hatch = Hatch("unrolls", [SilentBell(), SilentBell()])
+            hatch = Hatch("unrolls", [CountingBell(), CountingBell()])
             acting_there = DeviceNetwork(algorithm, nearby, 5, "float32", CPU, smallest_batch=4)
             self.server = AcceleratedInference("inference", self.desk, acting_there, hatch.giver(), settings, "cpu")
             self.prefetcher = Prefetcher("prefetch", hatch.taker(), batches.sink(), batch_size, "cpu")
@@ -226,7 +226,7 @@ def test_without_weights_requests_wait(place: str) -> None:
 def test_the_limit_of_a_batch_is_one_that_needs_no_padding() -> None:
     algorithm = VTrace(VTraceConfig(), ENV, NetworkConfig(hidden_sizes=(8,)))
     size = FlatParameters(algorithm.build_network()).size
-    weights = DeviceWeights("weights", size, CPU, SilentBell())
+    weights = DeviceWeights("weights", size, CPU, CountingBell())
     padded = DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=32)
     assert [padded.round_down(envs) for envs in (7, 32, 63, 64, 1200)] == [7, 32, 32, 64, 1024]
     assert DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=0).round_down(1200) == 1200
