@@ -33,8 +33,7 @@ Curve: TypeAlias = list[tuple[int, float, float]]
 """Steps, seconds since the process began, return."""
 TARGET = 475.0
 SETTINGS = {
-    "envs-per-actor": work.ENVS, "unroll-length": work.ROLLOUT, "algorithm.epochs": work.EPOCHS,
-    "algorithm.minibatches": work.MINIBATCHES, "algorithm.discount": work.DISCOUNT,
+    "algorithm.discount": work.DISCOUNT,
     "algorithm.gae-lambda": work.LAMBDA, "algorithm.clip": work.CLIP, "algorithm.baseline-cost": work.VALUE_COST,
     "algorithm.entropy-cost": work.ENTROPY_COST, "optimizer.learning-rate": work.LEARNING_RATE,
     "optimizer.epsilon": work.EPSILON, "optimizer.clip-norm": work.LARGEST_NORM,
@@ -45,11 +44,15 @@ LOG_OFTEN = (
 """`pappus`, with ten points of the curve a second instead of one."""
 
 
-def ours(seed: int, steps: int, target: float | None) -> Curve:
+def ours(name: str, seed: int, steps: int, target: float | None) -> Curve:
+    amount = work.WORKS[name]
     with tempfile.TemporaryDirectory() as parent:
         run = Path(parent) / "run"
         command = [sys.executable, "-c", LOG_OFTEN, "train", "ppo", "--env", work.ENV, "--seed", str(seed)]
-        command += [f"--{name}={value}" for name, value in SETTINGS.items()] + ["--algorithm.no-normalize-returns"]
+        command += [f"--{name}={value}" for name, value in SETTINGS.items()] 
+        command += ["--algorithm.no-normalize-returns", "--optimizer.no-anneal"]
+        command += [f"--envs-per-actor={amount.envs}", f"--unroll-length={amount.rollout}"]
+        command += [f"--algorithm.epochs={amount.epochs}", f"--algorithm.minibatches={amount.minibatches}"]
         command += ["--steps", str(steps), "--run-dir", str(run)]
         command += [f"--target-return={target}"] if target else ["--evaluation.episodes=1"]
         began = time.time()
@@ -59,9 +62,9 @@ def ours(seed: int, steps: int, target: float | None) -> Curve:
     return [(row["step"], row["time"] - began, row["charts/episodic_return"]) for row in known]
 
 
-def peer(script: str) -> Callable[[int, int, float | None], Curve]:
-    def curve(seed: int, steps: int, target: float | None) -> Curve:
-        command = [str(ensure_environment("sb3")), str(HERE / script), str(seed), str(steps)]
+def peer(script: str) -> Callable[[str, int, int, float | None], Curve]:
+    def curve(name: str, seed: int, steps: int, target: float | None) -> Curve:
+        command = [str(ensure_environment("sb3")), str(HERE / script), name, str(seed), str(steps)]
         command += [str(target)] if target else []
         printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
         points: Curve = [tuple(point) for point in json.loads(printed)]
@@ -70,7 +73,7 @@ def peer(script: str) -> Callable[[int, int, float | None], Curve]:
     return curve
 
 
-WHO: dict[str, Callable[[int, int, float | None], Curve]] = {
+WHO: dict[str, Callable[[str, int, int, float | None], Curve]] = {
     "pappus": ours, "SB3": peer("sb3_ppo_curve.py"), "single file": peer("single_file_ppo.py"),
 }
 
@@ -99,7 +102,7 @@ def plot(path: Path, curves: dict[str, list[Curve]], steps: int) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    grid = np.linspace(2 * work.ENVS * work.ROLLOUT, steps, 120)
+    grid = np.linspace(steps / 100, steps, 120)
     for name, runs in curves.items():
         mean, reach = interval(at(runs, grid.tolist()))
         axes.plot(grid, mean, label=name)
@@ -114,28 +117,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--steps", type=int, default=300_000)
+    parser.add_argument("--work", choices=tuple(work.WORKS), default="preset")
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     curves: defaultdict[str, list[Curve]] = defaultdict(list)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for seed in arguments.seeds:
         for name, train in WHO.items():
-            curves[name].append(train(seed, arguments.steps, None))
+            curves[name].append(train(arguments.work, seed, arguments.steps, None))
             print(f"seed {seed}, {name}: {speed(curves[name][-1]):,.0f} steps/s", flush=True)
         for name, train in WHO.items():
             began = time.perf_counter()
-            last = train(seed, arguments.steps, TARGET)[-1]
+            last = train(arguments.work, seed, arguments.steps, TARGET)[-1]
             seconds[name].append(time.perf_counter() - began)
             print(f"seed {seed}, {name}: {last[2]:.0f} after {last[0]:,} steps, {seconds[name][-1]:.1f} s", flush=True)
-    report(curves, seconds, arguments.steps)
+    report(arguments.work, curves, seconds, arguments.steps)
     if arguments.plot:
         plot(arguments.plot, curves, arguments.steps)
 
 
-def report(curves: dict[str, list[Curve]], seconds: dict[str, list[float]], steps: int) -> None:
+def report(name_of_work: str, curves: dict[str, list[Curve]], seconds: dict[str, list[float]], steps: int) -> None:
     """Who is how fast, and how good after a quarter, a half and all of the steps."""
     points = [steps // 4, steps // 2, steps]
-    table = Table(title=f"PPO on {work.ENV}, {len(curves['pappus'])} seeds, medians and 95 % intervals")
+    seeds = len(curves["pappus"])
+    title = f"PPO on {work.ENV}, {work.WORKS[name_of_work]}, {seeds} seeds, medians and 95 % intervals"
+    table = Table(title=title)
     for column in ("", "steps/s", "ours is faster by", "command to solved", *(f"return at {p:,}" for p in points)):
         table.add_column(column, justify="right")
     own = [speed(curve) for curve in curves["pappus"]]

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO, learning; run by the python of `sb3.txt` as `SEED STEPS [TARGET]`."""
+"""Stable-Baselines3's PPO, learning; run by the python of `sb3.txt` as `WORK SEED STEPS [TARGET]`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Observe(BaseCallback):
 
 def main() -> None:
     result = work.result_descriptor()
-    seed, steps, target = work.arguments()
+    amount, seed, steps, target = work.arguments()
     torch.set_num_threads(1)
     curve = work.Curve(steps, target)
     model = PPO(
         "MlpPolicy",
-        make_vec_env(work.ENV, work.ENVS, seed=seed),
-        learning_rate=lambda left: work.LEARNING_RATE * left,
-        n_steps=work.ROLLOUT,
-        batch_size=work.ROLLOUT * work.ENVS // work.MINIBATCHES,
-        n_epochs=work.EPOCHS,
+        make_vec_env(work.ENV, amount.envs, seed=seed),
+        learning_rate=work.LEARNING_RATE,
+        n_steps=amount.rollout,
+        batch_size=amount.batch // amount.minibatches,
+        n_epochs=amount.epochs,
         gamma=work.DISCOUNT,
         gae_lambda=work.LAMBDA,
         clip_range=work.CLIP,
@@ -52,7 +52,7 @@ def main() -> None:
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
     # A rollout more: the last one is seen where the next would start.
-    model.learn(total_timesteps=steps + work.ROLLOUT * work.ENVS, callback=Observe(curve))
+    model.learn(total_timesteps=steps + amount.batch, callback=Observe(curve))
     curve.print(result)
 
 

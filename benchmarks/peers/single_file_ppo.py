@@ -1,6 +1,6 @@
 """PPO as people write it in a single file, after CleanRL's manner: torch, Gymnasium's SyncVectorEnv and nothing else.
 
-Run by the python of `sb3.txt` as `SEED STEPS [TARGET]`.
+Run by the python of `sb3.txt` as `WORK SEED STEPS [TARGET]`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ def layer(inputs: int, outputs: int, gain: float) -> nn.Linear:
     return linear
 
 
+def make_env():
+    return gym.wrappers.RecordEpisodeStatistics(gym.make(work.ENV))
+
+
 class Agent(nn.Module):
     def __init__(self, inputs: int, actions: int) -> None:
         super().__init__()
@@ -37,47 +41,45 @@ class Agent(nn.Module):
 
 def main() -> None:
     result = work.result_descriptor()
-    seed, steps, target = work.arguments()
+    amount, seed, steps, target = work.arguments()
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     np.random.seed(seed)
     curve = work.Curve(steps, target)
     same_step = gym.vector.AutoresetMode.SAME_STEP
-    envs = gym.vector.SyncVectorEnv([lambda: gym.make(work.ENV)] * work.ENVS, autoreset_mode=same_step)
+    envs = gym.vector.SyncVectorEnv([make_env] * amount.envs, autoreset_mode=same_step)
     agent = Agent(envs.single_observation_space.shape[0], envs.single_action_space.n)
     optimizer = torch.optim.Adam(agent.parameters(), work.LEARNING_RATE, eps=work.EPSILON)
-    shape = (work.ROLLOUT, work.ENVS)
+    shape = (amount.rollout, amount.envs)
     observations = torch.zeros(*shape, *envs.single_observation_space.shape)
     actions, log_probs, rewards, dones, values = (torch.zeros(shape) for _ in range(5))
     observation = torch.from_numpy(envs.reset(seed=seed)[0])
-    done, totals, seen = torch.zeros(work.ENVS), np.zeros(work.ENVS), 0
+    done, seen = torch.zeros(amount.envs), 0
     while not curve.full:
-        optimizer.param_groups[0]["lr"] = work.LEARNING_RATE * max(0.0, 1 - seen / steps)
         ended = []
-        for t in range(work.ROLLOUT):
-            seen += work.ENVS
+        for t in range(amount.rollout):
+            seen += amount.envs
             observations[t], dones[t] = observation, done
             with torch.no_grad():
                 action, log_probs[t], _, values[t] = agent.look(observation)
             actions[t] = action
-            fresh, reward, terminated, truncated, _ = envs.step(action.numpy())
+            fresh, reward, terminated, truncated, info = envs.step(action.numpy())
             over = terminated | truncated
-            totals += reward
-            ended += totals[over].tolist()
-            totals[over] = 0
+            if over.any():
+                ended += info["final_info"]["episode"]["r"][over].tolist()
             rewards[t] = torch.from_numpy(reward)
             observation, done = torch.from_numpy(fresh), torch.from_numpy(over).float()
         with torch.no_grad():
             following, going_on, last = agent.look(observation)[3], 1 - done, 0.0
             advantages = torch.zeros(shape)
-            for t in reversed(range(work.ROLLOUT)):
+            for t in reversed(range(amount.rollout)):
                 delta = rewards[t] + work.DISCOUNT * following * going_on - values[t]
                 advantages[t] = last = delta + work.DISCOUNT * work.LAMBDA * going_on * last
                 following, going_on = values[t], 1 - dones[t]
             returns = advantages + values
         flat = [x.reshape(-1, *x.shape[2:]) for x in (observations, actions, log_probs, advantages, returns)]
-        size = work.ROLLOUT * work.ENVS // work.MINIBATCHES
-        for _ in range(work.EPOCHS):
+        size = amount.batch // amount.minibatches
+        for _ in range(amount.epochs):
             for rows in torch.randperm(len(flat[0])).split(size):
                 x, a, before, advantage, goal = (part[rows] for part in flat)
                 _, log_prob, entropy, value = agent.look(x, a)

@@ -256,6 +256,7 @@ def has_memory(network: Any) -> bool:
 def _chosen(steps: Steps, rows: Any) -> Steps:
     """Some of the rows, or sequences: the last dimension of `share`."""
     index = (slice(None),) * (len(steps.share.shape) - 1) + (rows,)
+    observation = map_leaves(lambda leaf: leaf[index], steps.observation)
+    first = steps.first if isinstance(steps.first, tuple) else steps.first[index]
     state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    chosen: Steps = map_leaves(lambda leaf: leaf[index], steps._replace(state=()))
-    return chosen._replace(state=state)
+    return Steps._make([observation, first, *(leaf[index] for leaf in steps[2:-1]), state])

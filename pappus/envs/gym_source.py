@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -84,10 +85,25 @@ def _find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
 
 def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any]) -> GymVector:
     if _native_is_equivalent(spec, kwargs):
-        return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+        return _trusting(gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs))
     # Passive checks cost a third of a step of a small env; `check_env` does more, once.
     kwargs = {"disable_env_checker": True, **kwargs}
     return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs)
+
+
+def _trusting(env: GymVector) -> GymVector:
+    """The same env, which looks at nothing but the shape of actions.
+
+    Native vector envs compare every action with the bounds of the space in a sixth of the time of a step of CartPole;
+    ours are within them by the way they are made.
+    """
+    space: Any = env.unwrapped.action_space
+    space.contains = partial(_has_shape, space.shape)
+    return env
+
+
+def _has_shape(shape: tuple[int, ...], action: Any) -> bool:
+    return bool(action.shape == shape)
 
 
 def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
