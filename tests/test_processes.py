@@ -162,6 +162,15 @@ def kill_and_go_on(training: Training, role: str) -> str:
     return (training.directory / "log.txt").read_text()
 
 
+def logged(training: Training, pattern: str) -> re.Match[str]:
+    """What matches in the log; events come there a moment after what they tell of."""
+    log = training.directory / "log.txt"
+    eventually(lambda: re.search(pattern, log.read_text()) is not None)
+    found = re.search(pattern, log.read_text())
+    assert found is not None
+    return found
+
+
 CENTRAL_GORILA = ["gorila-dqn", "--topology.replay-memory", "central"]
 WITH_REPLAY = pytest.mark.parametrize(
     ("system", "writer"), [(["apex-dqn"], "actor-0"), (CENTRAL_GORILA, "bundle-0")], ids=["apex", "gorila"]
@@ -176,10 +185,8 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
     training.until_it_learns(3000)
     saved = training.directory / "checkpoints"
     eventually(lambda: any(int(path.parent.name[5:]) > 1000 for path in saved.glob("step-*/replay.json")))
-    log = kill_and_go_on(training, "replay")
-    assert "replay died (SIGKILL); restarting" in log
-    back = re.search(r"replay: back with ([\d,]+) of ([\d,]+) items that had come: ([\d,]+) are lost", log)
-    assert back is not None, log
+    assert "replay died (SIGKILL); restarting" in kill_and_go_on(training, "replay")
+    back = logged(training, r"replay: back with ([\d,]+) of ([\d,]+) items that had come: ([\d,]+) are lost")
     here, noted, lost = (int(number.replace(",", "")) for number in back.groups())
     assert here > 0 and noted - here == lost, "something was restored, and the sum is right"
     kill_and_go_on(training, writer)

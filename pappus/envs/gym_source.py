@@ -25,9 +25,12 @@ def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[s
     """N envs of a Gymnasium id, a `module:function` or a factory."""
     values = parse_kwargs(kwargs)
     source = _resolve(env) if isinstance(env, str) else env
-    if isinstance(source, GymSpec):
-        return _from_spec(source, num_envs, values)
-    return _from_factory(source, num_envs, values)
+    try:
+        if isinstance(source, GymSpec):
+            return _from_spec(source, num_envs, values)
+        return _from_factory(source, num_envs, values)
+    except gym.error.DependencyNotInstalled as missing:
+        raise UserError(f"env {env!r} needs a package that is not there: {missing}") from None
 
 
 def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:

@@ -73,6 +73,22 @@ def test_an_unknown_name_is_refused(name: str, sentence: str) -> None:
         make_env(name, 1, 0, EnvOptions())
 
 
+def test_an_env_whose_package_is_missing_is_refused_with_what_to_install() -> None:
+    def lander() -> Any:
+        raise gym.error.DependencyNotInstalled("Box2D is not installed, run `pip install …`")
+
+    with pytest.raises(UserError, match="needs a package that is not there: Box2D is not installed, run `pip install"):
+        make_env(lander, 2, 1, EnvOptions())
+
+
+def test_native_vector_envs_look_at_the_shape_of_actions_only() -> None:
+    env = make_env("CartPole-v1", 3, 1, EnvOptions())
+    env.reset()
+    with pytest.raises(AssertionError, match="invalid"):
+        env.step(np.zeros(2, np.int64))
+    assert env.step(np.ones(3, np.int64)).valid.all()
+
+
 def test_a_function_that_makes_no_env_is_refused() -> None:
     with pytest.raises(UserError, match=r"returned a dict; return a gymnasium\.Env"):
         make_env(dict, 1, 0, EnvOptions())
