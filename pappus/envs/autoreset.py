@@ -54,12 +54,12 @@ class NextStepStream:
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
         self._tracker = EpisodeTracker(num_envs, pseudo_steps=True)
-        self._over = np.zeros(num_envs, np.bool_)
+        self._over, self._some_over = np.zeros(num_envs, np.bool_), False
 
     def reset(self) -> Transition:
         """All envs start an episode; there was no transition before it."""
         self._tracker.reset()
-        self._over = np.zeros(self._num_envs, np.bool_)
+        self._over, self._some_over = np.zeros(self._num_envs, np.bool_), False
         return _start(self._num_envs)
 
     def step(self, reward: Array, terminated: Array, truncated: Array) -> Transition:
@@ -68,9 +68,11 @@ class NextStepStream:
         valid = ~restarted
         terminated = np.asarray(terminated, np.bool_)
         self._over = terminated | np.asarray(truncated, np.bool_)
-        reward = np.asarray(reward).astype(np.float32)
-        reward[restarted] = 0
+        reward = np.array(reward, np.float32)
+        if self._some_over:
+            reward[restarted] = 0
         episodes = self._tracker.update(reward, self._over)
+        self._some_over = episodes is not None
         return Transition(restarted, reward, (valid > terminated).astype(np.float32), valid, episodes)
 
     def snapshot(self) -> Nest:
@@ -81,6 +83,7 @@ class NextStepStream:
         """Go on from a snapshot of as many envs."""
         self._tracker.restore(snapshot["episodes"])
         self._over = np.array(snapshot["over"], np.bool_)
+        self._some_over = bool(self._over.any())
 
 
 class SameStepStream:
