@@ -15,7 +15,8 @@ def measure(directory: Path) -> dict[str, Any]:
     """Everything that is measured of a run, by the names of a result's fields."""
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((directory / "summary.json").read_text())
-    first, last = window(rows)
+    training = trained(rows)
+    first, last = training[0], training[-1]
     seconds, steps = last["time"] - first["time"], last["step"] - first["step"]
     updates = last["charts/updates"] - first["charts/updates"]
     moved = {edge: count / summary["steps"] for edge, count in summary["bytes_moved"].items()}
@@ -23,23 +24,24 @@ def measure(directory: Path) -> dict[str, Any]:
         "steps": summary["steps"],
         "steps_per_second": steps / seconds,
         "updates_per_second": updates / seconds,
-        "policy_lag": policy_lag(rows),
+        "policy_lag": policy_lag(training),
         "cpu_per_million": (last["charts/cpu_seconds"] - first["charts/cpu_seconds"]) / steps * 1e6,
         "bytes_per_step": moved,
-        "evaluator_busy": mean_of(rows, "evaluator/busy"),
+        "evaluator_busy": mean_of(training, "evaluator/busy"),
         "curve": curve(rows),
     }
 
 
-def window(rows: Sequence[Row]) -> tuple[Row, Row]:
-    """The first and the last line between which nothing but training and its evaluations went on.
+def trained(rows: Sequence[Row]) -> list[Row]:
+    """The lines between which nothing but training and its evaluations went on.
 
-    The last line of a run is written after it was saved and evaluated.
+    Lines that are written while a run is saved and evaluated at its end know of no further updates.
     """
-    trained = [row for row in rows[:-1] if row["step"] > 0 and "charts/updates" in row]
-    if len(trained) < 2 or trained[-1]["step"] == trained[0]["step"]:
-        raise ValueError(f"{len(trained)} seconds of training are too few to measure; use more --seconds")
-    return trained[0], trained[-1]
+    known = [row for row in rows if row["step"] > 0 and "charts/updates" in row]
+    lines = [row for row in known if row["charts/updates"] < known[-1]["charts/updates"]]
+    if len(lines) < 2 or lines[-1]["step"] == lines[0]["step"]:
+        raise ValueError(f"{len(lines)} seconds of training are too few to measure; use more --seconds")
+    return lines
 
 
 def curve(rows: Sequence[Row]) -> list[tuple[float, float, float]]:

@@ -28,6 +28,7 @@ from rich.table import Table
 from benchmarks.peers import ppo_work as work
 from benchmarks.peers.environments import HERE, ensure_environment
 from benchmarks.throughput import provenance
+from pappus.population import T_QUANTILES
 
 Curve: TypeAlias = list[tuple[int, float, float]]
 """Steps, seconds since the process began, return."""
@@ -49,7 +50,7 @@ def ours(name: str, seed: int, steps: int, target: float | None) -> Curve:
     with tempfile.TemporaryDirectory() as parent:
         run = Path(parent) / "run"
         command = [sys.executable, "-c", LOG_OFTEN, "train", "ppo", "--env", work.ENV, "--seed", str(seed)]
-        command += [f"--{name}={value}" for name, value in SETTINGS.items()] 
+        command += [f"--{name}={value}" for name, value in SETTINGS.items()]
         command += ["--algorithm.no-normalize-returns", "--optimizer.no-anneal"]
         command += [f"--envs-per-actor={amount.envs}", f"--unroll-length={amount.rollout}"]
         command += [f"--algorithm.epochs={amount.epochs}", f"--algorithm.minibatches={amount.minibatches}"]
@@ -91,8 +92,11 @@ def at(curves: Sequence[Curve], steps: Sequence[int]) -> np.ndarray:
 
 def interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean over seeds, and how far the 95 % interval of it reaches to either side (Student's t)."""
-    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}[len(values)]
-    return values.mean(0), t * values.std(0, ddof=1) / len(values) ** 0.5
+    count = len(values)
+    if count < 2:
+        return values.mean(0), np.zeros(values.shape[1])
+    t = T_QUANTILES[min(count - 1, len(T_QUANTILES)) - 1]
+    return values.mean(0), t * values.std(0, ddof=1) / count**0.5
 
 
 def plot(path: Path, curves: dict[str, list[Curve]], steps: int) -> None:
@@ -140,7 +144,7 @@ def report(name_of_work: str, curves: dict[str, list[Curve]], seconds: dict[str,
     """Who is how fast, and how good after a quarter, a half and all of the steps."""
     points = [steps // 4, steps // 2, steps]
     seeds = len(curves["pappus"])
-    title = f"PPO on {work.ENV}, {work.WORKS[name_of_work]}, {seeds} seeds, medians and 95 % intervals"
+    title = f"PPO on {work.ENV}, {work.WORKS[name_of_work]}, {seeds} seeds: medians (least … most), means ± 95 %"
     table = Table(title=title)
     for column in ("", "steps/s", "ours is faster by", "command to solved", *(f"return at {p:,}" for p in points)):
         table.add_column(column, justify="right")

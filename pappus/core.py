@@ -25,8 +25,18 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 
 @runtime_checkable
+class CountedBell(Protocol):
+    """Counts how often it rang."""
+
+    rings: int
+
+
+@runtime_checkable
 class Waitable(Protocol):
-    """A port that can keep a role waiting. It may have a `bell`, which rings whenever waiting may be over."""
+    """A port that can keep a role waiting.
+
+    One within a thread may have a `bell`, a `CountedBell`: then nobody need look again before it rings.
+    """
 
     name: str
     """What the waiting time is booked under, such as `unrolls`."""

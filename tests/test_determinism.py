@@ -95,6 +95,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, system: str, 
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "tests.envs.exact_envs:bandit"])
+@pytest.mark.parametrize("system", ["impala", "a2c", "ppo"])
+def test_a_small_network_without_memory_goes_on_to_the_bit(tmp_path: Path, system: str, env: str) -> None:
+    """It acts in NumPy, from random numbers that were drawn ahead; but where envs give masks, in torch."""
+    settings = SMALL if system == "impala" else {**SMALL, "batch_size": 0}
+    pappus.train(system, env, steps=4000, run_dir=tmp_path / "whole", **settings)
+    pappus.train(system, env, steps=1700, run_dir=tmp_path / "parts", **settings)
+    pappus.resume(tmp_path / "parts", steps=4000)
+    assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
+
+
 def test_resuming_with_other_sizes_starts_envs_afresh_and_goes_on(tmp_path: Path) -> None:
     pappus.train("impala", "CartPole-v1", steps=1000, run_dir=tmp_path / "run", **SMALL)
     result = pappus.resume(tmp_path / "run", steps=2000, envs_per_actor=2, batch_size=4)

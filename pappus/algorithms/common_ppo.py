@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, moments_of_returns
+from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen, moments_of_returns
 from pappus.networks.moments import merged, moments_of
-from pappus.types import Unroll, map_leaves
+from pappus.types import Unroll
 
 
 class CommonPPO:
@@ -45,8 +45,8 @@ class CommonPPO:
         """Its parts of the minibatches of an epoch. Advantages are normalised over whole minibatches, shares are of the
         own part: that is the mean that the learner's own loss is."""
         size = steps.share.shape[-1]
-        order = torch.randperm(size, device=steps.share.device)
-        parts = [_chosen(steps, rows) for rows in order.view(self._ppo.config.minibatches, -1)]
+        order = torch.randperm(size).to(steps.share.device)
+        parts = [chosen(steps, rows) for rows in order.view(self._ppo.config.minibatches, -1)]
         own = [moments_of(part.advantage[part.share > 0].unsqueeze(-1)) for part in parts]
         everybodys = merged((yield torch.stack(own)))
         return [self._balanced(part, moments) for part, moments in zip(parts, everybodys.float(), strict=True)]
@@ -58,11 +58,3 @@ class CommonPPO:
         if self._ppo.config.normalize_advantage:
             advantage = (advantage - mean) / (variance.sqrt() + SMALLEST_DEVIATION)
         return part._replace(advantage=advantage, share=part.share / valid.clamp(min=1)), valid
-
-
-def _chosen(steps: Steps, rows: Tensor) -> Steps:
-    """Some of the rows, or sequences: the last dimension of `share`."""
-    dim = steps.share.dim() - 1
-    state = map_leaves(lambda leaf: leaf.index_select(0, rows), steps.state)
-    chosen: Steps = map_leaves(lambda leaf: leaf.index_select(dim, rows), steps._replace(state=()))
-    return chosen._replace(state=state)

@@ -27,7 +27,7 @@ from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pappus.ops.returns import gae
-from pappus.types import EnvSpec, Nest, Unroll, map_leaves
+from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
 
 RETURNS = "returns"
 """The network's module that holds the moments of returns."""
@@ -174,9 +174,9 @@ class PPO(ActorCriticAlgorithm):
         for _ in range(self.config.epochs):
             order: Any = torch.randperm(size)
             order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
-            shuffled = self._balanced(_chosen(steps, order))
+            shuffled = self._balanced(chosen(steps, order))
             for i in range(parts):
-                yield _chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts)), i == parts - 1
+                yield chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts)), i == parts - 1
 
     def _balanced(self, steps: Steps) -> Steps:
         """Shares and advantages, each relative to its own minibatch."""
@@ -216,8 +216,10 @@ class PPO(ActorCriticAlgorithm):
     def on_arrays(self, network: nn.Module) -> Callable[[Steps, bool], tuple[float, dict[str, float]]] | None:
         """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU."""
         forward = array_forward(network)
-        if forward is None or not isinstance(self.distribution, Categorical) or self.env.masked:
+        if forward is None or not isinstance(self.distribution, Categorical):
             return None
+        if not isinstance(self.env.observation, ArraySpec):
+            return None  # a nest of one leaf, or one with a mask
         config = self.config
         costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
 
@@ -253,7 +255,7 @@ def has_memory(network: Any) -> bool:
     return bool(optree.tree_leaves(state[1] if getattr(network, "frame_stack", None) is not None else state))
 
 
-def _chosen(steps: Steps, rows: Any) -> Steps:
+def chosen(steps: Steps, rows: Any) -> Steps:
     """Some of the rows, or sequences: the last dimension of `share`."""
     index = (slice(None),) * (len(steps.share.shape) - 1) + (rows,)
     observation = map_leaves(lambda leaf: leaf[index], steps.observation)

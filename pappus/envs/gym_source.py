@@ -100,8 +100,9 @@ def _trusting(env: GymVector) -> GymVector:
     Native vector envs compare every action with the bounds of the space in a sixth of the time of a step of CartPole;
     ours are within them by the way they are made.
     """
-    space: Any = env.unwrapped.action_space
+    space: Any = copy.copy(env.unwrapped.action_space)  # others may share it
     space.contains = partial(_has_shape, space.shape)
+    env.unwrapped.action_space = space
     return env
 
 

@@ -57,7 +57,8 @@ def categorical_surrogate(
     entropy = -(p * log_p).sum(0)
     chosen = np.arange(len(log_p))[:, None] == action
     log_ratio = (log_p * chosen).sum(0) - log_prob
-    ratio = np.exp(log_ratio)
+    with np.errstate(over="ignore"):  # a loss that is not finite is told of by whoever learns
+        ratio = np.exp(log_ratio)
     gain, limited = ratio * advantage, ratio.clip(1 - costs.clip, 1 + costs.clip) * advantage
     critic, slope = _value_loss(value, target, before, costs.value_clip)
     gradient = np.empty_like(columns)

@@ -44,7 +44,7 @@ class NoiseAhead:
     def __init__(self, fill: Fill, generator: Generator) -> None:
         self._fill, self._generator = fill, generator
         self._before = generator.get_state()
-        """Of the generator, when it was to draw those that are being handed out."""
+        """The state of the generator, when it was to draw those that are being handed out."""
         self._drawn: Array = np.empty(0, np.float32)
         self._used = 0
 
@@ -60,13 +60,17 @@ class NoiseAhead:
 
     def save(self) -> Nest:
         """Where it is."""
-        return {"generator": self._before, "drawn": len(self._drawn), "used": self._used}
+        drawn = len(self._drawn)  # without any, others may have made use of the generator
+        generator = self._before if drawn else self._generator.get_state()
+        return {"generator": generator, "drawn": drawn, "used": self._used}
 
     def load(self, saved: Nest) -> None:
         """Go on from what `save` returned."""
         self._generator.set_state(saved["generator"])
-        self._refill(saved["drawn"])
-        self._used = saved["used"]
+        self._drawn, self._used = np.empty(0, np.float32), 0
+        if saved.get("drawn"):
+            self._refill(saved["drawn"])
+            self._used = saved["used"]
 
     def _refill(self, at_least: int) -> None:
         self._before = self._generator.get_state()

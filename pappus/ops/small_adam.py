@@ -19,10 +19,19 @@ class SmallAdam(torch.optim.Adam):
 
     def __init__(self, parameter: torch.nn.Parameter, rate: float, betas: tuple[float, float], epsilon: float) -> None:
         super().__init__([parameter], rate, betas=betas, eps=epsilon, fused=True)
-        self.state[parameter] = {
-            "step": torch.zeros(()), "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter),
-        }
+        self._begin()
         self._one, self._other = (np.empty(parameter.numel(), np.float32) for _ in range(2))
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Go on from a state, which torch's own saves empty before its first step."""
+        super().load_state_dict(state_dict)
+        self._begin()
+
+    def _begin(self) -> None:
+        (parameter,) = self.param_groups[0]["params"]
+        if not self.state[parameter]:
+            nothing = torch.zeros_like(parameter)
+            self.state[parameter] = {"step": torch.zeros(()), "exp_avg": nothing, "exp_avg_sq": nothing.clone()}
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Kingma and Ba 2015, algorithm 1."""

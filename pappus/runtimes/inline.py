@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pappus.core import Waitable
+from pappus.core import CountedBell, Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
@@ -22,7 +22,7 @@ class Sleeper(NamedTuple):
     """What a role waits for, and how often its bell had rung when it was stepped last."""
 
     port: Waitable
-    bell: Any
+    bell: CountedBell
     heard: int
 
 
@@ -95,7 +95,7 @@ class InlineRuntime:
             if port is not None:
                 waiting[name] = port
                 bell = getattr(port, "bell", None)
-                if bell is not None and role.wake_at is None:
+                if isinstance(bell, CountedBell) and role.wake_at is None:
                     self._asleep[name] = Sleeper(port, bell, bell.rings)
         return waiting
 

@@ -127,6 +127,7 @@ def test_what_arrays_cannot_do_is_left_to_the_loss() -> None:
         (EnvSpec(ArraySpec((2,), "float32"), ContinuousAction((1,))), {}),
         (EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(3)), {"core": "lstm"}),
         (EnvSpec({"a": ArraySpec((2,), "float32"), ACTION_MASK: ArraySpec((3,), "float32")}, DiscreteAction(3)), {}),
+        (EnvSpec({"a": ArraySpec((2,), "float32")}, DiscreteAction(3)), {}),
     ):
         algorithm, network = make(PPOConfig(), env, NetworkConfig(**settings))
         assert algorithm.on_arrays(network) is None

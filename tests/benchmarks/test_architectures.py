@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import architectures
 from benchmarks.architecture_report import SECONDS, STEPS, Result, mean_return, on_grid, return_at, table
-from benchmarks.architecture_runs import curve, policy_lag, window
+from benchmarks.architecture_runs import curve, policy_lag, trained
 
 CURVE = [(0, 0.0, 10.0), (1_000, 1.0, 20.0), (3_000, 2.0, 40.0)]
 
@@ -58,11 +58,11 @@ def test_curves_of_several_seeds_are_drawn_as_far_as_all_of_them_reach():
 
 
 def test_only_what_went_on_before_the_end_is_measured():
-    rows = [{"step": step, "charts/updates": step, "time": float(i)} for i, step in enumerate((0, 10, 20, 30, 35))]
-    first, last = window(rows)
-    assert (first["step"], last["step"]) == (10, 30)
+    rows = [{"step": step, "charts/updates": step, "time": float(i)} for i, step in enumerate((0, 10, 20, 30, 35, 35))]
+    lines = trained(rows)
+    assert (lines[0]["step"], lines[-1]["step"]) == (10, 30), "what is saved and evaluated at the end takes time, too"
     with pytest.raises(ValueError, match="too few"):
-        window(rows[:3])
+        trained(rows[:3])
 
 
 def test_an_evaluation_that_is_told_again_is_one_point():

@@ -70,3 +70,14 @@ def test_no_number_is_handed_out_twice() -> None:
     wide = noise.take(2, AHEAD).ravel()
     everything = np.concatenate([*blocks, wide])
     assert len(np.unique(everything)) > 0.98 * len(everything), "float32 repeats itself now and then"
+
+
+def test_noise_that_was_not_asked_for_leaves_its_generator_as_it_is() -> None:
+    generator = torch.Generator().manual_seed(1)
+    noise = NoiseAhead(uniform, generator)
+    torch.rand(5, generator=generator)
+    saved = noise.save()
+    expected = torch.rand(5, generator=generator)
+    other = torch.Generator().manual_seed(2)
+    NoiseAhead(uniform, other).load(saved)
+    assert torch.equal(torch.rand(5, generator=other), expected)

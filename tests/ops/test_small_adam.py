@@ -27,3 +27,13 @@ def test_its_steps_are_those_of_torch_also_after_a_checkpoint_has_changed_hands(
     one, other = (optimizer.state_dict()["state"][0] for optimizer in optimizers)
     assert one["step"] == 20
     torch.testing.assert_close(one["exp_avg_sq"], other["exp_avg_sq"], rtol=1e-5, atol=1e-7)
+
+
+def test_a_state_that_torch_saved_before_its_first_step_is_a_fresh_one() -> None:
+    parameters = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    fresh = torch.optim.Adam([parameters[0]], 0.1, fused=True).state_dict()
+    small = SmallAdam(parameters[1], 0.1, (0.9, 0.999), 1e-8)
+    small.load_state_dict(fresh)
+    parameters[1].grad = torch.ones(3)
+    small.step()
+    torch.testing.assert_close(parameters[1].detach(), torch.full((3,), 0.9))

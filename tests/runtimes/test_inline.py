@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from pappus.errors import DeadlockError
+from pappus.roles.role import IDLE, Idle, Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.topologies.program import Program
+from pappus.transports.memory import CountingBell
 from tests.contracts.queue_contract import SPEC
 from tests.contracts.runtime_contract import Consumer, FakeConductor, Producer, RuntimeContract
 
@@ -28,3 +30,55 @@ def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
         "nobody can go on: producer waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
     )
+
+
+class Sleepy(Role):
+    """Counts how often it is stepped, and always waits."""
+
+    def __init__(self, name: str, incarnation: int, port: Any, steps: list[str]) -> None:
+        super().__init__(name)
+        self._port, self._steps = port, steps
+
+    def step(self) -> Any:
+        self._steps.append(self.name)
+        return self._port
+
+
+def sleepers(**ports: Any) -> tuple[InlineRuntime, list[str]]:
+    """A runtime whose roles wait for these ports, and the names of those that are stepped."""
+    steps: list[str] = []
+    runtime = InlineRuntime(Program("sleepers"), FakeConductor())  # type: ignore[arg-type]
+    runtime.roles = {name: Sleepy(name, 0, port, steps) for name, port in ports.items()}
+    return runtime, steps
+
+
+def test_a_role_that_waits_for_a_bell_is_stepped_again_when_it_rings() -> None:
+    port, bell = Idle(), CountingBell()
+    port.bell = bell  # type: ignore[assignment]
+    runtime, steps = sleepers(listens=port, idle=IDLE)
+    for _ in range(3):
+        assert runtime._round() == {"listens": port, "idle": IDLE}, "who sleeps still waits"
+    assert steps == ["listens", "idle"]
+    bell.ring()
+    for _ in range(3):
+        runtime._round()
+    assert steps == ["listens", "idle", "listens"]
+
+
+def test_a_command_wakes_who_sleeps() -> None:
+    runtime, steps = sleepers(idle=IDLE)
+    runtime.roles["idle"].receive = lambda command, argument: None  # type: ignore[method-assign]
+    for _ in range(3):
+        runtime._round()
+    assert len(steps) == 1
+    runtime.command("idle", "evaluate", 3)
+    runtime._round()
+    assert len(steps) == 2
+
+
+def test_a_role_that_sets_an_alarm_does_not_sleep() -> None:
+    runtime, steps = sleepers(awake=IDLE)
+    runtime.roles["awake"].wake_at = 1.0
+    for _ in range(3):
+        runtime._round()
+    assert len(steps) == 3
