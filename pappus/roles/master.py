@@ -53,6 +53,11 @@ class Master(Role):
         self._published = self.updates
         return None
 
+    def receive(self, command: str, argument: int) -> None:
+        """`finish`: workers rest, too, so that the weights that are saved are those that are evaluated."""
+        super().receive(command, argument)
+        self._commons.rest()
+
     def _count(self) -> None:
         steps, updates = self._counted_steps.total(), self._counted_updates.total()
         if updates > self.updates or steps > self.steps:
