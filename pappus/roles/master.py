@@ -16,14 +16,14 @@ from pappus.config import OptimizerConfig
 from pappus.core import Commons, StepTotal, Waitable, WeightsWriter
 from pappus.errors import UserError
 from pappus.roles.lock_free import statistics_of
-from pappus.roles.role import IDLE, Role
+from pappus.roles.role import IDLE, Trainer
 from pappus.types import Nest
 
 LOOK_SECONDS = 0.02
 """How often to look what the workers have done."""
 
 
-class Master(Role):
+class Master(Trainer):
     """Opens the commons, counts, publishes what the weights are now and then, saves, and says when the run is over."""
 
     def __init__(
