@@ -170,8 +170,11 @@ def _check_keepers(checkpoint: Path, run: Run) -> None:
     if found == keepers:
         return
     begun = saved_config(Path(run.config.run_dir)).topology
-    names = [name for name in ("updates", "shards") if getattr(begun, name, 0) != getattr(run.config.topology, name, 0)]
-    words = [f"--topology.{name} {getattr(begun, name)}" for name in names]
+    named = {name: getattr(begun, name) for name in ("updates", "shards") if hasattr(begun, name)}
+    words = [
+        f"--topology.{name} {value}" for name, value in named.items()
+        if value != getattr(run.config.topology, name, None)
+    ]
     raise UserError(
         f"the checkpoint holds the weights of {', '.join(found)}, which {', '.join(keepers)} of this config cannot go "
         f"on with; resume with {' '.join(words) or 'the topology settings that the run was begun with'}"

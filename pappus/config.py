@@ -228,7 +228,8 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps to train on."""
     seconds: float | None = None
-    """Train for so long at most, from the first env step on; the run then ends as one that has all its steps."""
+    """Train for so long at most, from the first env step on; the run then ends as one that has all its steps. Of a
+    resumed run each part counts from its own first env step."""
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1

@@ -307,6 +307,14 @@ class Commons(Waitable, Protocol):
         """The first weights are there: wake those who wait for them."""
         ...
 
+    def resting(self) -> bool:
+        """Whether somebody has asked for rest."""
+        ...
+
+    def rest(self) -> None:
+        """Ask all to change nothing any more; who is about to may still do so once."""
+        ...
+
     def moved(self) -> None:
         """Note that somebody has copied all weights, or changed them by a gradient."""
         ...

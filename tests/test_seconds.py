@@ -36,7 +36,7 @@ def test_time_ends_a_run_of_every_topology(system: str, settings: dict[str, Any]
 
 def test_a_run_that_time_ended_goes_on_when_it_is_given_more(tmp_path: Path) -> None:
     first = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **SMALL, unroll_length=8).summary
-    more = str(first.train_seconds + 0.3)
+    more = str(first.train_seconds + 0.6)
     assert main(["train", "--resume", str(tmp_path / "run"), "--seconds", more]) == 0
     second = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert second["exit_reason"] == "time is up" and second["steps"] > first.steps

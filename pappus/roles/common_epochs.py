@@ -93,6 +93,15 @@ class CommonEpochLearner(EpochLearner):
         loss, scalars = super()._loss()
         return loss, {STEPS: self._valid, **scalars}
 
+    def receive(self, command: str, argument: int) -> None:
+        """`finish` within a batch leaves the weights as they were before it: to go over the rest of it takes all
+        learners, and another may have finished already."""
+        if command == "finish" and self._under_way is not None:
+            self._under_way = None
+            if self._before is not None:
+                self.load(self._before)
+        super().receive(command, argument)
+
     def save(self) -> Nest:
         """What it was before the batch that is under way: that one is gone over anew."""
         return self._before if self._under_way is not None else super().save()

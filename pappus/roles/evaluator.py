@@ -42,7 +42,7 @@ class Evaluator(Role):
             self._oldest = argument
             return
         if command != "evaluate":
-            super().receive(command, argument)
+            return super().receive(command, argument)
         envs = self._env.num_envs
         self._left = np.full(envs, argument // envs) + (np.arange(envs) < argument % envs)
         self._returns, self._lengths = [], []

@@ -25,7 +25,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
 from pappus.ops.small_adam import MOST_WEIGHTS, SmallAdam
 from pappus.roles.common_gradient import CommonGradient, numbers_beside
-from pappus.roles.role import IDLE, Idle, Role
+from pappus.roles.role import IDLE, Idle, Trainer
 from pappus.telemetry.checkpoint import save_state
 from pappus.types import Nest, Unroll, map_leaves
 
@@ -76,7 +76,7 @@ class LearnerSettings:
 PUBLICATION = Publication()
 
 
-class GradientLearner(Role):
+class GradientLearner(Trainer):
     """batch ──▶ loss ──gradient──▶ optimizer ──▶ weights, one new version per update.
 
     `nearby` are weights for those who share the device: they get every version. Others get one whenever they can have

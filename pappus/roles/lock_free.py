@@ -73,8 +73,8 @@ class LockFreeExchange:
         return self._read
 
     def full(self) -> Idle | None:
-        """It always takes one more, until the run has all its steps."""
-        return IDLE if self._steps.total() >= self._total_steps else None
+        """It always takes one more, until the run has all its steps or shall end before."""
+        return IDLE if self._commons.resting() or self._steps.total() >= self._total_steps else None
 
     def send(self, gradient: Array, loss: float) -> int:
         """Change weights and statistics in place; how many updates others made since the weights were read."""

@@ -16,14 +16,14 @@ from pappus.config import OptimizerConfig
 from pappus.core import Commons, StepTotal, Waitable, WeightsWriter
 from pappus.errors import UserError
 from pappus.roles.lock_free import statistics_of
-from pappus.roles.role import IDLE, Role
+from pappus.roles.role import IDLE, Trainer
 from pappus.types import Nest
 
 LOOK_SECONDS = 0.02
 """How often to look what the workers have done."""
 
 
-class Master(Role):
+class Master(Trainer):
     """Opens the commons, counts, publishes what the weights are now and then, saves, and says when the run is over."""
 
     def __init__(
@@ -52,6 +52,11 @@ class Master(Role):
         self._weights.publish(self._commons.rows[0], self.updates)
         self._published = self.updates
         return None
+
+    def receive(self, command: str, argument: int) -> None:
+        """`finish`: workers rest, too, so that the weights that are saved are those that are evaluated."""
+        super().receive(command, argument)
+        self._commons.rest()
 
     def _count(self) -> None:
         steps, updates = self._counted_steps.total(), self._counted_updates.total()

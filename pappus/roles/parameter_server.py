@@ -22,7 +22,7 @@ import torch
 from pappus.config import OptimizerConfig
 from pappus.core import ShardWeights, Source, StepTotal, Waitable
 from pappus.roles.gradient_learner import learning_rate_at, make_optimizer
-from pappus.roles.role import IDLE, Role
+from pappus.roles.role import IDLE, Trainer
 from pappus.types import ArraySpec, Nest
 
 DECAY = 0.99
@@ -80,7 +80,7 @@ class UsualLoss:
         return not unusual
 
 
-class ParameterServer(Role):
+class ParameterServer(Trainer):
     """One shard. The one that `leads` counts for all of them, and says when the run is over."""
 
     def __init__(

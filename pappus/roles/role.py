@@ -26,10 +26,8 @@ class Role:
         raise NotImplementedError
 
     def receive(self, command: str, argument: int) -> None:
-        """A command from whoever runs the program: `finish` ends the work of a role that makes updates."""
-        if command != "finish":
-            raise NotImplementedError(f"{self.name} knows no command {command!r}")
-        self.finished = True
+        """A command from whoever runs the program."""
+        raise NotImplementedError(f"{self.name} knows no command {command!r}")
 
     def save(self) -> Nest | None:
         """All that the role needs to go on where it stands; None if it starts afresh instead."""
@@ -44,6 +42,16 @@ class Role:
 
     def close(self) -> None:
         """Release envs and files."""
+
+
+class Trainer(Role):
+    """A role that makes the updates, and can be told that there were enough."""
+
+    def receive(self, command: str, argument: int) -> None:
+        """`finish` ends its work."""
+        if command != "finish":
+            return super().receive(command, argument)
+        self.finished = True
 
 
 class NeverRings:

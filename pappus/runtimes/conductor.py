@@ -74,7 +74,7 @@ class Conductor:
         self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
         self._asked_after = 0.0
         self._evaluated: dict[str, float] = {}
-        self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0}
+        self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0, "env_seconds": 0.0}
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
         self.exit_reason = ""
@@ -89,7 +89,8 @@ class Conductor:
         self._board.resume(metadata["steps"], metadata["updates"])
         self._steps_before, self._updates_before = metadata["steps"], metadata["updates"]
         self._best_return = metadata["best_return"]
-        self._seconds_before = {key: metadata[key] for key in self._seconds_before}
+        known = {"env_seconds": metadata["train_seconds"]} | metadata  # checkpoints from before they were counted
+        self._seconds_before = {key: known[key] for key in self._seconds_before}
         every = self._config.evaluation.every_steps
         self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
         self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
@@ -216,7 +217,7 @@ class Conductor:
         limit = self._config.seconds
         if limit is None or self._time_up or self._first_step is None:
             return
-        if self._seconds_before["train_seconds"] + self._since_first_step() >= limit:
+        if self._env_seconds() >= limit:
             self._time_up = True
             for role in self._board.windows(*TRAINERS):
                 self._finish(role)
@@ -225,15 +226,16 @@ class Conductor:
         assert self._controls is not None
         self._controls.command(role, "finish", 0)
 
-    def _since_first_step(self) -> float:
+    def _env_seconds(self) -> float:
+        """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
         now = self._ended if self.finishing else self._clock()
-        return 0.0 if self._first_step is None else now - self._first_step
+        return self._seconds_before["env_seconds"] + (0.0 if self._first_step is None else now - self._first_step)
 
     def _ask(self) -> None:
         """Have the newest weights evaluated, if the program has somebody who can."""
         assert self._controls is not None
         self._asked_for, self._asked_at = self._board.updates, self._board.env_steps
-        self._asked_after = self._since_first_step()
+        self._asked_after = self._env_seconds()
         self._patience = self._clock() + self._config.evaluation.max_seconds
         self._controls.command("evaluator", "from_version", self._asked_for)
         taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
@@ -276,12 +278,14 @@ class Conductor:
         return path
 
     def seconds(self) -> dict[str, float]:
-        """Wall time since the command, and the part of it that was training, earlier parts of the run included."""
+        """Wall time since the command, the part of it that was training and that since the first env step; earlier
+        parts of the run included."""
         now = self._clock()
         end = self._ended if self.finishing else now
         return {
             "wall_seconds": self._seconds_before["wall_seconds"] + now - self._began,
             "train_seconds": self._seconds_before["train_seconds"] + end - self._trained,
+            "env_seconds": self._env_seconds(),
         }
 
     def summary(self, exit_reason: str = "") -> Summary:

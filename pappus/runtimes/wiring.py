@@ -12,6 +12,7 @@ from pappus.core import Desk
 from pappus.replay.ports import DirectReplay, SharedReplay
 from pappus.roles.role import Role
 from pappus.telemetry.board import BYTES
+from pappus.telemetry.meter import Meter
 from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     CallsEdge,
@@ -100,7 +101,7 @@ class Wiring:
         self._edges = {edge.name: edge for edge in edges}
         self._blocks = blocks
         self._transports: dict[str, Transport] = {}
-        self._watched: set[str] = set()
+        self._watched: set[Meter] = set()
 
     def transport(self, name: str) -> Transport:
         """The transport of an edge, made when it is first asked for: a device is for those who use it."""
@@ -124,6 +125,8 @@ class Wiring:
                 return transport.member(end.index)
             case "desk":
                 return self._desk(end.edge, transport)
+            case "reader" if isinstance(transport, FlatWeights):
+                return transport.reader()
             case "writer" | "reader":
                 return transport
             case side:
@@ -143,23 +146,21 @@ class Wiring:
 
     def build(self, node: Node, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""
-        arguments = {key: self._connected(value) for key, value in node.arguments.items()}
+        ports = {end: self.connect(end) for end in node.ends()}
+        arguments = {key: _connected(value, ports) for key, value in node.arguments.items()}
         role = node.build(node.name, incarnation, **arguments)
-        for end in node.ends():
-            self._watch(end.edge, role)
+        for end, port in ports.items():
+            self._watch(end.edge, port, role)
         return role
 
-    def _watch(self, name: str, role: Role) -> None:
-        """The first role of this process that holds an end of an edge reports what goes through it for all of them."""
-        meter = getattr(self.transport(name), "meter", None)  # what stays within a process or a device has none
-        if meter is not None and name not in self._watched:
-            self._watched.add(name)
+    def _watch(self, name: str, port: Any, role: Role) -> None:
+        """A role reports what goes through a port with a meter of its own; what goes through all others of an edge is
+        reported by the first role of this process that holds one of them."""
+        of_all = getattr(self.transport(name), "meter", None)  # what stays within a process or a device has none
+        meter = getattr(port, "meter", of_all)
+        if meter is not None and meter not in self._watched:
+            self._watched.add(meter)
             role.metrics.watch(f"{kind_of(name)}{BYTES}", meter)
-
-    def _connected(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._connected(one) for one in value]
-        return self.connect(value) if isinstance(value, End) else value
 
     def poison(self) -> None:
         """Fill fresh queues with what no env produces, so that a field nobody wrote shows up at once."""
@@ -169,3 +170,9 @@ class Wiring:
                 assert isinstance(queue, RingQueue)
                 for ring in queue.rings:
                     poison(ring)
+
+
+def _connected(value: Any, ports: Mapping[End, Any]) -> Any:
+    if isinstance(value, list):
+        return [_connected(one, ports) for one in value]
+    return ports[value] if isinstance(value, End) else value

@@ -44,7 +44,7 @@ class Metrics:
         self.clock = clock or RoleClock()
         self._wall_time = wall_time
         self._meters: list[tuple[str, Meter]] = []
-        self._told: dict[str, int] = {}
+        self._told: dict[Meter, int] = {}
         self._reset()
 
     def count(self, name: str, n: int = 1) -> None:
@@ -71,7 +71,7 @@ class Metrics:
         self._gauges[name] = float(value)
 
     def watch(self, name: str, meter: Meter) -> None:
-        """Count, from now on, what a meter counts."""
+        """Count, from now on, what a meter counts; several may share a name, and add up."""
         self._meters.append((name, meter))
 
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
@@ -114,9 +114,10 @@ class Metrics:
     def _read_meters(self) -> None:
         for name, meter in self._meters:
             total = meter.total
-            if total > self._told.get(name, 0):
-                self.count(name, total - self._told.get(name, 0))
-                self._told[name] = total
+            told = self._told.get(meter, 0)
+            if total > told:
+                self.count(name, total - told)
+                self._told[meter] = total
 
     def _reset(self) -> None:
         self._counts: dict[str, float] = {}

@@ -14,13 +14,13 @@ from pappus.transports.memory import ALIGNMENT, Block, aligned
 
 
 class SharedCommons:
-    """Rows of float32 over raw memory, and whether they hold anything yet."""
+    """Rows of float32 over raw memory, whether they hold anything yet, and whether they shall rest."""
 
     def __init__(self, name: str, size: int, rows: int, block: Block) -> None:
         self.name = name
         self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
-        self._opened, self.counted = header[0:1], header[1:3]
+        self._opened, self.counted, self._rests = header[0:1], header[1:3], header[3:4]
         stride = aligned(size * 4) // 4
         self.rows = block.memory[ALIGNMENT:].view(np.float32).reshape(rows, stride)[:, :size]
         self._bytes = 4 * size
@@ -39,6 +39,14 @@ class SharedCommons:
         """The first weights are there: wake those who wait for them."""
         self._opened[0] = 1
         self._bell.ring()  # never cleared: from now on nobody has to wait
+
+    def resting(self) -> bool:
+        """Whether somebody has asked for rest."""
+        return bool(self._rests[0])
+
+    def rest(self) -> None:
+        """Ask all to change nothing any more."""
+        self._rests[0] = 1
 
     def moved(self) -> None:
         self.meter.total += self._bytes

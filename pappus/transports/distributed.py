@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from pappus.errors import RunError
+from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block
 
 HOST = "127.0.0.1"
@@ -33,6 +34,7 @@ class DistributedMeeting:
 
     def __init__(self, name: str, members: int, backend: str, block: Block) -> None:
         self.name, self.members, self.backend = name, members, backend
+        self.meter = Meter()
         self._port, self._bells = block.memory.view(np.int64)[:1], block.bells
 
     @staticmethod
@@ -78,7 +80,7 @@ class DistributedMember:
 
     def __init__(self, meeting: DistributedMeeting, index: int, bell: Any) -> None:
         self.name, self.member, self.members = meeting.name, index, meeting.members
-        self._on_device, self._bell = meeting.backend == "nccl", bell
+        self._on_device, self._bell, self._meter = meeting.backend == "nccl", bell, meeting.meter
         self._work: Any = None
         self._done, self._failure, self._failed_at = False, "", 0.0
 
@@ -104,6 +106,7 @@ class DistributedMember:
         except RuntimeError as error:
             self._failure, self._failed_at = str(error).splitlines()[0], time.monotonic()
             return False
+        self._meter.total += (self.members - 1) * flat.nbytes  # everybody's, by whatever way the backend adds them up
         return True
 
     def _wait_for_the_reason(self) -> bool:

@@ -48,9 +48,9 @@ def ring_bytes(spec: Nest, capacity: int) -> int:
 class RingSink:
     """The producer's end of its ring."""
 
-    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell, meter: Meter | None = None) -> None:
+    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell, meter: Meter) -> None:
         self.name = f"{name} slots"
-        self._meter = meter or Meter()
+        self._meter = meter
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
         self._ring, self._freed, self._filled = ring, freed, filled
         self.bell = freed

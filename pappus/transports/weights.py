@@ -19,7 +19,7 @@ class FlatWeights:
 
     def __init__(self, name: str, size: int, block: Block) -> None:
         self.name = name
-        self._size = size
+        self._size, self._block = size, block
         self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
         self._published = header[0:1]  # the newest version plus one
@@ -34,6 +34,10 @@ class FlatWeights:
     def footprint(size: int) -> tuple[int, int]:
         """Bytes and bells that its block must have."""
         return ALIGNMENT + 2 * aligned(size * 4), 1
+
+    def reader(self) -> FlatWeights:
+        """An end with a meter of its own: what each role reads can be told apart, also where they share a process."""
+        return FlatWeights(self.name, self._size, self._block)
 
     def publish(self, flat: Array, version: int) -> None:
         """Make `flat` the newest version. The next number goes to the other buffer, so that nobody who reads is

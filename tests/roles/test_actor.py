@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig
@@ -96,6 +97,22 @@ def test_the_evaluator_plays_as_many_whole_episodes_as_asked_shared_out_over_its
     report = evaluator.metrics.drain()
     assert len(report["episodes"]) == 6
     assert report["gauges"]["eval/episodic_return"] == np.mean([total for total, _ in report["episodes"]])
+
+
+def test_who_makes_no_updates_knows_no_finish_and_an_evaluation_that_runs_goes_on() -> None:
+    setup = Setup("none")
+    setup.publish(0)
+    env = make_env("CartPole-v1", 2, 1, EnvOptions())
+    evaluator = Evaluator("evaluator", env, LocalPolicy(setup.algorithm, setup.weights, 2, None))
+    evaluator.receive("evaluate", 3)
+    evaluator.step()
+    for role in (evaluator, setup.actor):
+        with pytest.raises(NotImplementedError, match=f"{role.name} knows no command 'finish'"):
+            role.receive("finish", 0)
+    assert not evaluator.finished
+    while evaluator.step() is None:
+        pass
+    assert len(evaluator.metrics.drain()["episodes"]) == 3
 
 
 def test_an_evaluation_waits_for_weights_that_are_new_enough() -> None:

@@ -19,6 +19,7 @@ from pappus.roles.common_gradient import numbers_beside
 from pappus.roles.epoch_learner import EpochLearner
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
+from pappus.roles.role import IDLE
 from pappus.threads import one_thread
 from pappus.transports.meetings import MemoryMeeting
 from pappus.transports.memory import HeapBlock
@@ -164,6 +165,32 @@ def test_a_checkpoint_within_a_batch_is_that_of_its_beginning() -> None:
         subject.load(state)
     drive(after)
     assert np.array_equal(values_of(after[0]), values_of(whole[0]))
+
+
+class Published:
+    """Keeps the newest weights, and their version."""
+
+    flat, version = np.zeros(0), -1
+
+    def publish(self, flat: np.ndarray, version: int) -> None:
+        self.flat, self.version = flat.copy(), version
+
+
+def test_who_finishes_within_a_batch_publishes_and_saves_the_weights_from_before_it() -> None:
+    many = together(2, record(4), PPOConfig(epochs=2, minibatches=3), NETWORK)
+    published, initial = Published(), values_of(many[0])
+    many[0]._weights = published
+    with one_thread():
+        for _ in range(9):
+            for subject in many:
+                subject.step()
+    assert many[0]._under_way is not None and not np.array_equal(values_of(many[0]), initial)
+    for subject in many:
+        subject.receive("finish", 0)
+    state = many[0].save()
+    assert published.version == state["updates"] == 0 and many[1].save() is None
+    assert np.array_equal(published.flat, initial) and np.array_equal(state["weights"].numpy(), initial)
+    assert all(subject.finished and subject.step() is IDLE for subject in many)
 
 
 def test_moments_are_those_of_all_that_was_seen() -> None:

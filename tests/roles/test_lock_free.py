@@ -11,6 +11,7 @@ import torch
 from pappus.config import OptimizerConfig
 from pappus.roles.gradient_learner import make_optimizer
 from pappus.roles.lock_free import statistics_of
+from pappus.roles.role import IDLE
 from tests.roles.lock_free_tools import SIZE, STEPS, Setup
 
 CONSTANT = OptimizerConfig("rmsprop", 0.1, anneal=False, decay=0.0, momentum=0.0, epsilon=0.0)
@@ -87,6 +88,14 @@ def test_workers_that_write_at_once_lose_no_count_and_break_no_number() -> None:
         list(threads.map(work, range(workers)))
     assert setup.updates.total() == workers * times
     assert all(-1.1 * workers * times * 1e-3 < value < -0.9 * times * 1e-3 for value in setup.read())
+
+
+def test_it_takes_none_after_the_master_was_told_to_finish() -> None:
+    setup = Setup(CONSTANT, workers=2)
+    setup.master.step()
+    assert [exchange.full() for exchange in setup.exchanges] == [None, None]
+    setup.master.receive("finish", 0)
+    assert setup.master.finished and all(exchange.full() is IDLE for exchange in setup.exchanges)
 
 
 def test_it_takes_gradients_until_the_run_has_its_steps() -> None:

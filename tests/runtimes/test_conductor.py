@@ -60,6 +60,11 @@ class Play:
         metrics.count("updates", updates)
         self.conductor.report(metrics.drain())
 
+    def act(self, steps: int = 10) -> None:
+        metrics = Metrics("actor-0")
+        metrics.count("env_steps", steps)
+        self.conductor.report(metrics.drain())
+
     def episodes(self, count: int, value: float) -> None:
         metrics = Metrics("actor-0")
         metrics.episodes([value] * count, [10] * count)
@@ -243,6 +248,28 @@ def test_time_counts_from_the_first_env_step_and_ends_the_run_with_checkpoint_an
     play.evaluated(7.0)
     assert play.conductor.decide()
     assert (play.conductor.exit_reason, play.conductor.eval_return) == ("time is up", 7.0)
+
+
+def test_a_resumed_run_has_the_seconds_that_are_left_though_its_replay_was_filled_without_an_update(
+    tmp_path: Path,
+) -> None:
+    first = Play(tmp_path / "first", seconds=20.0)
+    first.act()
+    first.now = 15.0  # of which nobody learns while replay is filled
+    first.learn()
+    first.conductor.interrupt()
+    first.conductor.decide()
+    first.finish_save()
+    latest = first.store.latest()
+    assert latest is not None
+    second = Play(tmp_path / "second", seconds=20.0)
+    second.conductor.resume(first.store.verify(latest)["metadata"])
+    second.now = 100.0
+    second.act()
+    for second.now, told in ((104.0, []), (105.0, [("learner", "finish", 0)])):
+        second.learn()
+        second.conductor.decide()
+        assert second.commands == told
 
 
 def test_who_makes_updates_is_told_again_when_it_comes_back_after_time_is_up(tmp_path: Path) -> None:

@@ -127,3 +127,14 @@ def test_what_a_meter_counts_is_reported_once_and_only_beside_progress():
     assert metrics.drain()["counts"] == {"env_steps": 1, "unrolls_bytes": 100}
     metrics.count("env_steps")
     assert metrics.drain()["counts"] == {"env_steps": 1}
+
+
+def test_meters_that_share_a_name_add_up():
+    metrics, meters = Metrics("worker-0"), (Meter(), Meter())
+    for meter in meters:
+        metrics.watch("gradients_bytes", meter)
+    for first, second in ((100, 70), (10, 7)):
+        meters[0].total += first
+        meters[1].total += second
+        metrics.count("gradients")
+        assert metrics.drain()["counts"]["gradients_bytes"] == first + second

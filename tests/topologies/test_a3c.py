@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import pappus
-from pappus.api import configure, describe
+from pappus.api import configure, describe, execute
 from pappus.errors import UserError
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
@@ -143,6 +143,14 @@ def test_weights_are_gone_on_with_by_those_who_saved_them(
         pappus.resume(tmp_path / "run", **{**changed, "steps": 200})
     assert (tmp_path / "run" / "config.yaml").read_text() == before
     assert pappus.resume(tmp_path / "run", steps=200).summary.steps >= 200
+
+
+def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> None:
+    small = {"runtime": "inline", "envs_per_actor": 2, "network.hidden_sizes": [8], "evaluation.episodes": 1}
+    pappus.train("a2c", "CartPole-v1", run_dir=tmp_path / "run", steps=100, **small)
+    config = configure("a3c", "CartPole-v1", {**LOCK_FREE, "steps": 200})
+    with pytest.raises(UserError, match=r"of learner, which master of this config .*the topology settings that"):
+        execute(config, "CartPole-v1", tmp_path / "run")
 
 
 @pytest.mark.parametrize(

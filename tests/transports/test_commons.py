@@ -13,7 +13,7 @@ SIZE, ROWS = 5, 3
 def test_fresh_commons_are_closed_and_hold_zeros() -> None:
     commons = SharedCommons("commons", SIZE, ROWS, HeapBlock(*SharedCommons.footprint(SIZE, ROWS)))
     assert not commons.ready() and commons.rows.shape == (ROWS, SIZE) and not commons.rows.any()
-    assert commons.counted.tolist() == [0, 0]
+    assert commons.counted.tolist() == [0, 0] and not commons.resting()
 
 
 def test_rows_and_counts_do_not_overlap_and_rows_begin_on_cache_lines() -> None:
@@ -38,6 +38,8 @@ def test_two_mappings_of_one_memory_are_one_commons_and_opening_wakes_who_waits(
     other.rows[1] += 2
     assert select.select([other], [], [], 0)[0] and other.ready()
     assert other.rows[0].tolist() == list(range(SIZE)) and one.rows[1].tolist() == [2] * SIZE
+    other.rest()
+    assert one.resting()
     other.clear()
     assert select.select([other], [], [], 0)[0], "whoever comes later need not wait either"
     block.close()

@@ -90,10 +90,12 @@ def run(backend: str, conductor: Any, folder: Path) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_two_learners_in_two_processes_equal_one(tmp_path: Path, backend: str) -> None:
-    run(backend, UntilWritten(tmp_path), tmp_path)
+    conductor = UntilWritten(tmp_path)
+    run(backend, conductor, tmp_path)
     one = alone(record(2 * UPDATES), 2)
     first, second = (np.load(tmp_path / f"learner-{i}.npy") for i in range(2))
     assert np.array_equal(first, second) and np.abs(weights_of(one) - first).max() < 1e-5
+    assert conductor.counts["other learners_bytes"] == 2 * UPDATES * 4 * meeting_edge(2, backend).size
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
