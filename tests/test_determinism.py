@@ -95,7 +95,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, system: str, 
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "tests.envs.exact_envs:bandit"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "tests.envs.toy_envs:Masked"])
 @pytest.mark.parametrize("system", ["impala", "a2c", "ppo"])
 def test_a_small_network_without_memory_goes_on_to_the_bit(tmp_path: Path, system: str, env: str) -> None:
     """It acts in NumPy, from random numbers that were drawn ahead; but where envs give masks, in torch."""
