@@ -1,7 +1,7 @@
 """The architectures of the literature beside each other: one env, one budget of time, one of env steps.
 
-    python -m benchmarks.architectures --out runs/architectures                        # everything: about 65 minutes
-    python -m benchmarks.architectures --out DIR --envs cartpole --systems a3c impala --seeds 1 2 3 --seconds 25
+    python -m benchmarks.architectures --out runs/architectures                        # everything: about 45 minutes
+    python -m benchmarks.architectures --out DIR --envs cartpole --systems a3c impala --seeds 1 2 3 --seconds 20
     python -m benchmarks.architectures --out DIR --plot-only                           # table and plots once more
 
 One run at a time has the whole machine for `--seconds` from its first env step on, however many steps that makes. Its
@@ -54,8 +54,8 @@ class Task:
 
 
 TASKS = {
-    "cartpole": Task("CartPole-v1", 25.0, 100_000, 1.5, 10),
-    "breakout": Task("benchmarks.minatar:breakout", 90.0, 200_000, 5.0, 20),
+    "cartpole": Task("CartPole-v1", 20.0, 100_000, 1.5, 10),
+    "breakout": Task("benchmarks.minatar:breakout", 60.0, 200_000, 5.0, 20),
 }
 
 
@@ -165,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--envs", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--seconds", type=float, help="of training per run (default: 25 for cartpole, 90 for breakout)")
+    parser.add_argument("--seconds", type=float, help="of training per run (default: 20 for cartpole, 60 for breakout)")
     parser.add_argument("--steps", type=int, help="at which returns are compared (default: 100,000 and 200,000)")
     parser.add_argument("--plots", type=Path, default=Path("docs"), metavar="DIR", help="where pictures go")
     parser.add_argument("--plot-only", action="store_true", help="run nothing")
