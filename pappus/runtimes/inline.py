@@ -42,6 +42,7 @@ class InlineRuntime:
         self._servants: set[str] = set()
         self._commanded = False
         self._asleep: dict[str, Sleeper] = {}
+        self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Go round until the conductor says that the run is over."""
@@ -62,13 +63,11 @@ class InlineRuntime:
                 self._conductor.report(role.metrics.drain())
 
     def _loop(self) -> None:
-        rounds = 0
         while True:
             waiting = self._round()
-            rounds += 1
-            stuck = len(waiting) == len(self._stepped())
+            stuck = len(waiting) == len(self._turns())
             ended = [role.name for role in self.roles.values() if role.finished]
-            if stuck or ended or rounds % ROUNDS_PER_REPORT == 0:
+            if stuck or ended or self._rounds % ROUNDS_PER_REPORT == 0:
                 for role in self.roles.values():
                     self._conductor.report(role.metrics.drain())
                 for name in ended:
@@ -82,24 +81,40 @@ class InlineRuntime:
     def _round(self) -> dict[str, Waitable]:
         """Step everybody once who does not wait for a bell; who waits for what."""
         waiting: dict[str, Waitable] = {}
-        for role in self._stepped():
+        turns = self._turns()
+        for role in turns:
             name = role.name
             sleeper = self._asleep.get(name)
             if sleeper is not None and sleeper.bell.rings == sleeper.heard:
                 waiting[name] = sleeper.port
                 continue
             role.metrics.clock.busy()
-            port = role.step()
-            role.metrics.clock.waiting(port.name if port is not None else "its turn")
             self._asleep.pop(name, None)
+            alone = all(other is role or other.name in self._asleep for other in turns)
+            port = self._alone(role) if alone else role.step()
+            role.metrics.clock.waiting(port.name if port is not None else "its turn")
             if port is not None:
                 waiting[name] = port
                 bell = getattr(port, "bell", None)
                 if isinstance(bell, CountedBell) and role.wake_at is None:
                     self._asleep[name] = Sleeper(port, bell, bell.rings)
+        self._rounds += 1
         return waiting
 
-    def _stepped(self) -> list[Role]:
+    def _alone(self, role: Role) -> Waitable | None:
+        """The only one awake takes its turn in round after round, until it waits or somebody may go on; what it waits
+        for. Rounds are counted as if all had been asked."""
+        sleepers = [(sleeper.bell, sleeper.heard) for sleeper in self._asleep.values()]
+        while True:
+            port = role.step()
+            if port is not None or role.finished or (self._rounds + 1) % ROUNDS_PER_REPORT == 0:
+                return port
+            for bell, heard in sleepers:
+                if bell.rings != heard:
+                    return None
+            self._rounds += 1
+
+    def _turns(self) -> list[Role]:
         """All roles; once the end has begun only those under a command, so that training stops on a whole round."""
         if self._conductor.finishing:
             return [role for role in self.roles.values() if role.name in self._servants]

@@ -7,7 +7,7 @@ import pytest
 
 from pappus.errors import DeadlockError
 from pappus.roles.role import IDLE, Idle, Role
-from pappus.runtimes.inline import InlineRuntime
+from pappus.runtimes.inline import ROUNDS_PER_REPORT, InlineRuntime
 from pappus.topologies.program import Program
 from pappus.transports.memory import CountingBell
 from tests.contracts.queue_contract import SPEC
@@ -82,3 +82,44 @@ def test_a_role_that_sets_an_alarm_does_not_sleep() -> None:
     for _ in range(3):
         runtime._round()
     assert len(steps) == 3
+
+
+class Busy(Sleepy):
+    """Never waits; rings its bell at every third step."""
+
+    def step(self) -> Any:
+        super().step()
+        if len([name for name in self._steps if name == self.name]) % 3 == 0:
+            self._port.ring()
+
+
+def test_who_alone_is_awake_takes_as_many_turns_as_it_would_in_rounds_of_all() -> None:
+    port, bell = Idle(), CountingBell()
+    port.bell = bell  # type: ignore[assignment]
+    runtime, steps = sleepers(first=port, idle=IDLE, last=port)
+    runtime.roles = {"first": runtime.roles["first"], "busy": Busy("busy", 0, bell, steps), **runtime.roles}
+    runtime._round()
+    assert steps == ["first", "busy", "idle", "last"], "nobody slept when it was asked"
+    runtime._round()
+    assert steps[4:] == ["busy", "busy", "last"], "the ring of the third step is heard at once by who comes after it"
+    assert runtime._rounds == 3
+    runtime._round()
+    assert steps[7:] == ["first", "busy", "busy", "busy", "last"], "and by who comes before it in the next round"
+    assert runtime._rounds == 6
+
+
+def test_who_alone_is_awake_lets_the_conductor_decide_as_often_as_ever() -> None:
+    runtime, steps = sleepers(idle=IDLE)
+    runtime.roles["busy"] = Busy("busy", 0, CountingBell(), steps)
+    while len(steps) < 1 + 3 * ROUNDS_PER_REPORT:
+        runtime._round()
+        assert runtime._rounds == len(steps) - 1, "each of its turns counts as a round"
+    assert runtime._rounds == 3 * ROUNDS_PER_REPORT
+
+
+def test_who_has_finished_is_not_stepped_on() -> None:
+    runtime, steps = sleepers(idle=IDLE)
+    runtime.roles["busy"] = Busy("busy", 0, CountingBell(), steps)
+    runtime.roles["busy"].finished = True
+    runtime._round()
+    assert steps == ["idle", "busy"]
