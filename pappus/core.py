@@ -387,8 +387,9 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
 class EpochAlgorithm(Algorithm, Protocol):
     """Learns from unrolls, going over each batch several times in minibatches. What these are is its own affair."""
 
-    def prepare(self, network: nn.Module, batch: Unroll) -> Any:
-        """All steps of a batch, with what is computed once for all of them."""
+    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool = False) -> Any:
+        """All steps of a batch, with what is computed once for all of them. A fresh batch was acted by the network as
+        it is: what was recorded of its steps still holds."""
         ...
 
     def minibatches(self, steps: Any) -> Iterator[tuple[Any, bool]]:
@@ -421,7 +422,7 @@ class CommonEpochs(Protocol):
         """How often the batch is gone over, at most."""
         ...
 
-    def prepare(self, network: nn.Module, batch: Unroll) -> Work[Tensor, Tensor, Any]:
+    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool = False) -> Work[Tensor, Tensor, Any]:
         """`EpochAlgorithm.prepare`."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Generator, Tensor, nn
 
@@ -40,9 +40,10 @@ class ActorCriticAlgorithm:
         output = step(observation, first, state)
         if generator is None:
             action = self.distribution.mode(output.policy)
-            return action, {"log_prob": self.distribution.log_prob(output.policy, action)}, output.state
-        action, log_prob = self.distribution.sample_with_log_prob(output.policy, generator)
-        return action, {"log_prob": log_prob}, output.state
+            log_prob = self.distribution.log_prob(output.policy, action)
+        else:
+            action, log_prob = self.distribution.sample_with_log_prob(output.policy, generator)
+        return action, self._recorded(log_prob, output.value), output.state
 
     @property
     def array_noise(self) -> Fill | None:
@@ -54,5 +55,10 @@ class ActorCriticAlgorithm:
     ) -> tuple[Array, dict[str, Array]]:
         """Action and its log-probability for an array `[N, …]`, without torch."""
         assert self._sampler is not None
-        action, log_prob = self._sampler.draw(step(observation).policy, noise)
-        return action, {"log_prob": log_prob}
+        policy, value = step(observation)
+        action, log_prob = self._sampler.draw(policy, noise)
+        return action, self._recorded(log_prob, value)
+
+    def _recorded(self, log_prob: Any, value: Any) -> dict[str, Any]:
+        """What is remembered of an action (see `behaviour`), tensors or arrays `[N]`."""
+        return {"log_prob": log_prob}

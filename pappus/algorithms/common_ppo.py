@@ -27,13 +27,13 @@ class CommonPPO:
         self._ppo, self.epochs = ppo, ppo.config.epochs
 
     @torch.no_grad()
-    def prepare(self, network: Any, batch: Unroll) -> Generator[Tensor, Tensor, Steps]:
+    def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Generator[Tensor, Tensor, Steps]:
         """`PPO.prepare`, with the returns of all learners counted in.
 
         Everybody is asked, whether returns are counted or not: minibatches are drawn when all have begun, so that a run
         in one thread that goes on from here draws the same.
         """
-        value, advantage = self._ppo.expected(network, batch)
+        value, advantage = self._ppo.expected(network, batch, fresh)
         everybodys = yield moments_of((advantage + value[:-1])[batch.valid].unsqueeze(-1))
         moments = moments_of_returns(network)
         if moments is not None:

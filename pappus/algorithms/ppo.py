@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import optree
 import torch
@@ -99,6 +99,10 @@ class Steps(NamedTuple):
 class PPO(ActorCriticAlgorithm):
     """How to act comes from the actor-critic; this is how to learn."""
 
+    behaviour: ClassVar[dict[str, ArraySpec]] = {
+        **ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32"),
+    }
+
     def __init__(self, config: PPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network, config.squash)
         self.config = config
@@ -123,9 +127,9 @@ class PPO(ActorCriticAlgorithm):
         return network
 
     @torch.no_grad()
-    def prepare(self, network: Any, batch: Unroll) -> Steps:
+    def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Steps:
         """All steps of a batch, with what is expected of them before anything is learnt."""
-        value, advantage = self.expected(network, batch)
+        value, advantage = self.expected(network, batch, fresh)
         moments = moments_of_returns(network)
         if moments is not None:
             moments.update((advantage + value[:-1])[batch.valid])
@@ -148,10 +152,10 @@ class PPO(ActorCriticAlgorithm):
         rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps._replace(first=()))
         return rows
 
-    def expected(self, network: Any, batch: Unroll) -> tuple[Tensor, Tensor]:
+    def expected(self, network: Any, batch: Unroll, fresh: bool) -> tuple[Tensor, Tensor]:
         """Values `[T + 1, B]` and advantages `[T, B]`, on the scale of the rewards."""
         config = self.config
-        value = self._values(network, batch)
+        value = self._values(network, batch, fresh)
         moments = moments_of_returns(network)
         if moments is not None:
             value = value / moments.scale
@@ -160,13 +164,20 @@ class PPO(ActorCriticAlgorithm):
             lam=config.gae_lambda,
         )
 
-    def _values(self, network: Any, batch: Unroll) -> Tensor:
+    def _values(self, network: Any, batch: Unroll, fresh: bool) -> Tensor:
+        """Of all steps; a fresh batch knows them from when it was acted, but for those of the last observations."""
         if has_memory(network):
             values: Tensor = network(batch.observation, batch.first, batch.state).value
             return values
         seen = stacked(network, batch.observation, batch.first, batch.state)
+        if fresh:
+            last = self._look(network, map_leaves(lambda leaf: leaf[-1], seen)).value
+            return torch.cat([batch.behaviour["value"], last.unsqueeze(0)])
         rows: Tensor = self._look(network, map_leaves(lambda leaf: leaf.flatten(0, 1), seen)).value
         return rows.view(batch.first.shape)
+
+    def _recorded(self, log_prob: Any, value: Any) -> dict[str, Any]:
+        return {"log_prob": log_prob, "value": value}
 
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
         """What to learn from, one after the other, and whether an epoch ends with it; of arrays if steps are such."""

@@ -46,7 +46,7 @@ class CommonEpochLearner(EpochLearner):
     def _train(self, batch: Unroll) -> Generator[Waitable | None, None, None]:
         lag = self.updates - float(batch.version.double().mean())
         seen_by_all = yield from self._seen_by_all(batch)
-        steps = yield from self._others.answer(self._together.prepare(self._network, batch))
+        steps = yield from self._others.answer(self._together.prepare(self._network, batch, fresh=lag == 0))
         updates = 0
         for _ in range(self._together.epochs):
             made, of_all, known = yield from self._epoch(steps)

@@ -38,8 +38,9 @@ class EpochLearner(GradientLearner):
         if slots is None:
             return self._source
         batch = self._joined(slots)
-        self.metrics.mean("learner/policy_lag", self.updates - float(batch.version.double().mean()))
-        updates, known = self._go_over(self._algorithm.prepare(self._network, batch))
+        lag = self.updates - float(batch.version.double().mean())
+        self.metrics.mean("learner/policy_lag", lag)
+        updates, known = self._go_over(self._algorithm.prepare(self._network, batch, fresh=lag == 0))
         for name in self._names:
             self.metrics.mean(f"losses/{name}", known[name])
         self._observe(batch)

@@ -72,6 +72,7 @@ def record(count: int, network_config: NetworkConfig = NETWORK) -> list[Unroll]:
         unroll.discount[:] = 1
         unroll.valid[:] = random.random(unroll.valid.shape) < random.random()
         unroll.behaviour["log_prob"][:] = math.log(0.5)
+        unroll.version[:] = -1  # no learner's own network has acted
     return unrolls
 
 

@@ -63,6 +63,51 @@ def test_who_asks_for_learners_gets_workers_for_them() -> None:
     assert configure("a2c", "CartPole-v1", {"learners": 3}).actors == 3
 
 
+class Expects:
+    """Listens to what PPO expects of batches: whether they were fresh, and how far that is from computing it anew."""
+
+    def __init__(self, learner: EpochLearner) -> None:
+        algorithm: Any = learner._algorithm
+        self._expected = algorithm.expected
+        self.fresh: list[bool] = []
+        self.apart = 0.0
+        algorithm.expected = self
+
+    def __call__(self, network: Any, batch: Any, fresh: bool) -> Any:
+        self.fresh.append(fresh)
+        found, anew = self._expected(network, batch, fresh), self._expected(network, batch, False)
+        self.apart = max(self.apart, *(float((one - other).abs().max()) for one, other in zip(found, anew, strict=True)))
+        return found
+
+
+@pytest.mark.parametrize("settings", [
+    {"network.normalize": True},
+    {"algorithm.normalize_returns": False},
+    {"network.core": "lstm"},
+], ids=["all normalised", "nothing normalised", "memory"])
+def test_values_that_were_recorded_while_acting_are_those_that_the_learner_would_compute(
+    settings: dict[str, Any],
+) -> None:
+    roles = build({"actors": 2, **settings})
+    learner = roles["learner"]
+    listener = Expects(learner)
+    learner.step()
+    for _ in range(4):
+        act(roles, 0), act(roles, 1)
+        assert learner.step() is None
+    assert listener.fresh == [True] * 4 and listener.apart < 1e-4
+
+
+def test_values_of_old_weights_are_computed_anew() -> None:
+    roles = build({"actors": 2, "topology.stragglers": 1})
+    learner = roles["learner"]
+    listener = Expects(learner)
+    learner.step()
+    act(roles, 0), act(roles, 1)
+    assert learner.step() is None and learner.step() is None, "that of the second was carried over"
+    assert listener.fresh == [True, False] and listener.apart < 1e-4
+
+
 def test_nobody_acts_with_old_weights() -> None:
     roles = build({"actors": 2})
     learner = roles["learner"]
