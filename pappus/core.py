@@ -401,8 +401,8 @@ class EpochAlgorithm(Algorithm, Protocol):
         ...
 
     def on_arrays(self, network: nn.Module) -> Callable[[Any, bool], tuple[float, dict[str, float]]] | None:
-        """A faster way on a CPU, if there is one: what `loss` returns, as numbers, of arrays; the gradient is added
-        to the `.grad` of the network's parameters."""
+        """A faster way on a CPU, if there is one: what `loss` returns, as numbers, of arrays; the gradient takes
+        the place of what was in the `.grad` of the network's parameters."""
         ...
 
     def enough(self, scalars: Mapping[str, float]) -> bool:

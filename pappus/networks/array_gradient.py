@@ -50,29 +50,33 @@ class Scratch(NamedTuple):
 
 
 class ArrayMLP:
-    """Hidden layers with an activation, then a linear one. All are float32 and on the CPU."""
+    """Hidden layers with an activation, then a linear one. All are float32 and on the CPU.
 
-    def __init__(self, layers: Sequence[nn.Linear], activation: str) -> None:
-        self._layers = list(layers)
+    A gradient is added to the `.grad` of weights and biases, or takes the place of what was there (`replaces`).
+    """
+
+    def __init__(self, layers: Sequence[nn.Linear], activation: str, replaces: bool = False) -> None:
+        self._layers, self._replaces = list(layers), replaces
         self._activation, self._slope = ACTIVATIONS[activation], SLOPES[activation]
         self._free: defaultdict[int, list[Scratch]] = defaultdict(list)
-        self._at = 0
+        self._at = self._gradients_at = 0
         self._views: list[tuple[Array, Array]] = []
+        self._gradients: list[tuple[Array, Array]] = []
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], None]]:
-        """Outputs `[N, …]` for inputs `[N, …]`, and what to call, once, with the gradient of a loss by these outputs:
-        it adds to the `.grad` of weights and biases."""
+        """Outputs `[N, …]` for inputs `[N, …]`, and what to call, once, with the gradient of a loss by these
+        outputs."""
         views = self._current_views()
         free = self._free[len(x)]
         scratch = free.pop() if free else self._scratch(len(x))
         inputs = [x]
         for (weight, bias), y in zip(views, scratch.hidden, strict=False):
-            np.matmul(inputs[-1], weight.T, out=y)
+            np.dot(inputs[-1], weight.T, out=y)
             y += bias
             self._activation(y)
             inputs.append(y)
         weight, bias = views[-1]
-        outputs = inputs[-1] @ weight.T
+        outputs = np.dot(inputs[-1], weight.T)
         outputs += bias
         return outputs, partial(self._backward, inputs, scratch)
 
@@ -85,13 +89,18 @@ class ArrayMLP:
         return tensor
 
     def _backward(self, inputs: list[Array], scratch: Scratch, upstream: Array) -> None:
+        gradients = self._current_gradients()
         for i in reversed(range(len(inputs))):
-            layer, x = self._layers[i], inputs[i]
-            _grad_of(layer.weight).__iadd__(upstream.T @ x)
-            _grad_of(layer.bias).__iadd__(scratch.ones @ upstream)
+            (weight, bias), x = gradients[i], inputs[i]
+            if self._replaces:
+                np.dot(upstream.T, x, out=weight)
+                np.dot(scratch.ones, upstream, out=bias)
+            else:
+                weight += np.dot(upstream.T, x)
+                bias += np.dot(scratch.ones, upstream)
             if i:
                 down, slope = scratch.gradients[i - 1], scratch.slope[i - 1]
-                np.matmul(upstream, self._views[i][0], out=down)
+                np.dot(upstream, self._views[i][0], out=down)
                 self._slope(x, slope)
                 down *= slope
                 upstream = down
@@ -104,6 +113,14 @@ class ArrayMLP:
             self._at = at
             self._views = [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in self._layers]
         return self._views
+
+    def _current_gradients(self) -> list[tuple[Array, Array]]:
+        """Those of weights and biases as arrays; somebody may have moved or dropped them."""
+        first = self._layers[0].weight.grad
+        if first is None or first.data_ptr() != self._gradients_at:
+            self._gradients = [(_grad_of(layer.weight), _grad_of(layer.bias)) for layer in self._layers]
+            self._gradients_at = cast(Tensor, self._layers[0].weight.grad).data_ptr()
+        return self._gradients
 
     def _scratch(self, rows: int) -> Scratch:
         sizes = [layer.out_features for layer in self._layers[:-1]]
@@ -118,17 +135,18 @@ def _grad_of(parameter: Tensor) -> Array:
     return gradient
 
 
-def layers_of(network: nn.Module) -> ArrayMLP:
+def layers_of(network: nn.Module, replaces: bool = False) -> ArrayMLP:
     """The layers of a plain MLP whose head is a single one."""
     head = cast(Any, network).head
     last = head.linear if isinstance(head, PolicyValueHead) else head.outputs[0]
     _, trunk = flat_and_trunk(cast(Body, network))
-    return ArrayMLP([*cast("list[nn.Linear]", list(trunk.layers)), last], trunk.activation)
+    return ArrayMLP([*cast("list[nn.Linear]", list(trunk.layers)), last], trunk.activation, replaces)
 
 
 def array_forward(network: nn.Module) -> Callable[[Array], tuple[Array, Callable[[Array], None]]] | None:
-    """`ArrayMLP.forward` of what a plain actor-critic sees; None where the network is something else."""
+    """`ArrayMLP.forward` of what a plain actor-critic sees, whose gradients replace earlier ones; None where the
+    network is something else."""
     if type(network) is not ActorCritic or not is_plain_mlp(network):
         return None
-    layers, seen = layers_of(network), array_input(network)
+    layers, seen = layers_of(network, replaces=True), array_input(network)
     return lambda observation: layers.forward(seen(observation))

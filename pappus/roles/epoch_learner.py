@@ -51,7 +51,6 @@ class EpochLearner(GradientLearner):
     def _own_gradient(self) -> Known:
         if self._on_arrays is None:
             return super()._own_gradient()
-        self._gradient.fill(0.0)
         loss, scalars = self._on_arrays(self._minibatch, self._reports)
         self._names = list(scalars)
         return {"loss": loss, "gradient_norm": self._norm_of_arrays(), **scalars}
