@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
@@ -268,8 +269,13 @@ def has_memory(network: Any) -> bool:
 
 def chosen(steps: Steps, rows: Any) -> Steps:
     """Some of the rows, or sequences: the last dimension of `share`."""
-    index = (slice(None),) * (len(steps.share.shape) - 1) + (rows,)
-    observation = map_leaves(lambda leaf: leaf[index], steps.observation)
-    first = steps.first if isinstance(steps.first, tuple) else steps.first[index]
+    axis = len(steps.share.shape) - 1
+    index = (slice(None),) * axis + (rows,)
+
+    def pick(leaf: Any) -> Any:
+        by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
+        return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
+
+    first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
     state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    return Steps._make([observation, first, *(leaf[index] for leaf in steps[2:-1]), state])
+    return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
