@@ -97,7 +97,7 @@ def _step(network: Body, head: ArrayStep) -> ArrayStep:
     def step(observation: Array) -> Any:
         x = seen(observation)
         for weight, bias in layers:
-            x = x @ weight
+            x = x.dot(weight)  # a third of a µs sooner than `@`
             x += bias
             activation(x)
         return head(x)
@@ -111,7 +111,7 @@ def _policy_value(head: PolicyValueHead) -> ArrayStep:
     size = head.policy_size
 
     def outputs(x: Array) -> PolicyValue:
-        both = x @ weight
+        both = x.dot(weight)
         both += bias
         policy = both[:, :size]
         if log_std is not None:
