@@ -37,6 +37,8 @@ from pappus.telemetry.processes import usable_cores
 FILE = "population.json"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
+STOP_SECONDS = 120.0
+"""How long members may take to save and stop."""
 _PR_SET_PDEATHSIG = 1
 DONE = ("steps done", "time is up", "target reached")
 T_QUANTILES = (
@@ -128,15 +130,17 @@ class Population:
                 del self.running[name]
 
     def _stop(self) -> None:
-        """Ask all to save and stop, and wait; kill them if asked once more."""
+        """Ask all to save and stop, and wait; kill them if asked once more, or if that takes too long."""
         for process in self.running.values():
             process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + STOP_SECONDS
         try:
             for process in self.running.values():
-                process.wait()
-        except KeyboardInterrupt:
+                process.wait(max(0.0, deadline - time.monotonic()))
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
             for process in self.running.values():
                 process.kill()
+                process.wait()
         self._collect()
         self._write()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 
 from pappus.config import RunConfig
@@ -89,11 +90,16 @@ def validate_memory(needed: Mapping[str, int]) -> None:
 def _validate_device(config: RunConfig) -> None:
     import torch
 
-    kind = config.device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"device={config.device!r} is unknown; use cpu or cuda")
+    kind, _, index = config.device.partition(":")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
+        raise UserError(f"device={config.device!r} is unknown; use cpu, cuda, or cuda:0 and so on")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device={config.device!r} is not here: there are {torch.cuda.device_count()} GPUs, counted from 0; "
+            "use cuda"
+        )
     if kind == "cuda" and torch.cuda.device_count() < config.learners:
         raise UserError(
             f"learners={config.learners} need a GPU each, and there are {torch.cuda.device_count()}; use fewer "

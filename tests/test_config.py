@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from pappus.api import configure
 from pappus.config import load_file, option_names, override, parse, to_yaml
 from pappus.errors import UserError
 from pappus.systems import PRESETS, SYSTEMS, find_system, presets_for
+from pappus.validation import validate
 
 DEFAULTS = find_system("impala").defaults
 
@@ -76,3 +78,22 @@ def test_learners_bring_the_actors_that_they_need_unless_actors_are_given() -> N
 )
 def test_one_thread_is_enough_where_roles_take_turns(system: str, settings: dict[str, Any], inline: bool) -> None:
     assert override(SYSTEMS[system].defaults, settings).inline is inline
+
+
+@pytest.mark.parametrize(("device", "learners", "message"), [
+    ("cuda:0", 1, None),
+    ("cuda:1", 1, None),
+    ("cuda:2", 1, "device='cuda:2' is not here: there are 2 GPUs, counted from 0; use cuda"),
+    ("cuda", 3, "learners=3 need a GPU each, and there are 2"),
+])
+def test_gpus_that_are_not_there_are_refused(
+    device: str, learners: int, message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    config = configure("impala", "CartPole-v1", {"device": device, "learners": learners})
+    if message is None:
+        validate(config)
+        return
+    with pytest.raises(UserError, match=message):
+        validate(config)

@@ -161,3 +161,13 @@ def test_no_run_outlives_its_population(how: signal.Signals, tmp_path: Path) -> 
         assert [summary["exit_reason"] for summary in summaries] == ["interrupted", "interrupted"]
         saved = saved_population(directory)
         assert saved is not None and [member.name for member in saved.members] == ["seed-1", "seed-2"]
+
+
+def test_who_does_not_stop_is_killed_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pappus.population.STOP_SECONDS", 0.3)
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline(), "it ignores Ctrl-C from now on"
+    population = Population(tmp_path, [Member("deaf", "", ())], 1, running={"deaf": process})
+    population._stop()
+    assert population.codes == {"deaf": -signal.SIGKILL} and not population.running

@@ -76,7 +76,8 @@ class Expects:
     def __call__(self, network: Any, batch: Any, fresh: bool) -> Any:
         self.fresh.append(fresh)
         found, anew = self._expected(network, batch, fresh), self._expected(network, batch, False)
-        self.apart = max(self.apart, *(float((one - other).abs().max()) for one, other in zip(found, anew, strict=True)))
+        for one, other in zip(found, anew, strict=True):
+            self.apart = max(self.apart, float((one - other).abs().max()))
         return found
 
 
