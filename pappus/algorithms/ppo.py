@@ -181,14 +181,23 @@ class PPO(ActorCriticAlgorithm):
         return {"log_prob": log_prob, "value": value}
 
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
-        """What to learn from, one after the other, and whether an epoch ends with it; of arrays if steps are such."""
+        """What to learn from, one after the other, and whether something is to be known of it: at the end of all, and
+        of every epoch after which the batch may be left. Of arrays if steps are such."""
+        config = self.config
+        whole = [self._balanced(steps)] if config.minibatches == 1 else None  # always the same, in whatever order
+        for epoch in range(1, config.epochs + 1):
+            asked = bool(config.target_kl) or epoch == config.epochs
+            for i, part in enumerate(whole or self._shuffled(steps), 1):
+                yield part, asked and i == config.minibatches
+
+    def _shuffled(self, steps: Steps) -> Iterator[Steps]:
+        """The minibatches of one epoch."""
         parts, size = self.config.minibatches, steps.share.shape[-1]
-        for _ in range(self.config.epochs):
-            order: Any = torch.randperm(size)
-            order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
-            shuffled = self._balanced(chosen(steps, order))
-            for i in range(parts):
-                yield chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts)), i == parts - 1
+        order: Any = torch.randperm(size)
+        order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
+        shuffled = self._balanced(chosen(steps, order))
+        for i in range(parts):
+            yield chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts))
 
     def _balanced(self, steps: Steps) -> Steps:
         """Shares and advantages, each relative to its own minibatch."""

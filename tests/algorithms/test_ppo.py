@@ -76,7 +76,7 @@ def test_every_valid_step_is_seen_once_in_an_epoch_and_counts_alike() -> None:
     algorithm, network = make(PPOConfig(epochs=2, minibatches=4))
     batch = batch_for(network)
     parts = list(algorithm.minibatches(algorithm.prepare(network, batch)))
-    assert [last for _, last in parts] == [False, False, False, True] * 2
+    assert [asked for _, asked in parts] == [False] * 7 + [True]
     for epoch in (parts[:4], parts[4:]):
         seen = torch.cat([steps.observation for steps, _ in epoch])
         expected = batch.observation[:-1].flatten(0, 1)
@@ -87,6 +87,23 @@ def test_every_valid_step_is_seen_once_in_an_epoch_and_counts_alike() -> None:
             assert torch.allclose(counted, counted[0])
         assert sum(int((steps.share == 0).sum()) for steps, _ in epoch) == 1, "the invalid step never counts"
     assert not torch.equal(parts[0][0].observation, parts[4][0].observation), "each epoch has an order of its own"
+
+
+def test_each_epoch_is_reported_of_where_the_batch_may_be_left_after_it() -> None:
+    algorithm, network = make(PPOConfig(epochs=2, minibatches=4, target_kl=0.1))
+    parts = algorithm.minibatches(algorithm.prepare(network, batch_for(network)))
+    assert [asked for _, asked in parts] == [False, False, False, True] * 2
+
+
+def test_a_single_minibatch_is_the_whole_batch_in_every_epoch() -> None:
+    algorithm, network = make(PPOConfig(epochs=3, minibatches=1))
+    steps = algorithm.prepare(network, batch_for(network))
+    parts = list(algorithm.minibatches(steps))
+    assert [asked for _, asked in parts] == [False, False, True]
+    for part, _ in parts:
+        assert torch.equal(part.observation, steps.observation) and torch.equal(part.target, steps.target)
+        assert part.share.sum() == pytest.approx(1.0) and (part.share == 0).sum() == 1
+        assert float((part.share * part.advantage.square()).sum()) == pytest.approx(1.0, rel=1e-4)
 
 
 def test_advantages_of_a_minibatch_have_mean_0_and_deviation_1() -> None:
