@@ -384,10 +384,11 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
         ...
 
 
+@runtime_checkable
 class EpochAlgorithm(Algorithm, Protocol):
     """Learns from unrolls, going over each batch several times in minibatches. What these are is its own affair."""
 
-    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool = False) -> Any:
+    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Any:
         """All steps of a batch, with what is computed once for all of them. A fresh batch was acted by the network as
         it is: what was recorded of its steps still holds."""
         ...
@@ -422,7 +423,7 @@ class CommonEpochs(Protocol):
         """How often the batch is gone over, at most."""
         ...
 
-    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool = False) -> Work[Tensor, Tensor, Any]:
+    def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Work[Tensor, Tensor, Any]:
         """`EpochAlgorithm.prepare`."""
         ...
 

@@ -37,8 +37,8 @@ from pappus.telemetry.processes import usable_cores
 FILE = "population.json"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
-STOP_SECONDS = 120.0
-"""How long members may take to save and stop."""
+STOP_SECONDS = 1000.0
+"""How long members may take to save and stop: a checkpoint alone has a quarter of an hour (`runtimes.local`)."""
 _PR_SET_PDEATHSIG = 1
 DONE = ("steps done", "time is up", "target reached")
 T_QUANTILES = (
@@ -138,7 +138,9 @@ class Population:
             for process in self.running.values():
                 process.wait(max(0.0, deadline - time.monotonic()))
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            for process in self.running.values():
+            self._collect()
+            for name, process in self.running.items():
+                print(f"pappus: {name} had not stopped, and is killed", file=sys.stderr)
                 process.kill()
                 process.wait()
         self._collect()

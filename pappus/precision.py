@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from pappus.config import RunConfig
-from pappus.core import Algorithm
+from pappus.core import Algorithm, EpochAlgorithm
 from pappus.threads import one_thread
 from pappus.types import EnvSpec, map_leaves, unroll_spec
 
@@ -34,6 +34,8 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
         return "float32"
     network.to(config.device)
     batch = _zeros(algorithm, env, network.state_spec, config.device)
+    if isinstance(algorithm, EpochAlgorithm):
+        batch = algorithm.prepare(network, batch, fresh=False)
     seconds: dict[Precision, float] = {"float32": float("inf"), "bfloat16": float("inf")}
     with one_thread():
         for _ in range(ROUNDS):  # in turn, so that both meet the same machine; the first rounds warm up

@@ -157,9 +157,9 @@ class Request(NamedTuple):
 class Unroll(NamedTuple):
     """T steps of N envs: T+1 observations and `first` flags, T of the rest, and the state before o_0.
 
-    `behaviour` is what the acting policy said of its actions (for actor-critics the log-probability) and
-    `version` which version of the weights said it. Consecutive unrolls of an env share one observation: the
-    last of one is the first of the next. The same type holds arrays, tensors and specs.
+    `behaviour` is what the acting policy said of its actions (for actor-critics the log-probability, for
+    PPO the value beside it) and `version` which version of the weights said it. Consecutive unrolls of an env share one
+    observation: the last of one is the first of the next. The same type holds arrays, tensors and specs.
     """
 
     observation: Nest

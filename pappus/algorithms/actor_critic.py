@@ -60,5 +60,6 @@ class ActorCriticAlgorithm:
         return action, self._recorded(log_prob, value)
 
     def _recorded(self, log_prob: Any, value: Any) -> dict[str, Any]:
-        """What is remembered of an action (see `behaviour`), tensors or arrays `[N]`."""
-        return {"log_prob": log_prob}
+        """What is remembered of an action, tensors or arrays `[N]`."""
+        said = {"log_prob": log_prob, "value": value}
+        return {name: said[name] for name in self.behaviour}

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen, moments_of_returns
+from pappus.algorithms.minibatches import SMALLEST_DEVIATION, Steps, chosen
+from pappus.algorithms.ppo import PPO, moments_of_returns
 from pappus.networks.moments import merged, moments_of
 from pappus.types import Unroll
 
@@ -27,7 +28,7 @@ class CommonPPO:
         self._ppo, self.epochs = ppo, ppo.config.epochs
 
     @torch.no_grad()
-    def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Generator[Tensor, Tensor, Steps]:
+    def prepare(self, network: Any, batch: Unroll, fresh: bool) -> Generator[Tensor, Tensor, Steps]:
         """`PPO.prepare`, with the returns of all learners counted in.
 
         Everybody is asked, whether returns are counted or not: minibatches are drawn when all have begun, so that a run

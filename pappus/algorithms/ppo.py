@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
+from pappus.algorithms.minibatches import Steps, balanced, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.array_gradient import array_forward
@@ -28,12 +28,10 @@ from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pappus.ops.returns import gae
-from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
+from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
 
 RETURNS = "returns"
 """The network's module that holds the moments of returns."""
-SMALLEST_DEVIATION = 1e-8
-"""Added to the deviation of advantages, which may all be equal."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +75,6 @@ class PPOConfig(AlgorithmConfig):
                 f"algorithm.clip={self.clip} must be positive, value_clip={self.value_clip} and "
                 f"target_kl={self.target_kl} at least 0"
             )
-
-
-class Steps(NamedTuple):
-    """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
-
-    `share` is what a step counts in the mean: 0 where it is invalid, and 1 in all over a minibatch. `state` is that
-    before each sequence, `[B, …]`; rows have neither that nor `first`.
-    """
-
-    observation: Nest
-    first: Any
-    action: Any
-    log_prob: Any
-    value: Any
-    target: Any
-    advantage: Any
-    share: Any
-    state: Nest
 
 
 class PPO(ActorCriticAlgorithm):
@@ -177,40 +157,16 @@ class PPO(ActorCriticAlgorithm):
         rows: Tensor = self._look(network, map_leaves(lambda leaf: leaf.flatten(0, 1), seen)).value
         return rows.view(batch.first.shape)
 
-    def _recorded(self, log_prob: Any, value: Any) -> dict[str, Any]:
-        return {"log_prob": log_prob, "value": value}
-
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
         """What to learn from, one after the other, and whether something is to be known of it: at the end of all, and
         of every epoch after which the batch may be left. Of arrays if steps are such."""
         config = self.config
-        whole = [self._balanced(steps)] if config.minibatches == 1 else None  # always the same, in whatever order
+        count, normalize = config.minibatches, config.normalize_advantage
+        whole = [balanced(steps, 1, normalize)] if count == 1 else None  # always the same, in whatever order
         for epoch in range(1, config.epochs + 1):
             asked = bool(config.target_kl) or epoch == config.epochs
-            for i, part in enumerate(whole or self._shuffled(steps), 1):
-                yield part, asked and i == config.minibatches
-
-    def _shuffled(self, steps: Steps) -> Iterator[Steps]:
-        """The minibatches of one epoch."""
-        parts, size = self.config.minibatches, steps.share.shape[-1]
-        order: Any = torch.randperm(size)
-        order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
-        shuffled = self._balanced(chosen(steps, order))
-        for i in range(parts):
-            yield chosen(shuffled, slice(size * i // parts, size * (i + 1) // parts))
-
-    def _balanced(self, steps: Steps) -> Steps:
-        """Shares and advantages, each relative to its own minibatch."""
-        shape = steps.share.shape
-        apart = (*shape[:-1], self.config.minibatches, -1)
-        share, advantage = steps.share.reshape(apart), steps.advantage.reshape(apart)
-        over = tuple(dim for dim in range(len(apart)) if dim != len(apart) - 2)
-        share = share / share.sum(over, keepdims=True).clip(min=1)
-        if self.config.normalize_advantage:
-            advantage = advantage - (share * advantage).sum(over, keepdims=True)
-            deviation = (share * advantage**2).sum(over, keepdims=True) ** 0.5
-            advantage = advantage / (deviation + SMALLEST_DEVIATION)
-        return steps._replace(share=share.reshape(shape), advantage=advantage.reshape(shape))
+            for i, part in enumerate(whole or shuffled(steps, count, normalize), 1):
+                yield part, asked and i == count
 
     def loss(self, network: nn.Module, steps: Steps, report: bool = True) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate, the value loss and the entropy bonus, a mean over the valid steps."""
@@ -274,17 +230,3 @@ def has_memory(network: Any) -> bool:
     """Whether it remembers anything but the frames that it stacks."""
     state = network.state_spec
     return bool(optree.tree_leaves(state[1] if getattr(network, "frame_stack", None) is not None else state))
-
-
-def chosen(steps: Steps, rows: Any) -> Steps:
-    """Some of the rows, or sequences: the last dimension of `share`."""
-    axis = len(steps.share.shape) - 1
-    index = (slice(None),) * axis + (rows,)
-
-    def pick(leaf: Any) -> Any:
-        by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
-        return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
-
-    first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
-    state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])

@@ -44,9 +44,10 @@ class CommonEpochLearner(EpochLearner):
         return self._go_on()
 
     def _train(self, batch: Unroll) -> Generator[Waitable | None, None, None]:
-        lag = self.updates - float(batch.version.double().mean())
+        lag = self._lag(batch)
         seen_by_all = yield from self._seen_by_all(batch)
-        steps = yield from self._others.answer(self._together.prepare(self._network, batch, fresh=lag == 0))
+        prepares = self._together.prepare(self._network, batch, self._is_fresh(lag))
+        steps = yield from self._others.answer(prepares)
         updates = 0
         for _ in range(self._together.epochs):
             made, of_all, known = yield from self._epoch(steps)

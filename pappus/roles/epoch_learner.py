@@ -38,15 +38,23 @@ class EpochLearner(GradientLearner):
         if slots is None:
             return self._source
         batch = self._joined(slots)
-        lag = self.updates - float(batch.version.double().mean())
+        lag = self._lag(batch)
         self.metrics.mean("learner/policy_lag", lag)
-        updates, known = self._go_over(self._algorithm.prepare(self._network, batch, fresh=lag == 0))
+        updates, known = self._go_over(self._algorithm.prepare(self._network, batch, self._is_fresh(lag)))
         for name in self._names:
             self.metrics.mean(f"losses/{name}", known[name])
         self._observe(batch)
         self._advance(int(batch.valid.sum()), updates)
         self._source.release()
         return None
+
+    def _lag(self, batch: Unroll) -> float:
+        """Updates since the weights that acted, a mean over all steps."""
+        return self.updates - float(batch.version.double().mean())
+
+    def _is_fresh(self, lag: float) -> bool:
+        """Whether the network that acted is the present one, to the bit."""
+        return lag == 0 and self._settings.precision == "float32"
 
     def _own_gradient(self) -> Known:
         if self._on_arrays is None:
