@@ -118,6 +118,7 @@ def plot(name: str, results: Sequence[Result], directory: Path) -> None:
             by_system.setdefault(one.system, []).append(one)
     if not by_system:
         return
+    directory.mkdir(parents=True, exist_ok=True)
     for what, draw in (("return", draw_returns), ("cost", draw_costs)):
         figure = draw(pyplot, by_system)
         figure.tight_layout()

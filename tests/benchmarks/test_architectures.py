@@ -78,8 +78,9 @@ def test_the_lag_of_what_comes_out_of_replay_is_its_age_in_updates():
 def test_two_systems_run_and_a_failure_neither_ends_the_rest_nor_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
+    plots = tmp_path / "new" / "folder"
     words = [
-        "--out", str(tmp_path), "--plots", str(tmp_path), "--envs", "cartpole", "--systems", "a2c", "a3c",
+        "--out", str(tmp_path), "--plots", str(plots), "--envs", "cartpole", "--systems", "a2c", "a3c",
         "--seeds", "1", "--seconds", "2", "--steps", "1000",
     ]
     sound = architectures.command
@@ -97,6 +98,6 @@ def test_two_systems_run_and_a_failure_neither_ends_the_rest_nor_is_kept(
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert [line["system"] for line in lines] == ["a2c", "a3c", "a3c"]
     assert lines[2]["updates_per_second"] > 0 and lines[2]["bytes_per_step"]["commons"] > 0
-    assert {path.name for path in tmp_path.glob("*.png")} == {
+    assert {path.name for path in plots.glob("*.png")} == {
         "architectures-cartpole-return.png", "architectures-cartpole-cost.png"
     }
