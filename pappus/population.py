@@ -38,7 +38,7 @@ FILE = "population.json"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
 STOP_SECONDS = 1000.0
-"""How long members may take to save and stop: a checkpoint alone has a quarter of an hour (`runtimes.local`)."""
+"""How long members may take to save and stop: a checkpoint alone has a quarter of an hour (`runtimes.supervisor`)."""
 _PR_SET_PDEATHSIG = 1
 DONE = ("steps done", "time is up", "target reached")
 T_QUANTILES = (

@@ -95,6 +95,17 @@ class Conductor:
         self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
         self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
 
+    def rewind(self, steps: int, updates: int) -> None:
+        """A learner came back with an earlier state: what it had done since then does not count any more."""
+        lost = self._board.updates - updates
+        self._board.resume(steps, updates)
+        self._next_attempt, self._last_update = min(self._next_attempt, updates), (updates, self._clock())
+        every = self._config.evaluation.every_steps
+        self._next_evaluation = (steps // every + 1) * every if every else 0
+        self.event(f"goes on from {steps:,} steps; {lost:,} updates are lost")
+        if self._evaluation == "asked":  # for a version that may never come again
+            self._ask()
+
     def started(self, controls: Controls) -> None:
         """All roles are on their way."""
         self._controls = controls
@@ -123,9 +134,13 @@ class Conductor:
         """A role has done all that the config asks for, and with it the run."""
         self._learned = True
 
-    def role_started(self, role: str, pid: int) -> None:
-        """A role runs in that process now."""
-        self._board.process(role, pid)
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        """A role runs in that process now, on that node of a cluster."""
+        self._board.process(role, pid, node)
+
+    def role_measured(self, role: str, memory: int, cpu: float) -> None:
+        """Bytes that a role's process on another machine holds, and seconds that it computed."""
+        self._board.measured(role, memory, cpu)
 
     def role_restarted(self, role: str) -> None:
         """A role came back without memory of what it was asked."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import random
 import select
@@ -17,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -25,6 +24,7 @@ import torch
 
 from pappus.errors import PappusError
 from pappus.roles.role import Role
+from pappus.runtimes.lines import Line, PacketLine
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
@@ -76,7 +76,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     os.chdir(directory)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    commands = Commands(socket.socket(fileno=descriptors[0]))
+    commands = PacketLine(socket.socket(fileno=descriptors[0]))
     faulthandler.enable(open(descriptors[1], "wb", buffering=0))  # noqa: SIM115  (lives as long as the process)
     try:
         assignment: Assignment = cloudpickle.loads(rest)
@@ -87,9 +87,14 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
     except BaseException as error:
-        sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
-        commands.send({"died": traceback.format_exc(), **sentence})
+        commands.send(last_words(error))
         return 1
+
+
+def last_words(error: BaseException) -> dict[str, Any]:
+    """What a worker says of the error that it dies of; called while that is being handled."""
+    sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
+    return {"died": traceback.format_exc(), **sentence}
 
 
 def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
@@ -97,8 +102,12 @@ def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
         name: SharedBlock(size, [descriptors[i] for i in assignment.block_descriptors[name]])
         for name, size in assignment.block_sizes.items()
     }
+    return build_roles(assignment, Wiring(assignment.edges, blocks))
+
+
+def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
+    """The roles of an assignment, with what they begin with."""
     _seed_libraries(assignment)
-    wiring = Wiring(assignment.edges, blocks)
     roles = [wiring.build(node, assignment.incarnation) for node in assignment.nodes]
     for node, role in zip(assignment.nodes, roles, strict=True):
         if assignment.checkpoint is not None and node.begins_with:
@@ -114,43 +123,11 @@ def _seed_libraries(assignment: Assignment) -> None:
     torch.manual_seed(seed)
 
 
-class Line(Protocol):
-    """What a role is told by, and tells things through."""
-
-    def fileno(self) -> int: ...
-
-    def send(self, message: dict[str, Any]) -> None: ...
-
-    def receive(self) -> list[dict[str, Any]]: ...
-
-
-class Commands:
-    """The worker's end of its line to the main process; one JSON object per packet."""
-
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
-        self.fileno = line.fileno
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Tell the main process something."""
-        self._line.send(json.dumps(message).encode())
-
-    def receive(self) -> list[dict[str, Any]]:
-        """All commands that have arrived."""
-        commands: list[dict[str, Any]] = []
-        while select.select([self._line], [], [], 0)[0]:
-            packet = self._line.recv(65536)
-            if not packet:
-                raise ConnectionResetError("the main process is gone")
-            commands.append(json.loads(packet))
-        return commands
-
-
 class Extension:
     """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
 
     def __init__(
-        self, line: Commands, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
+        self, line: Line, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
     ) -> None:
         self._line, self._saved, self._progress, self._lock, self._threads = line, saved, progress, lock, threads
         self._inbox: deque[dict[str, Any]] = deque()
@@ -179,7 +156,7 @@ class Extension:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
 
-def drive_all(roles: Sequence[Role], line: Commands, spin: float) -> None:
+def drive_all(roles: Sequence[Role], line: Line, spin: float) -> None:
     """One role in this thread, or each of several in a thread of its own, until told to stop."""
     if len(roles) == 1:
         return drive(roles[0], line, spin)

@@ -42,6 +42,8 @@ class _Role:
         self.run = Totals()
         self.gauges: dict[str, float] = {}
         self.pid: int | None = None
+        self.node = ""
+        self.measured: tuple[int, float] | None = None
         self.restarts = 0
         self.heard_at = now
         self._pending = Totals()
@@ -91,13 +93,17 @@ class Board:
         """Count on from a checkpoint."""
         self.env_steps, self.updates = env_steps, updates
 
-    def process(self, role: str, pid: int) -> None:
-        """The process that `role` runs in; another one than before is a restart."""
+    def process(self, role: str, pid: int, node: str = "") -> None:
+        """The process that `role` runs in, and the node of a cluster; another one than before is a restart."""
         known = self._role(role)
-        if known.pid not in (None, pid):
+        if known.pid is not None and (known.pid, known.node) != (pid, node):
             known.restarts += 1
             self.restarts += 1
-        known.pid, known.heard_at = pid, self._clock()
+        known.pid, known.node, known.heard_at = pid, node, self._clock()
+
+    def measured(self, role: str, memory: int, cpu: float) -> None:
+        """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
+        self._role(role).measured = (memory, cpu)
 
     def ended(self, role: str) -> None:
         """`role` has finished its work and is no longer shown."""
@@ -237,8 +243,10 @@ class Board:
     @property
     def cpu_seconds(self) -> float:
         """What this process and those of all roles that live have computed."""
-        processes = {os.getpid()} | {role.pid for role in self._roles.values() if role.pid is not None}
-        return sum(cpu_seconds(pid) or 0.0 for pid in processes)
+        roles = [role for role in self._roles.values() if role.pid is not None]
+        here = {os.getpid()} | {role.pid for role in roles if role.measured is None}
+        elsewhere = {(role.node, role.pid): role.measured[1] for role in roles if role.measured is not None}
+        return sum(cpu_seconds(pid) or 0.0 for pid in here if pid is not None) + sum(elsewhere.values())
 
     def _view(self, name: str, role: _Role, whole_run: bool) -> RoleView:
         totals = role.run if whole_run else role.window.totals()
@@ -252,7 +260,8 @@ class Board:
             busy=totals.busy / seconds,
             waiting=waiting,
             restarts=role.restarts,
-            memory=None if role.pid is None else resident_bytes(role.pid),
+            memory=_memory(role),
+            node=role.node,
             silent_seconds=0.0 if whole_run else self._clock() - role.heard_at,
         )
 
@@ -264,6 +273,12 @@ class Board:
     def _remember(self, event: Event) -> None:
         self.events.append(event)
         self._new_events.append(event)
+
+
+def _memory(role: _Role) -> int | None:
+    if role.measured is not None:
+        return role.measured[0]
+    return None if role.pid is None else resident_bytes(role.pid)
 
 
 def _mean(episodes: Collection[list[float]], column: int) -> float | None:

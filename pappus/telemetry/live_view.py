@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console as RichConsole
@@ -82,7 +83,14 @@ def _together(kind: str, views: Sequence[RoleView]) -> RoleView:
         waiting={what: sum(view.waiting.get(what, 0.0) for view in views) / len(views) for what in reasons},
         restarts=sum(view.restarts for view in views),
         memory=sum(view.memory or 0 for view in views) or None,
+        node=_nodes(views),
     )
+
+
+def _nodes(views: Sequence[RoleView]) -> str:
+    """`10.0.0.2 ×4, 10.0.0.3 ×3`: how many roles each node has."""
+    counts = Counter(view.node for view in views if view.node)
+    return ", ".join(f"{node} ×{count}" for node, count in counts.items())
 
 
 def _flow(board: Board) -> Text:
@@ -127,11 +135,13 @@ def _evaluation(board: Board) -> str:
 
 def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    for name in ("role", "busy ▒ waiting", "waits for", *([] if narrow else ["state", "restarts"]), "memory"):
-        number, sentence = name in ("restarts", "memory"), name in ("waits for", "state")
+    where = ["node"] if any(view.node for view in views) else []
+    for name in ("role", *where, "busy ▒ waiting", "waits for", *([] if narrow else ["state", "restarts"]), "memory"):
+        number, sentence = name in ("restarts", "memory"), name in ("waits for", "state", "node")
         table.add_column(name, justify="right" if number else "left", no_wrap=not sentence)
     for view in views:
-        cells = [Text(view.role), _bar(view, 8 if narrow else 20), _one_line(_waits(view))]
+        cells = [Text(view.role), *([_one_line(view.node)] if where else [])]
+        cells += [_bar(view, 8 if narrow else 20), _one_line(_waits(view))]
         cells += [] if narrow else [_one_line(_state(view)), Text(str(view.restarts or ""))]
         table.add_row(*cells, Text(memory(view.memory)))
     return table

@@ -43,6 +43,7 @@ class RoleView:
     restarts: int = 0
     memory: int | None = None
     silent_seconds: float = 0.0
+    node: str = ""
 
     @property
     def kind(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pappus.telemetry.board import NO_EPISODE, Board
 from pappus.telemetry.summary import Summary
 
+RUNTIMES = {"ray": "cluster (ray)"}
 OUTCOMES = {
     "steps done": "Trained",
     "time is up": "Time was up after",
@@ -62,7 +63,7 @@ def lag(board: Board) -> str:
 def title(board: Board) -> str:
     """What is run on what, and by whom."""
     config = board.config
-    runtime = "one thread (inline)" if config.inline else "processes (local)"
+    runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
     return f"{config.system} · {config.env} · seed {config.seed} · {runtime}"
 
 

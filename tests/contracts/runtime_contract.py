@@ -113,10 +113,14 @@ class FakeConductor:
     def event(self, text: str, role: str = "") -> None:
         self.events.append(f"{role}: {text}")
 
-    def role_started(self, role: str, pid: int) -> None:
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
         self.pids.setdefault(role, []).append(pid)
 
     def role_restarted(self, role: str) -> None: ...
+
+    def rewind(self, steps: int, updates: int) -> None: ...
+
+    def role_measured(self, role: str, memory: int, cpu: float) -> None: ...
 
     def role_finished(self, role: str) -> None:
         if role != "consumer":

@@ -307,3 +307,19 @@ def test_evaluations_at_given_steps_come_once_each(tmp_path: Path) -> None:
         assert len(play.commands) == expected
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["eval/step"] for row in rows] == [1_000, 2_000], "a line for each, however little time has passed"
+
+
+def test_a_learner_that_comes_back_with_an_earlier_state_takes_the_counts_back(tmp_path: Path) -> None:
+    play = Play(tmp_path, steps=10_000, evaluation=EvaluationConfig(every_steps=2000))
+    for _ in range(5):
+        play.learn()
+    play.conductor.decide()
+    assert play.oldest_versions == [5], "an evaluation of version 5 is under way"
+    play.conductor.rewind(steps=2000, updates=2)
+    assert (play.board.env_steps, play.board.updates) == (2000, 2)
+    assert play.oldest_versions == [5, 2], "version 5 may never come again"
+    assert "goes on from 2,000 steps; 3 updates are lost" in str(play.board.events[-1])
+    play.evaluated(100.0, version=2)
+    play.learn(steps=2000)
+    play.conductor.decide()
+    assert play.oldest_versions == [5, 2, 3], "and evaluations are due at the same steps again"

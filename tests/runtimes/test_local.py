@@ -90,7 +90,7 @@ class DiesOnCommand(Role):
 class AsksAgain(Endless):
     """Repeats its command to every new incarnation."""
 
-    def role_started(self, role: str, pid: int) -> None:
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
         super().role_started(role, pid)
         if role == "servant":
             self._controls.command("servant", "work", 1)
@@ -136,7 +136,7 @@ class KillsOnce(FakeConductor):
         super().__init__()
         self._role = role
 
-    def role_started(self, role: str, pid: int) -> None:
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
         super().role_started(role, pid)
         if role == self._role and len(self.pids[role]) == 1:
             os.kill(pid, signal.SIGKILL)

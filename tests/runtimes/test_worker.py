@@ -12,7 +12,8 @@ import pytest
 
 from pappus.core import Waitable
 from pappus.roles.role import IDLE, Role
-from pappus.runtimes.worker import Commands, drive_all
+from pappus.runtimes.lines import PacketLine
+from pappus.runtimes.worker import drive_all
 
 SECONDS = 10.0
 
@@ -55,7 +56,7 @@ def test_roles_save_together_and_close_in_the_order_of_the_data(tmp_path: Path) 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     closed: list[str] = []
     roles = [Busy("first", closed), Waiting("second", closed), Busy("third", closed)]
-    worker = threading.Thread(target=drive_all, args=(roles, Commands(theirs), 0.0), daemon=True)
+    worker = threading.Thread(target=drive_all, args=(roles, PacketLine(theirs), 0.0), daemon=True)
     worker.start()
     ours.settimeout(SECONDS)
     ours.send(json.dumps({"save": str(tmp_path)}).encode())
@@ -73,4 +74,4 @@ def test_a_thread_that_fails_ends_the_others_with_its_error() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     roles = [Waiting("idle", []), Busy("broken", [], fails=True)]
     with ours, pytest.raises(ValueError, match="broken is broken"):
-        drive_all(roles, Commands(theirs), 0.0)
+        drive_all(roles, PacketLine(theirs), 0.0)
