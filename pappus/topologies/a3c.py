@@ -25,7 +25,7 @@ others do the same: how many updates lie between a worker's weights and its own 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
@@ -47,8 +47,9 @@ from pappus.topologies.run import Run, on_policy
 class A3CConfig(TopologyConfig):
     """`--actors` is the number of workers."""
 
-    updates: Literal["lock-free", "serialised"] = "lock-free"
-    """lock-free: workers change the shared weights themselves. serialised: parameter servers apply their gradients."""
+    updates: Literal["auto", "lock-free", "serialised"] = "auto"
+    """lock-free: workers change the shared weights themselves. serialised: parameter servers apply their gradients.
+    auto: serialised on a cluster, whose nodes share no memory, and lock-free otherwise."""
     shards: int = 1
     """Parameter servers, each with a part of the weights (serialised)."""
     max_staleness: int | None = None
@@ -73,7 +74,12 @@ class A3CConfig(TopologyConfig):
                 f"optimizer.decay={optimizer.decay} and momentum={optimizer.momentum} must be below 1 for adam, which "
                 "would never learn from a gradient otherwise"
             )
-        self._check_servers()
+        self.settled(config)._check_servers()
+
+    def settled(self, config: RunConfig) -> A3CConfig:
+        """With the way of updating chosen."""
+        chosen: Literal["lock-free", "serialised"] = "serialised" if config.runtime == "ray" else "lock-free"
+        return self if self.updates != "auto" else replace(self, updates=chosen)
 
     def _check_servers(self) -> None:
         if self.shards < 1 or self.loss_deviations < 0 or (self.max_staleness is not None and self.max_staleness < 0):
@@ -94,7 +100,8 @@ def a3c(run: Run) -> Program:
     config, program = run.config, Program("a3c", run.config.seed)
     assert isinstance(config.topology, A3CConfig)
     refuse_buffers(on_policy(run.algorithm), "a3c's workers", "impala")
-    (lock_free if config.topology.updates == "lock-free" else serialised)(run, program, config.topology)
+    topology = config.topology.settled(config)
+    (lock_free if topology.updates == "lock-free" else serialised)(run, program, topology)
     return program
 
 
@@ -122,7 +129,7 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
     steps = program.tally("steps", writers=config.actors)
     gradients = [
-        program.queue(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=1)
+        program.queue(f"gradients-{i}", gradient_spec(size), config.actors, capacity=1, after=f"weights-{i}")
         for i, size in enumerate(sizes)
     ]
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]

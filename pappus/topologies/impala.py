@@ -49,7 +49,7 @@ class ImpalaConfig(TopologyConfig):
             raise UserError(
                 f"actors={config.actors} must be at least 1 for every learner; give --actors {config.learners} or more"
             )
-        actors = config.actors // config.learners
+        actors = config.steady_actors // config.learners
         batch, envs, slots = config.batch_size, config.envs_per_actor, actors * config.queue_size
         if batch % envs:
             choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
@@ -105,7 +105,8 @@ def actors_of(config: RunConfig, learner: int) -> int:
 
 def slots_per_batch(config: RunConfig, learner: int) -> int:
     """Unrolls of whole actors that make a batch of that learner: as many as the config says, or one of each."""
-    return config.batch_size // config.envs_per_actor or actors_of(config, learner)
+    steady = len(range(learner, config.steady_actors, config.learners))
+    return config.batch_size // config.envs_per_actor or steady
 
 
 def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:

@@ -89,8 +89,9 @@ def _moments_of_observations(network: Any) -> list[RunningMoments]:
 
 
 def device_of(config: RunConfig, index: int) -> str:
-    """Where the learner of that number computes: GPUs are not shared."""
-    return config.device if config.learners == 1 or config.device == "cpu" else f"cuda:{index}"
+    """Where the learner of that number computes: GPUs are not shared, and Ray shows each learner its own alone."""
+    alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
+    return config.device if alone else f"cuda:{index}"
 
 
 def check_learners(config: RunConfig) -> None:

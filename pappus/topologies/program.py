@@ -35,7 +35,9 @@ class End:
 class QueueEdge:
     """A bounded queue of items from several producers to one consumer.
 
-    With a `device`, the items lie there, and the one producer and the consumer share a process.
+    With a `device`, the items lie there, and the one producer and the consumer share a process. With `after` (the name
+    of a weights edge), a slot comes back to its producer no sooner than the weights that were published before it was
+    released.
     """
 
     name: str
@@ -43,6 +45,7 @@ class QueueEdge:
     producers: int
     capacity: int
     device: str = ""
+    after: str = ""
 
     def sink(self, producer: int) -> End:
         """For the producer of that number."""
@@ -240,9 +243,11 @@ class Program:
     nodes: list[Node] = field(default_factory=list)
     edges: dict[str, Edge] = field(default_factory=dict)
 
-    def queue(self, name: str, spec: Nest, producers: int, capacity: int, device: str = "") -> QueueEdge:
+    def queue(
+        self, name: str, spec: Nest, producers: int, capacity: int, device: str = "", after: str = ""
+    ) -> QueueEdge:
         """A new bounded queue."""
-        edge = QueueEdge(name, spec, producers, capacity, device)
+        edge = QueueEdge(name, spec, producers, capacity, device, after)
         self._add_edge(edge)
         return edge
 

@@ -43,6 +43,7 @@ class SyncConfig(TopologyConfig):
     """`--actors` is the number of workers; a batch is one unroll of every env of all that are waited for."""
 
     many_learners: ClassVar[bool] = True
+    waits_for_all_actors: ClassVar[bool] = True
 
     stragglers: int = 0
     """Workers that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
@@ -90,7 +91,9 @@ def sync(run: Run) -> Program:
     if isinstance(run.algorithm, PPO):
         for count in slots:
             run.algorithm.check_batch(config.unroll_length, count * config.envs_per_actor)
-    unrolls = [program.queue(numbered("unrolls", i), spec, actors_of(config, i), capacity=1) for i in learners]
+    unrolls = [
+        program.queue(numbered("unrolls", i), spec, actors_of(config, i), capacity=1, after="weights") for i in learners
+    ]
     weights = program.weights("weights", run.weights_size)
 
     for i in range(config.actors):

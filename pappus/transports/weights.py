@@ -19,25 +19,26 @@ class FlatWeights:
 
     def __init__(self, name: str, size: int, block: Block) -> None:
         self.name = name
-        self._size, self._block = size, block
+        self.size, self._block = size, block
         self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
         self._published = header[0:1]  # the newest version plus one
         self._sequence, self._versions = header[1:3], header[3:5]  # per buffer
+        self._followed = header[5:6]
         stride = aligned(size * 4)
         self._buffers = [
             block.memory[ALIGNMENT + i * stride : ALIGNMENT + i * stride + size * 4].view(np.float32) for i in range(2)
         ]
-        self._bell = block.bells[0]
+        self._bell, self.changed = block.bells
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
         """Bytes and bells that its block must have."""
-        return ALIGNMENT + 2 * aligned(size * 4), 1
+        return ALIGNMENT + 2 * aligned(size * 4), 2
 
     def reader(self) -> FlatWeights:
         """An end with a meter of its own: what each role reads can be told apart, also where they share a process."""
-        return FlatWeights(self.name, self._size, self._block)
+        return FlatWeights(self.name, self.size, self._block)
 
     def publish(self, flat: Array, version: int) -> None:
         """Make `flat` the newest version. The next number goes to the other buffer, so that nobody who reads is
@@ -50,6 +51,12 @@ class FlatWeights:
         self._published[0] = version + 1
         if version == 0 or self._sequence[1 - i] == 0:
             self._bell.ring()  # never cleared: from now on nobody has to wait for weights
+        if self._followed[0]:
+            self.changed.ring()
+
+    def follow(self) -> None:
+        """Have `changed` ring with every version from now on, for one who carries them elsewhere."""
+        self._followed[0] = 1
 
     def version(self) -> int:
         """The newest version, -1 before the first."""

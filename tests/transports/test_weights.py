@@ -72,3 +72,14 @@ def test_weights_are_counted_whenever_they_are_read() -> None:
     for _ in range(2):
         weights.read(np.zeros(3, np.float32))
     assert weights.meter.total == 24
+
+
+def test_who_follows_is_woken_by_every_version_and_nobody_rings_without() -> None:
+    weights = FlatWeights("weights", 3, SharedBlock.create(*FlatWeights.footprint(3)))
+    weights.publish(np.zeros(3, np.float32), 0)
+    assert not select.select([weights.changed.fileno()], [], [], 0)[0], "a system call for nobody"
+    weights.follow()
+    for version in (1, 2):
+        weights.reader().publish(np.zeros(3, np.float32), version)
+        assert select.select([weights.changed.fileno()], [], [], 0)[0]
+        weights.changed.clear()

@@ -1,0 +1,167 @@
+"""All streams of one station: a server for the spokes of the hubs that are here, and a line to each hub elsewhere.
+
+Everything here runs in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import random
+from typing import Any, NamedTuple
+
+import grpc
+import grpc.aio
+
+from pappus.errors import RunError, WireError
+from pappus.transports.addresses import Address
+from pappus.transports.checks import Refusal
+from pappus.transports.grpc_lines import HANDSHAKE_SECONDS, METHOD, SERVICE, TOKEN, Count, Line, Opening, SpokeLine
+from pappus.transports.grpc_ports import SERVER_OPTIONS
+from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
+
+GRACE_SECONDS = 0.5
+"""Streams that were ended are over sooner; cut off, they would leave a line in the log of the other side."""
+
+
+class Traffic(NamedTuple):
+    """What has passed since the start, both ways together."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class HubLine(NamedTuple):
+    """A spoke's stream to a hub that is here."""
+
+    hub: Hub
+    line: Line
+
+
+class Streams:
+    """Follows the placements of all edges of one node."""
+
+    def __init__(self, node: str, token: str) -> None:
+        self._node, self._token, self._life = node, token.encode(), random.SystemRandom().getrandbits(62)
+        self._edges: dict[str, MirroredEdge] = {}
+        self._hub_lines: dict[tuple[str, str], HubLine] = {}
+        """By edge and the spoke's node."""
+        self._spoke_lines: dict[str, SpokeLine] = {}
+        self._ended: set[asyncio.Task[None]] = set()
+        """Tasks of lines that were ended, until they are done."""
+        self.traffic: dict[str, Traffic] = {}
+
+    async def open(self, host: str) -> str:
+        """Listen on a port of its own; the address."""
+        unlimited = ("grpc.max_receive_message_length", -1)
+        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, unlimited])
+        handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._serve)}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        try:
+            port = self._server.add_insecure_port(str(Address(host, 0)))
+        except RuntimeError:
+            raise RunError(f"host={host!r} cannot be listened on; give an address of this machine") from None
+        await self._server.start()
+        return str(Address(host, port))
+
+    async def close(self) -> None:
+        """End all streams."""
+        for served in self._hub_lines.values():
+            served.line.end()
+        for name in list(self._spoke_lines):
+            self._end(name)
+        await asyncio.gather(*self._ended, return_exceptions=True)
+        await self._server.stop(GRACE_SECONDS)
+
+    def follow(self, name: str, edge: MirroredEdge) -> None:
+        """End and begin streams as the edge's placement now asks; called after each change."""
+        self._edges[name] = edge
+        for (of, node), served in self._hub_lines.items():
+            if of == name and (served.hub is not edge.hub or not edge.placement.at(node)):
+                served.line.end()
+        if name in self._spoke_lines and self._spoke_lines[name].spoke is not edge.spoke:
+            self._end(name)
+        if edge.spoke is not None and name not in self._spoke_lines:
+            opening = Opening(name, edge.placement.hub_epoch, self._node, self._life)
+            line = SpokeLine(opening, edge.spoke, edge.placement, self._token, self._counter(name))
+            self._spoke_lines[name] = line
+
+    def wake(self, edge: str, node: str) -> None:
+        """Something may have changed that this node should hear of."""
+        if (edge, node) in self._hub_lines:
+            self._hub_lines[edge, node].line.wake()
+        elif edge in self._spoke_lines:
+            self._spoke_lines[edge].wake()
+
+    def wake_all(self, edge: str) -> None:
+        """The same for all spokes of a hub."""
+        for (of, _), served in self._hub_lines.items():
+            if of == edge:
+                served.line.wake()
+
+    def troubles(self) -> dict[str, str]:
+        """Of each edge that has no stream to its hub, why."""
+        return {name: line.trouble for name, line in list(self._spoke_lines.items()) if line.trouble}
+
+    def _end(self, name: str) -> None:
+        line = self._spoke_lines.pop(name)
+        self._ended.add(line.task)
+        line.task.add_done_callback(self._ended.discard)
+        line.end()
+
+    async def _serve(self, _: Any, context: Any) -> None:
+        """One spoke's stream, from its first message to its end."""
+        try:
+            key, served, welcome = await self._greet(context)
+            try:
+                await context.write(welcome)
+                await served.line.carry(context.read, context.write)
+            finally:
+                served.line.end()
+                if self._hub_lines.get(key) is served:
+                    del self._hub_lines[key]
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.text)
+        except WireError as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+
+    async def _greet(self, context: Any) -> tuple[tuple[str, str], HubLine, bytes]:
+        if not hmac.compare_digest(dict(context.invocation_metadata()).get(TOKEN, b""), self._token):
+            raise Refusal("UNAUTHENTICATED", "the token is wrong")
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                message = await context.read()
+        except TimeoutError:
+            raise Refusal("DEADLINE_EXCEEDED", f"no message came within {HANDSHAKE_SECONDS:.0f} s") from None
+        if message is grpc.aio.EOF:
+            raise Refusal("INVALID_ARGUMENT", "the stream ended before its first message")
+        opening, hello = Opening.decode(message)
+        hub, key = self._hub(opening), (opening.edge, opening.node)
+        if key in self._hub_lines:  # it has not noticed yet that the spoke gave it up
+            self._hub_lines[key].line.end()
+        try:
+            half, welcome = hub.greet(Peer(opening.node, opening.life), hello)
+        except Misplaced as error:
+            raise Refusal("FAILED_PRECONDITION", str(error)) from None
+        served = self._hub_lines[key] = HubLine(hub, Line(half, self._counter(opening.edge)))
+        return key, served, welcome
+
+    def _hub(self, opening: Opening) -> Hub:
+        """The hub that a spoke seeks, if it is here."""
+        edge = self._edges.get(opening.edge)
+        if edge is None or edge.hub is None:
+            raise Refusal("FAILED_PRECONDITION", f"the hub of {opening.edge!r} is not on {self._node}, or not yet")
+        if edge.placement.hub_epoch != opening.hub_epoch:
+            raise Refusal(
+                "FAILED_PRECONDITION",
+                f"{opening.node} seeks the hub of {opening.edge!r} in epoch {opening.hub_epoch}, and on {self._node} "
+                f"it is in epoch {edge.placement.hub_epoch}; one of them will hear of the change",
+            )
+        return edge.hub
+
+    def _counter(self, edge: str) -> Count:
+        def count(message: bytes) -> None:
+            messages, total = self.traffic.get(edge, Traffic())
+            self.traffic[edge] = Traffic(messages + 1, total + len(message))
+
+        return count

@@ -1,0 +1,203 @@
+"""Edges whose ends live on several nodes: each node has a block of its own, and stations keep the blocks alike.
+
+    node A (spoke)                                        node B (hub)
+    producer 0 ─▶ ring 0 ─┐                          ┌─▶ ring 0 ─┐
+    producer 1 ─▶ ring 1 ─┤ spoke ═══ a stream ═══ hub ─▶ ring 1 ─┼─▶ consumer
+                                                        ring 2 ──┘
+                                                          ▲ producer 2 (lives on B, and is not mirrored)
+
+The hub is the node of the one whom all others speak to: the consumer of a queue, the desk of calls, the reader of a
+tally. Each other node that holds ends is a spoke. Roles know nothing of this.
+
+Invariant: every word in memory has exactly one owner, a role or, where that role is away, the station. The sides never
+copy counters: they speak in the spoke's numbers, and the hub keeps the difference (the offset) for as long as an end
+stays what it is: the same end, epoch and life of the spoke's station.
+
+Here is what stations do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives what
+is to be sent now, `apply()` takes what came.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from pappus.errors import WireError
+from pappus.transports.memory import Bell
+
+
+class Misplaced(WireError):
+    """The other side knows another placement. One of the two will be told soon, so it is worth trying again."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the ends of an edge live.
+
+    An epoch changes whenever its end moves to another node, not when a role restarts where it was.
+    """
+
+    hub: str
+    """A node; empty while nobody holds that end."""
+    hub_epoch: int
+    hub_address: str
+    """HOST:PORT of the hub's station."""
+    ends: Mapping[int, tuple[str, int]]
+    """Of each producer, caller or counter: its node and its epoch."""
+
+    def at(self, node: str) -> dict[int, int]:
+        """The epochs of the ends that live on a node."""
+        return {end: epoch for end, (where, epoch) in sorted(self.ends.items()) if where == node}
+
+
+class Peer(NamedTuple):
+    """A spoke as the hub knows it. A station that comes back with fresh memory has another life."""
+
+    node: str
+    life: int
+
+
+class Half(Protocol):
+    """One side of a stream. Neither method blocks, and both are called by one thread."""
+
+    @property
+    def seconds(self) -> float:
+        """Look for changes this often, or, if 0, whenever a bell has rung or something was applied."""
+        ...
+
+    def changes(self) -> Iterator[bytes]:
+        """What the other side should hear now. Each message is made when it is asked for, so that no more than one at
+        a time takes memory; whoever does not want the rest just stops asking."""
+        ...
+
+    def apply(self, message: bytes) -> None:
+        """Take what the other side sent. Raises `WireError` where it breaks the protocol: end the stream then."""
+        ...
+
+
+class Spoke(Half, Protocol):
+    """The side that connects. All that must outlast a stream is in the words of the block."""
+
+    @property
+    def bells(self) -> Sequence[Bell]: ...
+
+    def hello(self) -> bytes:
+        """What to say on each (re)connect."""
+        ...
+
+    def welcomed(self, message: bytes) -> None:
+        """Take the hub's answer; from now on there are changes."""
+        ...
+
+
+class Hub(Protocol):
+    """The side that is connected to: it keeps what must outlast a stream, and makes a half for each stream."""
+
+    placement: Placement
+    """Ends may move while the hub stays."""
+
+    @property
+    def bells(self) -> Sequence[Bell]:
+        """Of each end, if there are any; those of far ends belong to the station."""
+        ...
+
+    def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
+        """The half for a spoke's stream, and the answer to its hello. The peer's former half must not be used again.
+        Raises `Misplaced` for ends that do not live there."""
+        ...
+
+
+class Mirror(Protocol):
+    """The memory of one edge on one node, of which a hub or a spoke can be made."""
+
+    @property
+    def ends(self) -> int: ...
+
+    def hub(self, placement: Placement) -> Hub: ...
+
+    def spoke(self, epochs: Mapping[int, int]) -> Spoke: ...
+
+    def settle_as_hub(self, far: Collection[int]) -> None:
+        """A hub begins here: what is left of ends that live elsewhere is stale, and of an earlier hub."""
+        ...
+
+    def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
+        """The hub is elsewhere, and perhaps not where it was: ends that are new here, or not here, begin with nothing
+        under way."""
+        ...
+
+
+class MirroredEdge:
+    """One edge on one node: the half that it has there, as placements come and go."""
+
+    def __init__(self, node: str, mirror: Mirror) -> None:
+        self.node, self._mirror = node, mirror
+        self.placement = Placement("", 0, "", {})
+        self.hub: Hub | None = None
+        self.spoke: Spoke | None = None
+        """A new object whenever a new stream is needed."""
+
+    def place(self, placement: Placement) -> None:
+        """Settle the words. Roles that moved must not run meanwhile; those that stay may. A hub whose role restarts
+        where it was must not be placed nowhere in between: it would begin anew."""
+        before, self.placement = self.placement, placement
+        if placement.hub == self.node:
+            self._become_hub(before)
+        else:
+            self._become_spoke(before)
+
+    def _become_hub(self, before: Placement) -> None:
+        self.spoke = None
+        if self.hub is not None and before.hub_epoch == self.placement.hub_epoch:
+            self.hub.placement = self.placement
+            return
+        near = self.placement.at(self.node)
+        self._mirror.settle_as_hub([end for end in range(self._mirror.ends) if end not in near])
+        self.hub = self._mirror.hub(self.placement)
+
+    def _become_spoke(self, before: Placement) -> None:
+        self.hub = None
+        near, then = self.placement.at(self.node), before.at(self.node)
+        stale = [end for end in range(self._mirror.ends) if end not in near or then.get(end) != near[end]]
+        other_hub = _line_of(before) != _line_of(self.placement)
+        self._mirror.settle_as_spoke(stale, other_hub)
+        if not near or not self.placement.hub:
+            self.spoke = None
+        elif self.spoke is None or near != then or other_hub:
+            self.spoke = self._mirror.spoke(near)
+
+    def bells(self) -> dict[Bell, str]:
+        """The bells that the station hears here, and who may have to be told something when one rings."""
+        if self.hub is not None and self.hub.bells:
+            far = ((end, node) for end, (node, _) in self.placement.ends.items() if node != self.node)
+            return {self.hub.bells[end]: node for end, node in far}
+        return {bell: self.placement.hub for bell in self.spoke.bells} if self.spoke is not None else {}
+
+
+def lives_at(placement: Placement, end: int, node: str, epoch: int) -> bool:
+    """Whether what a spoke says of an end still counts."""
+    return placement.ends.get(end) == (node, epoch)
+
+
+def check_ends(placement: Placement, node: str, epochs: Iterable[tuple[int, int]]) -> None:
+    """Raise `Misplaced` unless these ends live on that node in these epochs."""
+    for end, epoch in epochs:
+        if not lives_at(placement, end, node, epoch):
+            where, known = placement.ends.get(end, ("nowhere", 0))
+            raise Misplaced(
+                f"end {end} is on {node} in epoch {epoch} by what the spoke says, and on {where} in epoch {known} by "
+                "what the hub knows; one of them will hear of the change"
+            )
+
+
+def rows_of(layout: struct.Struct, message: bytes) -> list[tuple[int, ...]]:
+    """A message that is a row of numbers for each of several ends."""
+    if len(message) % layout.size:
+        raise WireError(f"a message of {len(message)} bytes is not made of rows of {layout.size}")
+    return list(layout.iter_unpack(message))
+
+
+def _line_of(placement: Placement) -> tuple[str, int, str]:
+    return placement.hub, placement.hub_epoch, placement.hub_address
