@@ -140,6 +140,10 @@ def _drive(run: Run, conductor: Conductor, checkpoint: Path | None, incarnation:
     program = find_system(run.config.system).topology(run)
     if run.config.inline:
         InlineRuntime(program, conductor, incarnation).run(checkpoint)
+    elif run.config.runtime == "ray":
+        from pappus.runtimes.ray_cluster import RayRuntime
+
+        RayRuntime(program, conductor, run.config, incarnation).run(checkpoint)
     else:
         LocalRuntime(program, conductor, run.config.supervision, incarnation).run(checkpoint)
 

@@ -90,7 +90,7 @@ def _train(words: list[str], began: float) -> int:
         return _train_population(words)
     from pappus.runtimes.forkserver import ForkServer
 
-    if not any(word in ("-h", "--help", "inline", "--runtime=inline") for word in words):
+    if not any(word in ("-h", "--help", "inline", "--runtime=inline", "ray", "--runtime=ray") for word in words):
         ForkServer.prestart()
     from pappus import api
     from pappus.config import parse

@@ -20,8 +20,10 @@ import yaml
 
 from pappus.errors import UserError, closest
 
-ALIASES = {"core": "network.core", "listen": "topology.wire.listen"}
+ALIASES = {"core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address"}
 """Short names for settings that live deeper."""
+PAIRS = ("kwargs", "cluster.placement", "cluster.resources")
+"""Settings that are NAME VALUE pairs; all other mappings are settings within settings."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,26 @@ class SupervisionConfig:
 
 
 @dataclass(frozen=True)
+class ClusterConfig:
+    """Where the ray runtime runs, and what roles get there. Roles are named by their kind, such as `actor`."""
+
+    address: str = ""
+    """A running Ray cluster: HOST:PORT, or `auto` for the one that this machine belongs to; empty: Ray is started here,
+    for this run alone (also as --address)."""
+    strategy: Literal["PACK", "SPREAD"] = "PACK"
+    """PACK: roles on as few nodes as they fit on. SPREAD: on as many as there are."""
+    placement: dict[str, str] = field(default_factory=dict)
+    """The same for some kinds of roles, as ROLE STRATEGY pairs: `--cluster.placement actor SPREAD`."""
+    resources: dict[str, str] = field(default_factory=dict)
+    """What a role reserves, as ROLE AMOUNTS pairs: `--cluster.resources learner CPU=4,GPU=1,memory=8GiB`. Whatever a
+    node was started with can be asked for. Without: one CPU for each process, and a GPU for a learner on cuda."""
+    fewest_actors: int = 0
+    """With --actors 4..64 this is 4: so many must fit at the start, and the rest comes and goes with nodes. 0: all."""
+    patience: float = 25.0
+    """Seconds to wait for what others hold at the start; what no node has is refused at once."""
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """Base of every algorithm's own settings."""
 
@@ -193,6 +215,8 @@ class TopologyConfig:
 
     many_learners: ClassVar[bool] = False
     """Whether several learners can share its updates."""
+    waits_for_all_actors: ClassVar[bool] = False
+    """Whether a missing actor keeps the others waiting: then their number cannot change while a run goes on."""
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
@@ -248,9 +272,10 @@ class RunConfig:
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
     """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
     otherwise."""
-    runtime: Literal["auto", "inline", "local"] = "auto"
-    """inline: one thread, deterministic. local: a process per role, shared memory between them. auto: inline where
-    there is one actor and nobody could do anything meanwhile, local otherwise."""
+    runtime: Literal["auto", "inline", "local", "ray"] = "auto"
+    """inline: one thread, deterministic. local: a process per role, shared memory between them. ray: the same on the
+    nodes of a Ray cluster. auto: inline where there is one actor and nobody could do anything meanwhile, local
+    otherwise."""
     device: str = "cpu"
     """Where the learner computes."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -274,6 +299,8 @@ class RunConfig:
     """What survives."""
     supervision: SupervisionConfig = SupervisionConfig()
     """What happens when parts die."""
+    cluster: ClusterConfig = ClusterConfig()
+    """The ray runtime."""
 
     @property
     def inline(self) -> bool:
@@ -283,7 +310,12 @@ class RunConfig:
     @property
     def batch_envs(self) -> int:
         """Unrolls (of one env each) per update and learner."""
-        return self.batch_size or self.actors * self.envs_per_actor // self.learners or 32
+        return self.batch_size or self.steady_actors * self.envs_per_actor // self.learners or 32
+
+    @property
+    def steady_actors(self) -> int:
+        """Actors that are always there: all, or the fewest where more come and go."""
+        return self.cluster.fewest_actors or self.actors
 
     @property
     def steps_per_batch(self) -> int:
@@ -298,7 +330,7 @@ def override(config: RunConfig, settings: Mapping[str, Any], source: str = "sett
 
 def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train") -> RunConfig:
     """`config` with command-line words such as `--algorithm.entropy-cost 0.01` applied."""
-    words = [_resolve_alias(word) for word in words]
+    words = _with_range([_resolve_alias(word) for word in words])
     _refuse_unknown_options(config, words)
     output = io.StringIO()
     try:
@@ -309,6 +341,20 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
             raise
         raise UserError(f"{_sentence(output.getvalue())}; see {source} --help") from None
     return _with_actors(parsed, words)
+
+
+def _with_range(words: Sequence[str]) -> list[str]:
+    """`--actors 4..64` is two settings: how many there may be, and how many there must be."""
+    out = list(words)
+    for i, word in enumerate(words):
+        text = word.partition("=")[2] if word.startswith("--actors=") else "".join(words[i + 1 : i + 2])
+        found = re.fullmatch(r"(\d+)\.\.(\d+)", text) if word.partition("=")[0] == "--actors" else None
+        if found:
+            if not 1 <= int(found[1]) <= int(found[2]):
+                raise UserError(f"--actors {text} must go from 1 or more up to as many or more, such as 4..64")
+            out[i : i + 1 + ("=" not in word)] = ["--actors", found[2], "--cluster.fewest-actors", found[1]]
+            break
+    return out
 
 
 def _with_actors(config: RunConfig, words: Sequence[str]) -> RunConfig:
@@ -358,7 +404,7 @@ def _as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     words: list[str] = []
     for key, value in settings.items():
         name = f"{prefix}{key}".replace("_", "-")
-        if isinstance(value, Mapping) and not name.endswith("kwargs"):
+        if isinstance(value, Mapping) and not name.endswith(PAIRS):
             words += _as_words(value, f"{name}.")
         elif isinstance(value, bool):
             head, _, last = name.rpartition(".")

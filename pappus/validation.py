@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -31,6 +32,27 @@ def validate(config: RunConfig) -> None:
     _validate_learners(config)
     config.topology.check(config)
     _validate_device(config)
+    _validate_cluster(config)
+
+
+def _validate_cluster(config: RunConfig) -> None:
+    fewest = config.cluster.fewest_actors
+    if config.runtime != "ray":
+        if config.cluster.address:
+            raise UserError(f"cluster.address={config.cluster.address!r} is for the ray runtime; give --runtime ray")
+        if fewest:
+            raise UserError(f"--actors {fewest}..{config.actors} is for the ray runtime; give a number")
+        return
+    for package in ("ray", "grpc"):
+        if importlib.util.find_spec(package) is None:
+            raise UserError(f"--runtime ray needs {package}, which is not installed; run pip install 'pappus[ray]'")
+    _require(0 <= fewest <= config.actors, "cluster.fewest_actors", fewest, f"must lie in 0 … actors={config.actors}")
+    _require(config.cluster.patience > 0, "cluster.patience", config.cluster.patience, "must be positive")
+    if fewest and config.topology.waits_for_all_actors:
+        raise UserError(
+            f"--actors {fewest}..{config.actors}: {config.system!r} waits for every actor, and its number cannot "
+            "change; give one number"
+        )
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:
@@ -93,6 +115,8 @@ def _validate_device(config: RunConfig) -> None:
     kind, _, index = config.device.partition(":")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
         raise UserError(f"device={config.device!r} is unknown; use cpu, cuda, or cuda:0 and so on")
+    if config.runtime == "ray":
+        return  # a node of the cluster has it, or Ray refuses to place the learner
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():

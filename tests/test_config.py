@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pappus.api import configure
 from pappus.config import load_file, option_names, override, parse, to_yaml
@@ -97,3 +98,23 @@ def test_gpus_that_are_not_there_are_refused(
         return
     with pytest.raises(UserError, match=message):
         validate(config)
+
+
+@pytest.mark.parametrize("words", [["--actors", "4..64"], ["--actors=4..64"]])
+def test_a_range_of_actors_says_how_many_there_must_be_and_may_be(words: list[str]) -> None:
+    config = parse(DEFAULTS, ["--seed", "3", *words, "--steps", "10"])
+    assert (config.actors, config.cluster.fewest_actors, config.seed, config.steps) == (64, 4, 3, 10)
+    assert config.batch_envs == 4 * config.envs_per_actor, "a batch must not wait for actors that may never come"
+
+
+@pytest.mark.parametrize("text", ["0..4", "5..4"])
+def test_a_range_that_holds_nobody_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="must go from 1 or more up"):
+        parse(DEFAULTS, ["--actors", text])
+
+
+def test_settings_of_a_cluster_survive_the_file() -> None:
+    words = ["--address", "auto", "--cluster.resources", "actor", "CPU=2", "learner", "GPU=1"]
+    config = parse(DEFAULTS, words)
+    assert config.cluster.address == "auto" and config.cluster.resources == {"actor": "CPU=2", "learner": "GPU=1"}
+    assert override(DEFAULTS, yaml.safe_load(to_yaml(config))) == config

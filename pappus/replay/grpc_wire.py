@@ -33,6 +33,7 @@ from pappus.replay.sessions import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
 from pappus.transports.grpc_caller import Identity
 from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.memory import EventBell
 
 METHOD = "/pappus.Replay/Session"
 PART_BYTES = 1 << 20
@@ -142,6 +143,9 @@ class GrpcConnection:
         self._parts = Parts(self._stream)
         self._reader = ThreadPoolExecutor(1, "replay answers")  # only asked when a deadline is given
         self._pending: Future[Buffer | None] | None = None
+        self._bell: EventBell | None = None
+        self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
+        """Answers, once somebody wants to be woken by them."""
 
     def send(self, message: Encoded) -> None:
         if not self._stream.is_active():
@@ -151,13 +155,15 @@ class GrpcConnection:
 
     def receive(self, seconds: float | None) -> Buffer | None:
         try:
-            if seconds is None and self._pending is None:
+            if self._bell is not None and self._pending is None:
+                answer = self._next_arrived(seconds)
+            elif seconds is None and self._pending is None:
                 answer = self._parts.join()
             else:
                 self._pending = self._pending or self._reader.submit(self._parts.join)
                 answer = self._pending.result(seconds)
                 self._pending = None
-        except NotYet:
+        except (NotYet, queue.Empty):
             return None
         except (grpc.RpcError, StopIteration):
             self._explain()
@@ -167,11 +173,40 @@ class GrpcConnection:
         return answer
 
     def fileno(self) -> int:
-        return -1
+        """From the first call on a thread takes the answers in, and rings."""
+        if self._bell is None:
+            bell = self._bell = EventBell(*EventBell.descriptors())
+            if self._pending is not None:
+                self._pending.add_done_callback(lambda _: bell.ring())
+            self._reader.submit(self._take_in, bell)
+        return self._bell.fileno()
+
+    def _take_in(self, bell: EventBell) -> None:
+        while True:
+            try:
+                answer: Buffer | BaseException | None = self._parts.join()
+            except BaseException as error:
+                answer = error
+            self._arrived.put(answer)
+            bell.ring()
+            if answer is None or isinstance(answer, BaseException):
+                return
+
+    def _next_arrived(self, seconds: float | None) -> Buffer | None:
+        assert self._bell is not None
+        if self._arrived.empty():
+            self._bell.clear()  # before the look: what comes after it rings again
+        answer = self._arrived.get(timeout=seconds) if seconds else self._arrived.get(block=seconds is None)
+        if isinstance(answer, BaseException):
+            self._arrived.put(answer)
+            raise answer
+        return answer
 
     def close(self) -> None:
         self._outgoing.put(None)
         self._stream.cancel()
+        if self._bell is not None:
+            self._reader.submit(os.close, self._bell.fileno())  # after its last ring
         self._reader.shutdown(wait=False)
         self._channel.close()
 

@@ -11,12 +11,14 @@ rows are written and read in place, batches are fetched ahead by a thread, and w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
+from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
+from pappus.replay.access import Access
 from pappus.replay.client import Client
 from pappus.replay.item_sources import DirectSource, PrefetchedSource
 from pappus.replay.recording import Recorder, history_of, recorder_for
-from pappus.replay.remote_access import NearAccess
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.sockets import connect as connect_near
 from pappus.replay.spec import ReplaySpec
@@ -118,14 +120,35 @@ class DirectReplay:
     def close(self) -> None: ...
 
 
+class Whereabouts(Protocol):
+    """Where roles of a cluster are found: whoever serves something says so, and others look it up."""
+
+    node: str
+    host: str
+    """An address of this node that others reach."""
+    token_file: str
+    """Holds the secret that all parts of a run know."""
+
+    def announce(self, name: str, address: str) -> None:
+        """What is called so is served on this node, at this address."""
+        ...
+
+    def find(self, name: str) -> tuple[str, str]:
+        """The node and the address where something is served; `RunError` while it is not."""
+        ...
+
+
 class SharedReplay:
-    """A replay edge between processes of one machine. Only the keeper's process holds the service.
+    """A replay edge between processes. Only the keeper's process holds the service; those of its own machine, or of its
+    node where there is a cluster, write and read in place, and others over gRPC.
 
     `counted` outlives a keeper: it holds the number of items that were inserted.
     """
 
-    def __init__(self, spec: ReplaySpec, counted: Array) -> None:
-        self._spec, self._counted = spec, counted
+    def __init__(
+        self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: Whereabouts | None = None
+    ) -> None:
+        self._name, self._spec, self._counted, self._cluster = name, spec, counted, cluster
         self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
@@ -142,27 +165,44 @@ class SharedReplay:
 
     def keeper(self) -> SharedKeeper:
         """For the role that keeps it."""
-        return SharedKeeper(self._spec, self._counted)
+        return SharedKeeper(self._name, self._spec, self._counted, self._cluster)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
         return TrajectoryWriter(self._reach(), envs, history, 1)
 
-    def _reach(self) -> NearAccess:
+    def _reach(self) -> Access:
         """A session; `RunError` while the keeper is away, which is nobody's mistake here."""
         try:
+            if self._cluster is not None:
+                node, address = self._cluster.find(self._name)
+                if node != self._cluster.node:
+                    return self._reach_far(address, self._cluster.token_file)
             return connect_near(self._spec.path)
         except UserError as error:
             raise RunError(str(error)) from None
 
+    @staticmethod
+    def _reach_far(address: str, token_file: str) -> Access:
+        from pappus.replay.grpc_wire import connect
+        from pappus.transports.grpc_caller import Identity
+
+        return connect(address, Identity(token_file=token_file))
+
+
+class Server(Protocol):
+    """Lets clients in until it is closed."""
+
+    def close(self) -> None: ...
+
 
 class SharedKeeper:
-    """The service, served on a unix socket, its rows in memory that clients map."""
+    """The service, served on a unix socket, its rows in memory that clients map; in a cluster on a port, too."""
 
-    def __init__(self, spec: ReplaySpec, counted: Array) -> None:
+    def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: Whereabouts | None) -> None:
         self._memory, self._counted = SharedMemory(), counted
         self.service = spec.service(self._memory)
-        self._path = spec.path
-        self._server: SocketServer | None = None
+        self._name, self._path, self._cluster = name, spec.path, cluster
+        self._servers: list[Server] = []
 
     @property
     def inserted(self) -> int:
@@ -175,9 +215,16 @@ class SharedKeeper:
 
     def open(self) -> None:
         """Let clients in: not before a checkpoint could be loaded."""
-        self._server = SocketServer(self.service, self._memory, self._path)
+        self._servers.append(SocketServer(self.service, self._memory, self._path))
+        if self._cluster is not None:
+            from pappus.replay.grpc_wire import GrpcServer
+
+            wire = WireConfig(f"{self._cluster.host}:0", token_file=self._cluster.token_file)
+            server = GrpcServer(self.service, wire)
+            self._servers.append(server)
+            self._cluster.announce(self._name, server.address)
 
     def close(self) -> None:
         """End all sessions."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()

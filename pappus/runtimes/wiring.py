@@ -9,7 +9,7 @@ import numpy as np
 
 from pappus.accelerator import Accelerator
 from pappus.core import Desk
-from pappus.replay.ports import DirectReplay, SharedReplay
+from pappus.replay.ports import DirectReplay, SharedReplay, Whereabouts
 from pappus.roles.role import Role
 from pappus.telemetry.board import BYTES
 from pappus.telemetry.meter import Meter
@@ -65,8 +65,8 @@ def footprint(edge: Edge) -> tuple[int, int]:
     return 0, 2  # it lies on a device, or in one process
 
 
-def transport(edge: Edge, block: Block) -> Transport:
-    """An edge over the block that holds it."""
+def transport(edge: Edge, block: Block, cluster: Whereabouts | None = None) -> Transport:
+    """An edge over the block that holds it; in a cluster, what has no block is looked up."""
     match edge:
         case QueueEdge(device=""):
             return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
@@ -91,22 +91,26 @@ def transport(edge: Edge, block: Block) -> Transport:
             return SharedCommons(edge.name, edge.size, edge.rows, block)
         case ReplayEdge():
             counted = block.memory.view(np.int64)
-            return SharedReplay(edge.spec, counted) if isinstance(block, SharedBlock) else DirectReplay(edge.spec)
+            if isinstance(block, SharedBlock):
+                return SharedReplay(edge.spec, counted, edge.name, cluster)
+            return DirectReplay(edge.spec)
 
 
 class Wiring:
     """Connects the ends of edges over the blocks that hold them."""
 
-    def __init__(self, edges: Iterable[Edge], blocks: Mapping[str, Block]) -> None:
+    def __init__(
+        self, edges: Iterable[Edge], blocks: Mapping[str, Block], cluster: Whereabouts | None = None
+    ) -> None:
         self._edges = {edge.name: edge for edge in edges}
-        self._blocks = blocks
+        self._blocks, self._cluster = blocks, cluster
         self._transports: dict[str, Transport] = {}
         self._watched: set[Meter] = set()
 
     def transport(self, name: str) -> Transport:
         """The transport of an edge, made when it is first asked for: a device is for those who use it."""
         if name not in self._transports:
-            self._transports[name] = transport(self._edges[name], self._blocks[name])
+            self._transports[name] = transport(self._edges[name], self._blocks[name], self._cluster)
         return self._transports[name]
 
     def connect(self, end: End) -> Any:

@@ -163,3 +163,45 @@ def test_rows_that_come_and_batches_that_go_are_counted() -> None:
     before, batch = replay.meter.total, source.take()
     assert batch is not None
     assert replay.meter.total - before == sum(leaf.nbytes for leaf in leaves_of(batch.items))
+
+
+class Registered:
+    """A cluster of two nodes that are this machine."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, node: str, token_file: str, places: dict[str, tuple[str, str]]) -> None:
+        self.node, self.token_file, self._places = node, token_file, places
+
+    def announce(self, name: str, address: str) -> None:
+        self._places[name] = (self.node, address)
+
+    def find(self, name: str) -> tuple[str, str]:
+        if name not in self._places:
+            raise RunError(f"{name} is served nowhere yet")
+        return self._places[name]
+
+
+def test_an_actor_of_another_node_records_over_the_wire_and_follows_a_keeper_that_moves(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    (tmp_path / "token").write_text("secret")
+    places: dict[str, tuple[str, str]] = {}
+    nodes = {name: Registered(name, str(tmp_path / "token"), places) for name in ("actors", "first", "second")}
+    ends = {
+        name: SharedReplay(spec(str(tmp_path / f"{name}.sock")), np.zeros(1, np.int64), "replay", node)
+        for name, node in nodes.items()
+    }
+    sink, source = ends["actors"].sink(2), ends["second"].source()
+    assert not sink.ready(), "nobody keeps the table yet"
+    keepers = [ends["first"].keeper(), ends["second"].keeper()]
+    for keeper in keepers:
+        keeper.open()
+        while not sink.ready():
+            pass
+        record(sink, steps(30))  # woken by every answer
+        assert keeper.service.info(TABLE)["size"] >= 20
+        if keeper is keepers[1]:
+            assert len(taken(source).keys) == 16, "from the same node, through memory"
+        keeper.close()
+    source.close()
+    sink.close()

@@ -1,0 +1,310 @@
+"""A Ray cluster: each group of colocated roles is a Ray actor with its resources, in a placement group.
+
+    driver: conductor, supervision ◀──────── a line to every host (TCP)
+       │
+       ├── registry      who lives where, and what is served at which address
+       ├── host          a group of roles: the Ray actor that Ray places, and starts again when it dies
+       │     ⇅ shared memory
+       └── station       one per node: that memory's owner, joined to other stations by gRPC, and for weights by
+                         Ray's object store
+
+Ray places and restarts; what the next life of a group begins with is the driver's affair, as it is in `local`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from pappus.config import RunConfig
+from pappus.errors import RunError, UserError
+from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.lines import StreamLine, Switchboard
+from pappus.runtimes.placement import Amounts, Cohort, NodeRoom, cohorts, refuse_what_never_fits, still_waiting
+from pappus.runtimes.ray_host import Driver, Host
+from pappus.runtimes.ray_registry import mirrored_ends, registry_class
+from pappus.runtimes.supervision import Worker, death_notice
+from pappus.runtimes.supervisor import Supervisor
+from pappus.runtimes.waiting import spin_for
+from pappus.runtimes.worker import Assignment
+from pappus.telemetry.manifest import verify
+from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.versions import versions
+from pappus.topologies.program import Program
+
+COMPARED = ("python", "pappus", "torch")
+"""Versions that must be the same on all nodes; of Python the first two numbers."""
+RETRY_SECONDS = 0.5
+"""Before a host that Ray is still placing is asked again."""
+NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
+"""What of the working directory no node needs."""
+LOOPBACK = "127.0.0.2"
+"""Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
+ELASTIC = ("actor", "bundle", "worker")
+"""Kinds of roles of which `--actors` says how many there are."""
+
+
+class RayRuntime(Supervisor):
+    """Has Ray place the groups of a program, and conducts them from here."""
+
+    def __init__(self, program: Program, conductor: Conductor, config: RunConfig, incarnation: int = 0) -> None:
+        super().__init__(program, conductor, config.supervision)
+        self._config, self._incarnation = config, incarnation
+        self._cohorts = cohorts(program, config)
+        self._token = secrets.token_hex(16)
+        self._hosts: dict[str, Any] = {}
+        self._lives: dict[Any, Worker] = {}
+        """What each host runs, as Ray refers to it."""
+        self._places: dict[str, str] = {}
+        self._reserved: list[PlacementGroup] = []
+        self._switchboard: Switchboard | None = None
+        self._registry: Any = None
+        self._marker: Path | None = None
+        self._connected = False
+
+    def _open(self) -> None:
+        """Reach Ray, reserve all at once, and open what hosts will ask for."""
+        self._connect()
+        fixed = [cohort for cohort in self._cohorts if not self._comes_and_goes(cohort)]
+        self._reserve(fixed)
+        host = ray.util.get_node_ip_address()
+        self._switchboard = Switchboard(host, self._token)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._registry = registry_class().options(
+            name=f"pappus-{self._token[:8]}", scheduling_strategy=here
+        ).remote(self._program.edges, mirrored_ends(self._program), self._token)
+        self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
+        self._marker.touch()
+        driver = Driver(
+            self._switchboard.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
+        )
+        for cohort in self._cohorts:
+            for group in cohort.groups:
+                self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed, driver)
+
+    def _connect(self) -> None:
+        cluster = self._config.cluster
+        if ray.is_initialized():
+            return
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if cluster.address:
+            options["runtime_env"] = {"working_dir": os.getcwd(), "excludes": NOT_SHIPPED}
+        else:
+            options |= self._alone()
+        try:
+            with own_signals():
+                ray.init(address=cluster.address or "local", **options)
+        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"cluster.address={cluster.address!r} cannot be reached: {reason}; start Ray with `ray start --head`"
+            ) from None
+        self._connected = True
+
+    def _alone(self) -> dict[str, Any]:
+        """Ray for this run, on this machine, seen by nobody else. Cores are what the roles ask for: they share."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        needed = sum(cohort.total.get("CPU", 0.0) for cohort in self._cohorts)
+        options: dict[str, Any] = {"num_cpus": max(usable_cores(), int(-(-needed // 1))), "include_dashboard": False}
+        if sys.platform == "linux":
+            options["_node_ip_address"] = LOOPBACK
+        return options
+
+    def _comes_and_goes(self, cohort: Cohort) -> bool:
+        """Whether it need not be there from the start: an actor beyond the fewest."""
+        fewest = self._config.cluster.fewest_actors
+        kind, _, number = cohort.groups[0].rpartition("-")
+        return bool(fewest) and len(cohort.groups) == 1 and kind in ELASTIC and int(number) >= fewest
+
+    def _reserve(self, fixed: list[Cohort]) -> None:
+        """One placement group for each strategy, all or nothing; `UserError` that says who lacks what."""
+        refuse_what_never_fits(fixed, rooms())
+        strategies = dict.fromkeys(cohort.strategy for cohort in fixed)
+        self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
+        for strategy in strategies:
+            members = [cohort for cohort in fixed if cohort.strategy == strategy and cohort.total]
+            if members:
+                group = placement_group([cohort.total for cohort in members], strategy=strategy)
+                self._reserved.append(group)
+                for index, cohort in enumerate(members):
+                    self._bundles |= {name: (group, index) for name in cohort.groups}
+        deadline = time.monotonic() + self._config.cluster.patience
+        for group in self._reserved:
+            if not group.wait(max(0.1, deadline - time.monotonic())):
+                raise still_waiting(fixed, rooms(free=True), self._config.cluster.patience)
+
+    def _make_host(self, group: str, amounts: Amounts, fixed: bool, driver: Driver) -> Any:
+        other = {name: amount for name, amount in amounts.items() if name not in ("CPU", "GPU", "memory")}
+        where: Any = "DEFAULT"
+        if fixed and group in self._bundles:
+            bundles, index = self._bundles[group]
+            where = PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=index)
+        made = ray.remote(
+            num_cpus=amounts.get("CPU", 0.0), num_gpus=amounts.get("GPU", 0.0), memory=amounts.get("memory"),
+            resources=other or None, max_restarts=-1, max_task_retries=0, scheduling_strategy=where,
+        )(Host)
+        return made.remote(group, driver)
+
+    def _start(self, worker: Worker) -> None:
+        edges = {end.edge: self._program.edges[end.edge] for node in worker.nodes for end in node.ends()}
+        assignment = Assignment(
+            group=worker.group, nodes=worker.nodes, edges=list(edges.values()), block_sizes={}, block_descriptors={},
+            incarnation=self._incarnation + worker.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
+            threads=max(1, int(self._amounts(worker).get("CPU", 1))),
+            spin=spin_for(len(self._workers), usable_cores()),
+        )
+        life = self._hosts[worker.group].run.remote(cloudpickle.dumps(assignment), worker.incarnation)
+        self._lives[life] = worker
+
+    def _amounts(self, worker: Worker) -> Amounts:
+        return next(cohort.amounts[worker.group] for cohort in self._cohorts if worker.group in cohort.groups)
+
+    def _listen(self, seconds: float) -> None:
+        assert self._switchboard is not None
+        lines = {worker.line.fileno(): worker for worker in self._workers.values() if worker.line is not None}
+        poll = select.poll()
+        for descriptor in (*lines, *self._switchboard.descriptors()):
+            poll.register(descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(1000 * seconds)}
+        for descriptor, worker in lines.items():
+            if descriptor in ready:
+                self._hear(worker)
+        for hello, line in self._switchboard.arrivals(time.monotonic()):
+            self._arrived(hello, line)
+        if self._lives:
+            done, _ = ray.wait(list(self._lives), num_returns=len(self._lives), timeout=0)
+            for life in done:
+                self._ended(self._lives.pop(life), life)
+
+    def _arrived(self, hello: dict[str, Any], line: StreamLine) -> None:
+        """A host has begun a life."""
+        worker = self._workers[hello["group"]]
+        if hello["incarnation"] != worker.incarnation:
+            line.close()  # of a life that was given up
+            return
+        refuse_other_versions(hello["versions"], hello["host"])
+        self._places[worker.group] = hello["node"]
+        if worker.essential and worker.incarnation:
+            self._rewind()
+        self._begin(worker, line)
+        self._came(worker, hello["pid"], hello["host"])
+
+    def _rewind(self) -> None:
+        """A learner that came back goes on from the newest checkpoint, and so does the counting."""
+        metadata = verify(self._checkpoint)["metadata"] if self._checkpoint is not None else {"steps": 0, "updates": 0}
+        self._conductor.rewind(metadata["steps"], metadata["updates"])
+
+    def _ended(self, worker: Worker, life: Any) -> None:
+        """A life is over: it died, or Ray could not even begin it."""
+        self._hear(worker)
+        try:
+            ray.get(life)
+            how = "it ended without being told to"
+        except ray.exceptions.RayTaskError as error:  # before it had a line to say so itself
+            how, worker.last_words = "it could not begin", {"died": str(error)}
+        except ray.exceptions.RayError as error:
+            how = cause(error)
+            if worker.pid is None:
+                return self._ask_again(worker, error)
+        node = self._places.get(worker.group, "")
+        if node not in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
+            worker.deaths_in_a_row = 0  # nothing is wrong with the role
+            how = "its node is gone"
+            self._registry.gone.remote(worker.group, node)
+        worker.close()
+        alone = self._config.learners == 1
+        self._died(worker, death_notice(worker, how), worker.essential and (not alone or bool(worker.last_words)))
+
+    def _ask_again(self, worker: Worker, error: ray.exceptions.RayError) -> None:
+        """Ray is still about to place it, or has said why it never will."""
+        if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
+            raise RunError(f"Ray could not start {worker.group}: {error}")
+        worker.restart_at = time.monotonic() + RETRY_SECONDS
+
+    def _stop(self) -> None:
+        """Ask all hosts to stop, those who feed others first, and hear what they still have to say."""
+        deadline = time.monotonic() + self._supervision.stop_seconds
+        for stopped in self._in_order():
+            for worker in stopped:
+                worker.send({"stop": True})
+            groups = {worker.group for worker in stopped if worker.pid is not None}
+            waited_for = [life for life, worker in self._lives.items() if worker.group in groups]
+            while waited_for and time.monotonic() < deadline:
+                _, waited_for = ray.wait(waited_for, num_returns=len(waited_for), timeout=0.05)
+                for worker in stopped:
+                    self._hear(worker)
+
+    def _clean_up(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        if self._switchboard is not None:
+            self._switchboard.close()
+        with contextlib.suppress(Exception):  # Ray itself may be what is gone
+            for actor in (*self._hosts.values(), *([self._registry] if self._registry is not None else [])):
+                ray.kill(actor)
+            for group in self._reserved:
+                remove_placement_group(group)
+        if self._connected:
+            ray.shutdown()
+        if self._marker is not None:
+            self._marker.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def own_signals() -> Iterator[None]:
+    """Ray installs a handler for SIGTERM, which would end the run without saving it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def rooms(free: bool = False) -> list[NodeRoom]:
+    """The living nodes, with all that they have, or what is free of it."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if not free:
+        return [NodeRoom(node["NodeManagerAddress"], dict(node["Resources"])) for node in nodes]
+    available = ray._private.state.available_resources_per_node()
+    return [NodeRoom(node["NodeManagerAddress"], dict(available.get(node["NodeID"], {}))) for node in nodes]
+
+
+def refuse_other_versions(theirs: dict[str, str], host: str) -> None:
+    """Raise `UserError` where a node has another version than the driver."""
+    ours = versions()
+    for package in COMPARED:
+        one, other = (short(package, table.get(package, "unknown")) for table in (ours, theirs))
+        if one != other:
+            raise UserError(
+                f"node {host} has {package} {other}, and the driver has {one}; install the same version on both"
+            )
+
+
+def short(package: str, version: str) -> str:
+    """As much of a version as must agree: `3.11` of Python, `2.13.0` of a build `2.13.0+cpu`."""
+    return ".".join(version.split(".")[:2]) if package == "python" else version.partition("+")[0]
+
+
+def cause(error: ray.exceptions.RayError) -> str:
+    """Why a host died, in a few words."""
+    text = str(getattr(error, "error_msg", "") or error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

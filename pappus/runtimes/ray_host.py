@@ -1,0 +1,161 @@
+"""A group of colocated roles as a Ray actor: what `runtimes.worker` is for a process of this machine.
+
+Ray starts it where there is room, and again wherever that is when it dies; the driver then gives it the roles of its
+next life. It is told what to do over a line to the driver, and shares memory with the other roles of its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+import torch
+
+from pappus.errors import RunError
+from pappus.runtimes.lines import StreamLine
+from pappus.runtimes.shipping import Shipping
+from pappus.runtimes.station import fetch_blocks
+from pappus.runtimes.wiring import Wiring
+from pappus.runtimes.worker import Assignment, build_roles, drive_all, last_words
+from pappus.telemetry.processes import cpu_seconds, resident_bytes, set_title
+from pappus.telemetry.versions import versions
+
+REGISTRY_SECONDS = 60.0
+"""A registry that does not answer by then is gone."""
+FIND_SECONDS = 0.5
+"""How long an address that was found is taken for granted."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How the roles reach who conducts the run."""
+
+    address: tuple[str, int]
+    token: str
+    registry: Any
+    marker: str
+    """A file in the run's directory: a node that does not see it has to be sent files."""
+    path: list[str]
+    """Where the driver imports from."""
+    directory: str
+    """Where the driver was started."""
+
+
+class Host:
+    """The Ray actor."""
+
+    def __init__(self, group: str, driver: Driver) -> None:
+        self._group, self._driver = group, driver
+        for path in (driver.directory, *driver.path):
+            if path not in sys.path and os.path.isdir(path):
+                sys.path.append(path)
+
+    def run(self, payload: bytes, incarnation: int) -> None:
+        """One life: build the roles and drive them until told to stop. Whatever goes wrong ends the process: Ray starts
+        a fresh one."""
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        set_title(self._group)
+        where = Cluster(self._driver)
+        line = StreamLine.connect(self._driver.address, {
+            "token": self._driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
+            "node": where.node, "host": where.host, "versions": versions(),
+        })
+        try:
+            self._live(cloudpickle.loads(payload), line, where)
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            os._exit(1)  # the driver is gone, or the station is
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                line.send(last_words(error))
+            os._exit(1)
+        line.close()
+
+    def _live(self, assignment: Assignment, line: StreamLine, where: Cluster) -> None:
+        path = ray.get(
+            self._driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS
+        )
+        station, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
+        shipping = Shipping(self._driver.registry, Path(self._driver.marker))
+        if assignment.checkpoint is not None:
+            shipping.fetch(assignment.checkpoint, [node.begins_with for node in assignment.nodes])
+        torch.set_num_threads(assignment.threads)
+        roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
+        drive_all(roles, HostLine(line, station, shipping), assignment.spin)
+
+
+class HostLine:
+    """The line to the driver, which ends with the station, too: without it a node's roles reach nobody."""
+
+    def __init__(self, line: StreamLine, station: socket.socket, shipping: Shipping) -> None:
+        self._line, self._station, self._shipping = line, station, shipping
+        self._lock = threading.Lock()
+        self.fileno = line.fileno
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the driver something, and with reports what the process costs."""
+        if "report" in message:
+            pid = os.getpid()
+            message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
+        if "saved" in message:
+            self._shipping.send(Path(message["saved"]))
+        with self._lock:
+            self._line.send(message)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All commands that have arrived."""
+        if select.select([self._station], [], [], 0)[0] and not self._station.recv(1):
+            raise ConnectionResetError("the station of this node is gone")
+        return self._line.receive()
+
+
+class Cluster:
+    """Where things are: `replay.ports.Whereabouts` over the registry."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._registry = driver.registry
+        self.node = ray.get_runtime_context().get_node_id()
+        self.host = ray.util.get_node_ip_address()
+        self.token_file = token_file(driver.token)
+        self._found: dict[str, tuple[float, tuple[str, str]]] = {}
+
+    def announce(self, name: str, address: str) -> None:
+        """Something is served here."""
+        ray.get(self._registry.announce.remote(name, self.node, address), timeout=REGISTRY_SECONDS)
+
+    def find(self, name: str) -> tuple[str, str]:
+        """Where it is served."""
+        asked, found = self._found.get(name, (0.0, ("", "")))
+        if time.monotonic() - asked > FIND_SECONDS:
+            found = ray.get(self._registry.find.remote(name), timeout=REGISTRY_SECONDS) or ("", "")
+            self._found[name] = (time.monotonic(), found)
+        if not found[0]:
+            raise RunError(f"{name} is served nowhere yet")
+        return found
+
+
+def token_file(token: str) -> str:
+    """A file of this user's that holds the secret."""
+    import hashlib
+    import tempfile
+
+    folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{hashlib.sha256(token.encode()).hexdigest()[:24]}.token"
+    if not path.exists():
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(token)
+        draft.rename(path)
+    return str(path)

@@ -1,0 +1,255 @@
+"""Where the parts of a run on a cluster find each other: a named Ray actor on the driver's node.
+
+A group of roles that starts somewhere says so (`settle`) before it builds anything. The registry then sees to it that
+its node has a station, and tells all stations concerned where the ends of edges live now. Whoever serves something at
+an address announces it here, and others look it up; after a restart the address is another, and they find that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from pappus.errors import RunError
+from pappus.runtimes.ray_station import station_class
+from pappus.telemetry.processes import set_title
+from pappus.topologies.program import CallsEdge, Edge, Node, Program, QueueEdge, TallyEdge, WeightsEdge
+from pappus.transports.mirrors import Placement
+
+STATION_SECONDS = 60.0
+"""A station that does not answer by then is given up; it imports what roles import."""
+CALL_SECONDS = 10.0
+"""A station that does not answer a call by then is on a node that is lost."""
+CALLS_AT_ONCE = 1024
+HUB_SIDES = {QueueEdge: "source", CallsEdge: "desk", TallyEdge: "reader", WeightsEdge: "writer"}
+END_SIDES = {QueueEdge: "sink", CallsEdge: "caller", TallyEdge: "counter"}
+
+
+class Ends(NamedTuple):
+    """Which groups hold the ends of an edge that can be mirrored."""
+
+    hub: str
+    ends: Mapping[int, str]
+    readers: frozenset[str]
+    """Of weights."""
+
+
+class Home(NamedTuple):
+    """Where a group lives; the epoch counts its moves from node to node."""
+
+    node: str
+    epoch: int
+
+
+@dataclass
+class Post:
+    """A node's station."""
+
+    handle: Any
+    address: str = ""
+    socket: str = ""
+    ready: threading.Event = field(default_factory=threading.Event)
+    failure: str = ""
+
+
+class Registry:
+    """Placements, stations and addresses of one run."""
+
+    def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
+        set_title("registry")
+        self._edges, self._ends, self._token = edges, ends, token
+        self._homes: dict[str, Home] = {}
+        self._epochs: dict[str, int] = {}
+        self._posts: dict[str, Post] = {}
+        self._addresses: dict[str, tuple[str, str]] = {}
+        self._lock = threading.Lock()
+        """Held while placements are told: two that cross would leave stations with the older one."""
+
+    def settle(self, group: str, node: str, host: str) -> str:
+        """A group is about to live on a node; the socket of its station, when all know."""
+        post = self._post(node, host)
+        with self._lock:
+            before = self._homes.get(group)
+            if before is None or before.node != node:
+                self._epochs[group] = self._epochs.get(group, 0) + 1
+                self._homes[group] = Home(node, self._epochs[group])
+                self._tell(group, before)
+        return post.socket
+
+    def gone(self, group: str, node: str) -> None:
+        """A group has left a node that is lost, or of which the station is."""
+        with self._lock:
+            home = self._homes.get(group)
+            if home is not None and home.node == node:
+                del self._homes[group]
+                self._posts.pop(node, None)
+                self._tell(group, home)
+
+    def announce(self, name: str, node: str, address: str) -> None:
+        """Something is served on a node, at an address."""
+        self._addresses[name] = (node, address)
+
+    def find(self, name: str) -> tuple[str, str] | None:
+        """The node and the address where something is served."""
+        return self._addresses.get(name)
+
+    def nodes(self) -> dict[str, str]:
+        """Where each group lives."""
+        return {group: home.node for group, home in self._homes.items()}
+
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """Messages and bytes that went between nodes, by edge."""
+        totals: dict[str, tuple[int, int]] = {}
+        for post in list(self._posts.values()):
+            for edge, (messages, size) in ray.get(post.handle.carried.remote(), timeout=CALL_SECONDS).items():
+                before = totals.get(edge, (0, 0))
+                totals[edge] = (before[0] + messages, before[1] + size)
+        return totals
+
+    def write(self, path: str, data: bytes, first: bool) -> None:
+        """A piece of a file from a node that does not see the run's directory."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb" if first else "ab") as file:
+            file.write(data)
+
+    def listing(self, folder: str) -> list[str]:
+        """Files below a folder here."""
+        return [str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """A piece of a file here."""
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def _post(self, node: str, host: str) -> Post:
+        """The station of a node, started if it has none; whoever comes second waits for the first."""
+        with self._lock:
+            post, mine = self._posts.get(node), False
+            if post is not None and post.ready.is_set() and not self._answers(post):
+                self._forget(node)
+                post = None
+            if post is None or post.failure:
+                where = NodeAffinitySchedulingStrategy(node, soft=False)
+                handle = station_class().options(scheduling_strategy=where).remote(
+                    node, host, self._edges, self._token
+                )
+                post, mine = Post(handle), True
+                self._posts[node] = post
+        if mine:
+            try:
+                post.address, post.socket = ray.get(post.handle.where.remote(), timeout=STATION_SECONDS)
+            except Exception as error:
+                post.failure = f"the station of node {host} did not start: {error}"
+            post.ready.set()
+        if not post.ready.wait(STATION_SECONDS) or post.failure:
+            raise RunError(post.failure or f"the station of node {host} did not start within {STATION_SECONDS:.0f} s")
+        return post
+
+    def _answers(self, post: Post) -> bool:
+        try:
+            ray.get(post.handle.where.remote(), timeout=CALL_SECONDS)
+        except (ray.exceptions.RayError, TimeoutError):
+            return False
+        return True
+
+    def _forget(self, node: str) -> None:
+        """A station died, and with it the memory that the groups of its node had in common; they notice it."""
+        self._posts.pop(node, None)
+        for group in [group for group, home in self._homes.items() if home.node == node]:
+            del self._homes[group]
+
+    def _tell(self, group: str, before: Home | None) -> None:
+        """Tell those concerned where the ends are now that a group holds."""
+        messages: dict[str, dict[str, Placement]] = {}
+        for name, ends in self._ends.items():
+            if isinstance(self._edges[name], WeightsEdge):
+                continue
+            if group == ends.hub or group in ends.ends.values():
+                placement = self._placement(ends)
+                concerned = {self._homes[one].node for one in (ends.hub, *ends.ends.values()) if one in self._homes}
+                if group != ends.hub:  # for the ends on other nodes nothing has changed
+                    concerned &= {placement.hub, self._node_of(group)}
+                for node in concerned | ({before.node} if before is not None else set()):
+                    messages.setdefault(node, {})[name] = placement
+        calls = {
+            node: self._posts[node].handle.place.remote(placements)
+            for node, placements in messages.items() if node in self._posts
+        }
+        self._await(calls)
+        for name, ends in self._ends.items():
+            if isinstance(self._edges[name], WeightsEdge) and (group == ends.hub or group in ends.readers):
+                self._follow(name, ends, group)
+
+    def _follow(self, name: str, ends: Ends, group: str) -> None:
+        """Have the writer's station carry weights to the nodes of all who read them."""
+        writer = self._node_of(ends.hub)
+        posts = {self._homes[one].node for one in ends.readers if one in self._homes} - {writer, ""}
+        followers = {node: self._posts[node].handle for node in posts if node in self._posts}
+        if writer in self._posts:
+            if group == ends.hub:
+                self._bring_newest(name, writer, followers)
+            self._await({writer: self._posts[writer].handle.carry.remote(name, followers)})
+
+    def _bring_newest(self, name: str, writer: str, followers: Mapping[str, Any]) -> None:
+        """A writer that moved finds what its predecessor published, as it would have found it where that was."""
+        for handle in followers.values():
+            try:
+                found = ray.get(handle.newest.remote(name), timeout=CALL_SECONDS)
+            except ray.exceptions.RayError:
+                continue
+            if found is not None:
+                self._await({writer: self._posts[writer].handle.deliver.remote(name, *found)})
+                return
+
+    def _await(self, calls: Mapping[str, Any]) -> None:
+        """Wait for stations; one that fails is forgotten, and its roles notice by themselves."""
+        for node, call in calls.items():
+            try:
+                ray.get(call, timeout=CALL_SECONDS)
+            except (ray.exceptions.RayError, TimeoutError):
+                self._posts.pop(node, None)
+
+    def _placement(self, ends: Ends) -> Placement:
+        hub = self._homes.get(ends.hub)
+        post = self._posts.get(hub.node) if hub is not None else None
+        homes = {index: self._homes[group] for index, group in ends.ends.items() if group in self._homes}
+        return Placement(
+            hub=hub.node if hub is not None and post is not None else "", hub_epoch=hub.epoch if hub is not None else 0,
+            hub_address=post.address if post is not None else "",
+            ends={index: (home.node, home.epoch) for index, home in homes.items()},
+        )
+
+    def _node_of(self, group: str) -> str:
+        home = self._homes.get(group)
+        return home.node if home is not None else ""
+
+
+def mirrored_ends(program: Program) -> dict[str, Ends]:
+    """Who holds the ends of each edge that can be mirrored."""
+    found = {name: _ends_of(edge, program.nodes) for name, edge in program.edges.items()}
+    return {name: ends for name, ends in found.items() if ends is not None}
+
+
+def _ends_of(edge: Edge, nodes: Sequence[Node]) -> Ends | None:
+    side = HUB_SIDES.get(type(edge))
+    if side is None or (isinstance(edge, QueueEdge | WeightsEdge) and edge.device):
+        return None
+    held = [(node.group, end) for node in nodes for end in node.ends() if end.edge == edge.name]
+    ends = {end.index: group for group, end in held if end.side == END_SIDES.get(type(edge))}
+    hubs = [group for group, end in held if end.side == side] or [group for group, _ in held]
+    if not hubs:
+        return None
+    readers = {group for group, end in held if end.side == "reader"} if isinstance(edge, WeightsEdge) else set()
+    return Ends(hubs[0], ends, frozenset(readers))
+
+
+def registry_class() -> Any:
+    """The actor's class, as Ray wants it."""
+    return ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)

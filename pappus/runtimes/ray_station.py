@@ -1,0 +1,158 @@
+"""A node's station as a Ray actor: it owns the node's shared memory, and carries edges to other nodes.
+
+Experience and inference go from station to station over gRPC. Weights go through Ray's object store: each version is
+put there once, every node fetches one copy, and its station publishes that in the node's own memory, where the roles
+read it. A station whose followers are slow skips versions; one that nobody holds any more is released by Ray.
+
+    learner ──▶ memory ──▶ station ──put──▶ object store ──▶ station ──▶ memory ──▶ actors
+                                                       └───▶ station ──▶ memory ──▶ actors
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import ray
+
+from pappus.runtimes.station import Station
+from pappus.runtimes.wiring import transport
+from pappus.telemetry.processes import set_title
+from pappus.topologies.program import Edge
+from pappus.transports.memory import EventBell
+from pappus.transports.mirrors import Placement
+from pappus.transports.weights import FlatWeights
+from pappus.types import Array
+
+LEAST_SECONDS = 0.005
+"""Between two versions that are carried elsewhere: putting and telling costs about a millisecond of a core."""
+CALLS_AT_ONCE = 8
+
+
+class StationActor:
+    """What the registry and other stations ask of a node."""
+
+    def __init__(self, node: str, host: str, edges: Mapping[str, Edge], token: str) -> None:
+        set_title("station")
+        self._station = Station(node, host, edges, token, self._delivered)
+        self._edges = edges
+        self._carriers: dict[str, Carrier] = {}
+
+    def where(self) -> tuple[str, str]:
+        """The address that other stations reach, and the unix socket for processes of this node."""
+        return self._station.address, self._station.socket
+
+    def place(self, placements: Mapping[str, Placement]) -> None:
+        """Where the ends of some edges live now."""
+        for name, placement in placements.items():
+            self._station.place(name, placement)
+
+    def carry(self, edge: str, followers: Mapping[str, Any]) -> None:
+        """Weights that are written here go to the stations of these nodes from now on."""
+        if edge not in self._carriers and followers:
+            self._carriers[edge] = Carrier(self._weights(edge), self._station.look_again)
+        if edge in self._carriers:
+            self._carriers[edge].set_followers(followers)
+
+    def deliver(self, edge: str, flat: Array, version: int) -> None:
+        """Weights that were written elsewhere; the array lies in the object store of this node."""
+        weights = self._weights(edge)
+        if weights.version() != version:
+            weights.publish(flat, version)
+
+    def newest(self, edge: str) -> tuple[Array, int] | None:
+        """What this node has of some weights."""
+        weights = self._weights(edge)
+        if weights.version() < 0:
+            return None
+        described = self._edges[edge]
+        flat = np.empty(getattr(described, "size", 0), np.float32)
+        return flat, weights.read(flat)
+
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """Messages and bytes that went between stations, by edge."""
+        weights = {name: (carrier.versions, carrier.bytes) for name, carrier in self._carriers.items()}
+        return {**self._station.meter(), **weights}
+
+    def _weights(self, name: str) -> FlatWeights:
+        made = transport(self._edges[name], self._station.block(name))
+        assert isinstance(made, FlatWeights)
+        return made
+
+    def _delivered(self, edge: str, node: str) -> int:
+        carrier = self._carriers.get(edge)
+        return -1 if carrier is None else carrier.delivered(node)
+
+
+class Carrier:
+    """Brings every node that follows the newest version of some weights, one at a time to each."""
+
+    def __init__(self, weights: FlatWeights, tell: Any) -> None:
+        self._weights, self._tell = weights, tell
+        self._flat = np.empty(weights.size, np.float32)
+        self._followers: Mapping[str, Any] = {}
+        self._has: dict[str, int] = {}
+        self._under_way: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._woken = EventBell(*EventBell.descriptors())
+        self.versions = self.bytes = 0
+        weights.follow()
+        threading.Thread(target=self._carry, name="weights", daemon=True).start()
+
+    def set_followers(self, followers: Mapping[str, Any]) -> None:
+        """Stations by node."""
+        with self._lock:
+            for node in set(self._has) - set(followers):
+                del self._has[node]
+            self._followers = followers
+        self._woken.ring()
+
+    def delivered(self, node: str) -> int:
+        """The version that a node has."""
+        return self._has.get(node, -1)
+
+    def _carry(self) -> None:
+        while True:
+            select.select([self._weights.changed.fileno(), self._woken.fileno()], [], [])
+            self._weights.changed.clear()
+            self._woken.clear()
+            newest = self._weights.version()
+            with self._lock:
+                due = {
+                    node: station for node, station in self._followers.items()
+                    if node not in self._under_way and self._has.get(node, -1) != newest
+                }
+            if newest >= 0 and due:
+                began = time.monotonic()
+                self._send(due)
+                time.sleep(max(0.0, began + LEAST_SECONDS - time.monotonic()))
+
+    def _send(self, due: Mapping[str, Any]) -> None:
+        version = self._weights.read(self._flat)
+        held = ray.put(self._flat)
+        self.versions += 1
+        for node, station in due.items():
+            with self._lock:
+                self._under_way[node] = version
+            self.bytes += self._flat.nbytes
+            future = station.deliver.remote(self._weights.name, held, version).future()
+            future.add_done_callback(lambda done, node=node, held=held: self._arrived(node, version, done))
+
+    def _arrived(self, node: str, version: int, done: Any) -> None:
+        with self._lock:
+            self._under_way.pop(node, None)
+            if done.exception() is None:
+                self._has[node] = version
+            else:  # the node is gone; when it is back, the registry says so
+                self._followers = {other: it for other, it in self._followers.items() if other != node}
+        self._tell()
+        self._woken.ring()
+
+
+def station_class() -> Any:
+    """The actor's class, as Ray wants it: it reserves nothing, and answers several at once."""
+    return ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(StationActor)

@@ -1,0 +1,145 @@
+"""Ray: the same programs on the nodes of a cluster, here three on one machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pappus
+from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
+from pappus.errors import RoleDied, UserError
+from pappus.topologies.program import Program
+from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, program
+from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
+
+ray = pytest.importorskip("ray")
+
+from pappus.runtimes.ray_cluster import RayRuntime  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three nodes; what is called a producer runs on the second and third, all else on the first."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster()
+    sizes = {"num_cpus": 8, "object_store_memory": 100 << 20}
+    made.add_node(node_ip_address="127.0.0.2", include_dashboard=False, **sizes)
+    for last in (3, 4):
+        made.add_node(node_ip_address=f"127.0.0.{last}", resources={"far": 1}, **sizes)
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def run(made: Program, conductor: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
+    config = RunConfig(
+        AlgorithmConfig(), runtime="ray", run_dir=str(directory), cluster=ClusterConfig(**cluster),
+        supervision=SupervisionConfig(max_deaths_in_a_row=2),
+    )
+    RayRuntime(made, conductor, config).run(checkpoint)
+
+
+class TestRayRuntime(RuntimeContract):
+    """Producers on nodes of their own."""
+
+    @pytest.fixture(autouse=True)
+    def _somewhere(self, cluster: Any, tmp_path: Path) -> None:
+        self._directory = tmp_path
+
+    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
+        kinds = {node.group.rpartition("-")[0] for node in made.nodes}
+        far = {"producer": "CPU=1,far=1"} if "producer" in kinds else {}
+        run(made, conductor, self._directory, checkpoint, resources=far)
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """The nodes that each role has been on."""
+    from pappus.runtimes.conductor import Conductor
+
+    seen: dict[str, set[str]] = {}
+    started = Conductor.role_started
+
+    def note(self: Conductor, role: str, pid: int, node: str = "") -> None:
+        seen.setdefault(role, set()).add(node)
+        started(self, role, pid, node)
+
+    monkeypatch.setattr(Conductor, "role_started", note)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("system", "far", "settings"),
+    [
+        ("impala", "actor", {"envs_per_actor": 8, "steps": 20_000}),
+        ("seed-vtrace", "actor", {"envs_per_actor": 8, "steps": 8_000, "batch_size": 8}),
+        ("ppo", "actor", {"actors": 2, "steps": 10_000}),
+        ("a3c", "worker", {"steps": 10_000}),
+        ("gorila-dqn", "bundle", {"steps": 4_000, "topology.replay.warm_up": 200}),
+        ("apex-dqn", "actor", {"steps": 4_000, "topology.replay.warm_up": 200}),
+        ("seed-r2d2", "actor", {"steps": 3_000, "topology.replay.warm_up": 50}),
+    ],
+)
+def test_every_topology_trains_with_its_actors_on_other_nodes(
+    cluster: Any, tmp_path: Path, places: dict[str, set[str]], system: str, far: str, settings: dict[str, Any]
+) -> None:
+    result = pappus.train(
+        system, env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"),
+        evaluation={"episodes": 1}, cluster={"resources": {far: "CPU=1,far=1"}}, **settings,
+    )
+    assert result.summary.exit_reason == "steps done" and result.summary.updates > 0
+    assert result.summary.eval_return is not None, "the last weights have reached the evaluator"
+    for role, nodes in places.items():
+        assert nodes <= ({"127.0.0.3", "127.0.0.4"} if role.startswith(far) else {"127.0.0.2"}), role
+
+
+def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:
+    conductor = KillsOnce("producer-0")
+    run(program(2), conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == 50
+
+
+def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
+        run(with_dying("exception", lives=99), EndsWhenReborn("dying", lives=99), tmp_path)
+    assert "ValueError: the env broke" in str(caught.value)
+
+
+class KillsTheLearner(FakeConductor):
+    """Kills the consumer once, when it has done something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rewound: list[tuple[int, int]] = []
+
+    def report(self, report: Any) -> None:
+        super().report(report)
+        if report["role"] == "consumer" and report["counts"] and len(self.pids["consumer"]) == 1:
+            os.kill(self.pids["consumer"][0], signal.SIGKILL)
+
+    def rewind(self, steps: int, updates: int) -> None:
+        self.rewound.append((steps, updates))
+
+    def decide(self) -> bool:
+        return self.is_over and len(self.pids["consumer"]) == 2
+
+
+def test_a_learner_that_is_killed_comes_back_and_the_run_goes_on(cluster: Any, tmp_path: Path) -> None:
+    conductor = KillsTheLearner()
+    run(program(1), conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert conductor.rewound == [(0, 0)], "there was no checkpoint to go on from"
+
+
+def test_eight_gpus_on_a_cluster_without_any_are_refused_with_the_sentence(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"learner needs CPU 1, GPU 8 on one node, .* that much GPU: 3 nodes"):
+        pappus.train(
+            "impala", env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"),
+            cluster={"resources": {"learner": "CPU=1,GPU=8"}},
+        )
