@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pappus.config import ClusterConfig, RunConfig
 from pappus.errors import UserError, closest
 from pappus.telemetry.verdict import kind_of
-from pappus.topologies.program import CommonsEdge, MeetingEdge, Node, Program
+from pappus.topologies.program import CommonsEdge, MeetingEdge, Node, Program, ReplayEdge
 
 STRATEGIES = ("PACK", "SPREAD")
 IDLE_KINDS = ("evaluator", "master")
@@ -69,7 +69,7 @@ def cohorts(program: Program, config: RunConfig) -> list[Cohort]:
     found = []
     for first in dict.fromkeys(leader.values()):
         members = tuple(group for group in groups if leader[group] == first)
-        amounts = {group: demand(group, groups[group], config) for group in members}
+        amounts = {group: demand(group, groups[group], program, config) for group in members}
         strategy = cluster.placement.get(kind_of(members[0]), cluster.strategy)
         found.append(Cohort(members, amounts, strategy))
     return found
@@ -87,8 +87,8 @@ def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
             raise UserError(f"cluster.placement {kind}={strategy!r} is unknown; use {' or '.join(STRATEGIES)}")
 
 
-def demand(group: str, nodes: Sequence[Node], config: RunConfig) -> Amounts:
-    """What one group reserves."""
+def demand(group: str, nodes: Sequence[Node], program: Program, config: RunConfig) -> Amounts:
+    """What one group reserves: what is asked for, or a core, a GPU for a learner on cuda, and room for its tables."""
     kinds = [kind_of(group), *(kind_of(node.name) for node in nodes)]
     for kind in kinds:
         if kind in config.cluster.resources:
@@ -96,7 +96,9 @@ def demand(group: str, nodes: Sequence[Node], config: RunConfig) -> Amounts:
     amounts = {} if all(kind in IDLE_KINDS for kind in kinds) else {"CPU": 1.0}
     if config.device != "cpu" and "learner" in kinds:
         amounts["GPU"] = 1.0
-    return amounts
+    kept = [program.edges[end.edge] for node in nodes for end in node.ends() if end.side == "keeper"]
+    tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
+    return {**amounts, "memory": float(tables)} if tables else amounts
 
 
 def parse_amounts(text: str, kind: str) -> Amounts:
@@ -138,6 +140,11 @@ def refuse_what_never_fits(asked: Iterable[Cohort], nodes: Sequence[NodeRoom]) -
                 f"{_amount(name, there)}: {inventory(nodes)}; use fewer --actors, --actors 1..N to take what there "
                 "is, or reserve less with --cluster.resources"
             )
+
+
+def waits_for(cohort: Cohort, free: Sequence[NodeRoom]) -> str:
+    """Why a group that had a place does not have one now."""
+    return f"waits for a node with {_words(cohort.total)}; free are {inventory(free)}"
 
 
 def still_waiting(asked: Iterable[Cohort], free: Sequence[NodeRoom], seconds: float) -> UserError:

@@ -27,14 +27,27 @@ from typing import Any
 
 import cloudpickle
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from pappus.config import RunConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.conductor import Conductor
 from pappus.runtimes.lines import StreamLine, Switchboard
-from pappus.runtimes.placement import Amounts, Cohort, NodeRoom, cohorts, refuse_what_never_fits, still_waiting
+from pappus.runtimes.placement import (
+    Amounts,
+    Cohort,
+    NodeRoom,
+    cohorts,
+    refuse_what_never_fits,
+    still_waiting,
+    waits_for,
+)
 from pappus.runtimes.ray_host import Driver, Host
 from pappus.runtimes.ray_registry import mirrored_ends, registry_class
 from pappus.runtimes.supervision import Worker, death_notice
@@ -52,6 +65,8 @@ RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 """What of the working directory no node needs."""
+PATIENCE_SECONDS = 10.0
+"""A group that lost its node and has no other after so long is spoken of."""
 LOOPBACK = "127.0.0.2"
 """Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
 ELASTIC = ("actor", "bundle", "worker")
@@ -70,6 +85,8 @@ class RayRuntime(Supervisor):
         self._lives: dict[Any, Worker] = {}
         """What each host runs, as Ray refers to it."""
         self._places: dict[str, str] = {}
+        self._homeless: dict[str, float] = {}
+        """Groups whose node is gone, and when to say so that they have found no other."""
         self._reserved: list[PlacementGroup] = []
         self._switchboard: Switchboard | None = None
         self._registry: Any = None
@@ -92,6 +109,8 @@ class RayRuntime(Supervisor):
         driver = Driver(
             self._switchboard.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
         )
+        for node in self._reserved_nodes():
+            self._registry.prepare.remote(node["NodeID"], node["NodeManagerAddress"])
         for cohort in self._cohorts:
             for group in cohort.groups:
                 self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed, driver)
@@ -147,6 +166,11 @@ class RayRuntime(Supervisor):
             if not group.wait(max(0.1, deadline - time.monotonic())):
                 raise still_waiting(fixed, rooms(free=True), self._config.cluster.patience)
 
+    def _reserved_nodes(self) -> list[dict[str, Any]]:
+        tables = [placement_group_table(group) for group in self._reserved]
+        chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
+        return [node for node in ray.nodes() if node["NodeID"] in chosen]
+
     def _make_host(self, group: str, amounts: Amounts, fixed: bool, driver: Driver) -> Any:
         other = {name: amount for name, amount in amounts.items() if name not in ("CPU", "GPU", "memory")}
         where: Any = "DEFAULT"
@@ -164,14 +188,14 @@ class RayRuntime(Supervisor):
         assignment = Assignment(
             group=worker.group, nodes=worker.nodes, edges=list(edges.values()), block_sizes={}, block_descriptors={},
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
-            threads=max(1, int(self._amounts(worker).get("CPU", 1))),
+            threads=max(1, int(self._cohort(worker.group).amounts[worker.group].get("CPU", 1))),
             spin=spin_for(len(self._workers), usable_cores()),
         )
         life = self._hosts[worker.group].run.remote(cloudpickle.dumps(assignment), worker.incarnation)
         self._lives[life] = worker
 
-    def _amounts(self, worker: Worker) -> Amounts:
-        return next(cohort.amounts[worker.group] for cohort in self._cohorts if worker.group in cohort.groups)
+    def _cohort(self, group: str) -> Cohort:
+        return next(cohort for cohort in self._cohorts if group in cohort.groups)
 
     def _listen(self, seconds: float) -> None:
         assert self._switchboard is not None
@@ -189,6 +213,7 @@ class RayRuntime(Supervisor):
             done, _ = ray.wait(list(self._lives), num_returns=len(self._lives), timeout=0)
             for life in done:
                 self._ended(self._lives.pop(life), life)
+        self._tell_of_the_homeless()
 
     def _arrived(self, hello: dict[str, Any], line: StreamLine) -> None:
         """A host has begun a life."""
@@ -198,6 +223,7 @@ class RayRuntime(Supervisor):
             return
         refuse_other_versions(hello["versions"], hello["host"])
         self._places[worker.group] = hello["node"]
+        self._homeless.pop(worker.group, None)
         if worker.essential and worker.incarnation:
             self._rewind()
         self._begin(worker, line)
@@ -225,9 +251,17 @@ class RayRuntime(Supervisor):
             worker.deaths_in_a_row = 0  # nothing is wrong with the role
             how = "its node is gone"
             self._registry.gone.remote(worker.group, node)
+            self._homeless[worker.group] = time.monotonic() + PATIENCE_SECONDS
         worker.close()
         alone = self._config.learners == 1
         self._died(worker, death_notice(worker, how), worker.essential and (not alone or bool(worker.last_words)))
+
+    def _tell_of_the_homeless(self) -> None:
+        """Once for each group that lost its node and has found no other since."""
+        for group, until in list(self._homeless.items()):
+            if time.monotonic() > until:
+                self._homeless[group] = float("inf")
+                self._conductor.event(waits_for(self._cohort(group), rooms(free=True)), group)
 
     def _ask_again(self, worker: Worker, error: ray.exceptions.RayError) -> None:
         """Ray is still about to place it, or has said why it never will."""

@@ -71,6 +71,10 @@ class Registry:
         self._lock = threading.Lock()
         """Held while placements are told: two that cross would leave stations with the older one."""
 
+    def prepare(self, node: str, host: str) -> None:
+        """Roles will come to a node: have its station start while they do."""
+        self._post(node, host)
+
     def settle(self, group: str, node: str, host: str) -> str:
         """A group is about to live on a node; the socket of its station, when all know."""
         post = self._post(node, host)

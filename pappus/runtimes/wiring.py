@@ -1,15 +1,16 @@
-"""Edges become ports: every edge gets a block of memory, every end an object over that block."""
+"""Edges become ports: every edge gets a block of memory, every end an object over that block.
+
+What needs torch is imported where such an edge is met: a node's station carries queues and calls without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pappus.accelerator import Accelerator
 from pappus.core import Desk
-from pappus.replay.ports import DirectReplay, SharedReplay, Whereabouts
 from pappus.roles.role import Role
 from pappus.telemetry.board import BYTES
 from pappus.telemetry.meter import Meter
@@ -29,18 +30,21 @@ from pappus.topologies.program import (
 )
 from pappus.transports.calls import SharedCalls
 from pappus.transports.commons import SharedCommons
-from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
-from pappus.transports.distributed import DistributedMeeting
-from pappus.transports.meetings import MemoryMeeting
 from pappus.transports.memory import Block, SharedBlock
 from pappus.transports.rings import RingQueue, poison
 from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 
-Transport: TypeAlias = (
-    RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay | Tally
-    | MemoryMeeting | DistributedMeeting | SharedCommons
-)
+if TYPE_CHECKING:
+    from pappus.replay.ports import DirectReplay, SharedReplay, Whereabouts
+    from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
+    from pappus.transports.distributed import DistributedMeeting
+    from pappus.transports.meetings import MemoryMeeting
+
+    Transport: TypeAlias = (
+        RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay
+        | Tally | MemoryMeeting | DistributedMeeting | SharedCommons
+    )
 
 
 def footprint(edge: Edge) -> tuple[int, int]:
@@ -55,8 +59,12 @@ def footprint(edge: Edge) -> tuple[int, int]:
         case TallyEdge():
             return Tally.footprint(edge.writers)
         case MeetingEdge(backend="memory"):
+            from pappus.transports.meetings import MemoryMeeting
+
             return MemoryMeeting.footprint(edge.members, edge.size)
         case MeetingEdge():
+            from pappus.transports.distributed import DistributedMeeting
+
             return DistributedMeeting.footprint(edge.members)
         case CommonsEdge():
             return SharedCommons.footprint(edge.size, edge.rows)
@@ -70,30 +78,53 @@ def transport(edge: Edge, block: Block, cluster: Whereabouts | None = None) -> T
     match edge:
         case QueueEdge(device=""):
             return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
-        case QueueEdge():
-            return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.bells)
         case CallsEdge():
             return SharedCalls(edge.name, edge.lane_request, edge.lane_reply, edge.callers, edge.lanes, block)
         case WeightsEdge(device=""):
             return FlatWeights(edge.name, edge.size, block)
+        case TallyEdge():
+            return Tally(edge.name, edge.writers, block)
+        case CommonsEdge():
+            return SharedCommons(edge.name, edge.size, edge.rows, block)
+        case MeetingEdge():
+            return _meeting(edge, block)
+        case ReplayEdge():
+            return _replay(edge, block, cluster)
+        case QueueEdge() | WeightsEdge() | HatchEdge():
+            return _within_a_process(edge, block)
+
+
+def _meeting(edge: MeetingEdge, block: Block) -> MemoryMeeting | DistributedMeeting:
+    from pappus.transports.distributed import DistributedMeeting
+    from pappus.transports.meetings import MemoryMeeting
+
+    if edge.backend == "memory":
+        one_thread = not isinstance(block, SharedBlock)
+        return MemoryMeeting(edge.name, edge.members, edge.size, block, in_turn=one_thread)
+    return DistributedMeeting(edge.name, edge.members, edge.backend, block)
+
+
+def _replay(edge: ReplayEdge, block: Block, cluster: Whereabouts | None) -> DirectReplay | SharedReplay:
+    from pappus.replay.ports import DirectReplay, SharedReplay
+
+    if isinstance(block, SharedBlock):
+        return SharedReplay(edge.spec, block.memory.view(np.int64), edge.name, cluster)
+    return DirectReplay(edge.spec)
+
+
+def _within_a_process(
+    edge: QueueEdge | WeightsEdge | HatchEdge, block: Block
+) -> DeviceQueue | DeviceWeights | Hatch:
+    from pappus.accelerator import Accelerator
+    from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
+
+    match edge:
+        case QueueEdge():
+            return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.bells)
         case WeightsEdge():
             return DeviceWeights(edge.name, edge.size, Accelerator(edge.device), block.bells[0])
         case HatchEdge():
             return Hatch(edge.name, block.bells)
-        case TallyEdge():
-            return Tally(edge.name, edge.writers, block)
-        case MeetingEdge(backend="memory"):
-            one_thread = not isinstance(block, SharedBlock)
-            return MemoryMeeting(edge.name, edge.members, edge.size, block, in_turn=one_thread)
-        case MeetingEdge():
-            return DistributedMeeting(edge.name, edge.members, edge.backend, block)
-        case CommonsEdge():
-            return SharedCommons(edge.name, edge.size, edge.rows, block)
-        case ReplayEdge():
-            counted = block.memory.view(np.int64)
-            if isinstance(block, SharedBlock):
-                return SharedReplay(edge.spec, counted, edge.name, cluster)
-            return DirectReplay(edge.spec)
 
 
 class Wiring:

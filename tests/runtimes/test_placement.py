@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pappus.api import configure, describe
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig
 from pappus.errors import UserError
 from pappus.roles.role import Role
@@ -17,6 +18,7 @@ from pappus.runtimes.placement import (
     refuse_what_never_fits,
     still_waiting,
 )
+from pappus.topologies.apex import apex
 from pappus.topologies.program import MeetingEdge, Program
 
 GIB = 2**30
@@ -77,6 +79,13 @@ def test_groups_that_share_memory_share_a_node_and_add_up() -> None:
 def test_wrong_settings_are_refused_with_a_sentence(cluster: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         cohorts(program(), config(**cluster))
+
+
+def test_who_keeps_tables_reserves_their_memory() -> None:
+    settings = {"topology.replay.capacity": 50_000, "cluster.resources": {"learner": "CPU=3"}}
+    run = describe(configure("apex-dqn", "CartPole-v1", {"runtime": "ray", **settings}), "CartPole-v1")
+    amounts = {cohort.groups[0]: cohort.total for cohort in cohorts(apex(run), run.config)}
+    assert amounts["learner"] == {"CPU": 3} and amounts["replay"]["memory"] > 50_000 * 2 * 4
 
 
 def test_nothing_can_be_reserved_too() -> None:

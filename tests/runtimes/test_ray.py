@@ -12,7 +12,9 @@ import pytest
 
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
+from pappus.core import Waitable
 from pappus.errors import RoleDied, UserError
+from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
 from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, program
 from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
@@ -24,14 +26,14 @@ from pappus.runtimes.ray_cluster import RayRuntime  # noqa: E402
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Three nodes; what is called a producer runs on the second and third, all else on the first."""
+    """Three nodes: one for most roles, and two with a core each for those that are to be far away."""
     from ray.cluster_utils import Cluster
 
     made = Cluster()
-    sizes = {"num_cpus": 8, "object_store_memory": 100 << 20}
-    made.add_node(node_ip_address="127.0.0.2", include_dashboard=False, **sizes)
+    store = {"object_store_memory": 100 << 20}
+    made.add_node(node_ip_address="127.0.0.2", num_cpus=8, include_dashboard=False, **store)
     for last in (3, 4):
-        made.add_node(node_ip_address=f"127.0.0.{last}", resources={"far": 1}, **sizes)
+        made.add_node(node_ip_address=f"127.0.0.{last}", num_cpus=1, resources={"far": 1}, **store)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
     yield made
     ray.shutdown()
@@ -96,8 +98,9 @@ def test_every_topology_trains_with_its_actors_on_other_nodes(
     )
     assert result.summary.exit_reason == "steps done" and result.summary.updates > 0
     assert result.summary.eval_return is not None, "the last weights have reached the evaluator"
-    for role, nodes in places.items():
-        assert nodes <= ({"127.0.0.3", "127.0.0.4"} if role.startswith(far) else {"127.0.0.2"}), role
+    actors = set().union(*(nodes for role, nodes in places.items() if role.startswith(far)))
+    trainers = set().union(*(nodes for role, nodes in places.items() if role.startswith(("learner", "parameter"))))
+    assert actors and trainers and not actors & trainers
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:
@@ -143,3 +146,56 @@ def test_eight_gpus_on_a_cluster_without_any_are_refused_with_the_sentence(clust
             "impala", env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"),
             cluster={"resources": {"learner": "CPU=1,GPU=8"}},
         )
+
+
+class WaitsForActors(FakeConductor):
+    """Does something when the first actor works, and is done when the last one does."""
+
+    def __init__(self, last: str, when_begun: Any) -> None:
+        super().__init__()
+        self._last, self._when_begun = last, when_begun
+
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        super().role_started(role, pid, node)
+        if role == "actor-0" and len(self.pids[role]) == 1:
+            self._when_begun()
+
+    def decide(self) -> bool:
+        return self._last in self.pids
+
+
+def elastic() -> Program:
+    made = Program("elastic")
+    made.add("actor-0", Idler)
+    made.add("actor-1", Idler)
+    return made
+
+
+class Idler(Role):
+    """Does nothing, for ever."""
+
+    def __init__(self, name: str, incarnation: int) -> None:
+        super().__init__(name)
+
+    def step(self) -> Waitable | None:
+        return IDLE
+
+
+def test_actors_beyond_the_fewest_start_when_a_node_with_room_joins(cluster: Any, tmp_path: Path) -> None:
+    joined: list[Any] = []
+
+    def join() -> None:
+        joined.append(cluster.add_node(node_ip_address="127.0.0.5", num_cpus=1, resources={"late": 1}))
+
+    config = RunConfig(
+        AlgorithmConfig(), runtime="ray", run_dir=str(tmp_path), actors=2,
+        cluster=ClusterConfig(fewest_actors=1, resources={"actor": "CPU=1,late=1"}),
+    )
+    first = cluster.add_node(node_ip_address="127.0.0.6", num_cpus=1, resources={"late": 1})
+    conductor = WaitsForActors("actor-1", join)
+    try:
+        RayRuntime(elastic(), conductor, config).run()  # type: ignore[arg-type]
+        assert len(conductor.pids["actor-0"]) == 1, "who was there stays where it is"
+    finally:
+        for node in [first, *joined]:
+            cluster.remove_node(node)

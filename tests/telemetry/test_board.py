@@ -212,3 +212,19 @@ def test_bytes_add_up_over_the_roles_but_for_the_evaluator():
     ):
         subject.add(report(role, counts=counts))
     assert subject.bytes_moved() == {"unrolls": 30, "weights": 3}
+
+
+def test_the_same_pid_on_another_node_is_a_restart():
+    subject = board(FakeTime())
+    for node in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        subject.process("actor-0", 7, node)
+    assert subject.restarts == 1 and subject.views()[0].node == "10.0.0.2"
+
+
+def test_processes_of_other_machines_count_with_what_they_say_of_themselves():
+    subject = board(FakeTime())
+    before = subject.cpu_seconds
+    for role in ("inference", "learner"):  # two roles of one process
+        subject.process(role, 7, "10.0.0.1")
+        subject.measured(role, 100, 1000.0)
+    assert 1000.0 <= subject.cpu_seconds - before < 1100.0

@@ -279,3 +279,21 @@ def test_numbers_read_well():
 
 def _status_lines(output: Output) -> list[str]:
     return [line for line in _text(output).splitlines() if "steps/s" in line]
+
+
+def test_on_a_cluster_the_picture_says_which_roles_are_on_which_node():
+    subject = _running(FakeTime(), runtime="ray")
+    subject.process("learner", 7, "10.0.0.1")
+    subject.process("actor-0", 7, "10.0.0.2")
+    subject.measured("actor-0", 3 * 2**20, 1.5)
+    output = Output(record=True, width=120, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", 120, height=30))
+    text = output.export_text()
+    assert "cluster (ray)" in text
+    row = next(line for line in text.splitlines() if line.startswith("actor-0"))
+    assert "10.0.0.2" in row and row.rstrip().endswith("3 MiB"), "its own word counts, not that of a process here"
+
+
+def test_roles_that_share_a_row_are_counted_by_node():
+    views = [RoleView(f"actor-{index}", "busy", 0.5, {}, node=f"10.0.0.{index % 2}") for index in range(7)]
+    assert shown_roles(views, rows=4)[0].node == "10.0.0.0 ×4, 10.0.0.1 ×3"
