@@ -106,14 +106,14 @@ class RayRuntime(Supervisor):
         ).remote(self._program.edges, mirrored_ends(self._program), self._token)
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
-        driver = Driver(
+        self._driver = Driver(
             self._switchboard.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
         )
         for node in self._reserved_nodes():
             self._registry.prepare.remote(node["NodeID"], node["NodeManagerAddress"])
         for cohort in self._cohorts:
             for group in cohort.groups:
-                self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed, driver)
+                self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed)
 
     def _connect(self) -> None:
         cluster = self._config.cluster
@@ -171,7 +171,7 @@ class RayRuntime(Supervisor):
         chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
         return [node for node in ray.nodes() if node["NodeID"] in chosen]
 
-    def _make_host(self, group: str, amounts: Amounts, fixed: bool, driver: Driver) -> Any:
+    def _make_host(self, group: str, amounts: Amounts, fixed: bool) -> Any:
         other = {name: amount for name, amount in amounts.items() if name not in ("CPU", "GPU", "memory")}
         where: Any = "DEFAULT"
         if fixed and group in self._bundles:
@@ -181,7 +181,7 @@ class RayRuntime(Supervisor):
             num_cpus=amounts.get("CPU", 0.0), num_gpus=amounts.get("GPU", 0.0), memory=amounts.get("memory"),
             resources=other or None, max_restarts=-1, max_task_retries=0, scheduling_strategy=where,
         )(Host)
-        return made.remote(group, driver)
+        return made.remote(group)
 
     def _start(self, worker: Worker) -> None:
         edges = {end.edge: self._program.edges[end.edge] for node in worker.nodes for end in node.ends()}
@@ -191,7 +191,8 @@ class RayRuntime(Supervisor):
             threads=max(1, int(self._cohort(worker.group).amounts[worker.group].get("CPU", 1))),
             spin=spin_for(len(self._workers), usable_cores()),
         )
-        life = self._hosts[worker.group].run.remote(cloudpickle.dumps(assignment), worker.incarnation)
+        host = self._hosts[worker.group]
+        life = host.run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)
         self._lives[life] = worker
 
     def _cohort(self, group: str) -> Cohort:

@@ -28,7 +28,7 @@ from pappus.runtimes.shipping import Shipping
 from pappus.runtimes.station import fetch_blocks
 from pappus.runtimes.wiring import Wiring
 from pappus.runtimes.worker import Assignment, build_roles, drive_all, last_words
-from pappus.telemetry.processes import cpu_seconds, resident_bytes, set_title
+from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.telemetry.versions import versions
 
 REGISTRY_SECONDS = 60.0
@@ -55,25 +55,25 @@ class Driver:
 class Host:
     """The Ray actor."""
 
-    def __init__(self, group: str, driver: Driver) -> None:
-        self._group, self._driver = group, driver
-        for path in (driver.directory, *driver.path):
-            if path not in sys.path and os.path.isdir(path):
-                sys.path.append(path)
+    def __init__(self, group: str) -> None:
+        self._group = group  # and no more: what Ray needs for a restart must not lie in the object store
 
-    def run(self, payload: bytes, incarnation: int) -> None:
+    def run(self, driver: Driver, payload: bytes, incarnation: int) -> None:
         """One life: build the roles and drive them until told to stop. Whatever goes wrong ends the process: Ray starts
         a fresh one."""
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        set_title(self._group)
-        where = Cluster(self._driver)
-        line = StreamLine.connect(self._driver.address, {
-            "token": self._driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
+        show_as(self._group)
+        for path in (driver.directory, *driver.path):
+            if path not in sys.path and os.path.isdir(path):
+                sys.path.append(path)
+        where = Cluster(driver)
+        line = StreamLine.connect(driver.address, {
+            "token": driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
             "node": where.node, "host": where.host, "versions": versions(),
         })
         try:
-            self._live(cloudpickle.loads(payload), line, where)
+            self._live(driver, cloudpickle.loads(payload), line, where)
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
             os._exit(1)  # the driver is gone, or the station is
         except BaseException as error:
@@ -82,12 +82,10 @@ class Host:
             os._exit(1)
         line.close()
 
-    def _live(self, assignment: Assignment, line: StreamLine, where: Cluster) -> None:
-        path = ray.get(
-            self._driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS
-        )
+    def _live(self, driver: Driver, assignment: Assignment, line: StreamLine, where: Cluster) -> None:
+        path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
         station, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
-        shipping = Shipping(self._driver.registry, Path(self._driver.marker))
+        shipping = Shipping(driver.registry, Path(driver.marker))
         if assignment.checkpoint is not None:
             shipping.fetch(assignment.checkpoint, [node.begins_with for node in assignment.nodes])
         torch.set_num_threads(assignment.threads)
@@ -143,6 +141,12 @@ class Cluster:
         if not found[0]:
             raise RunError(f"{name} is served nowhere yet")
         return found
+
+
+def show_as(name: str) -> None:
+    """`pappus NAME` in ps and top: Ray has a title for every process, and would overwrite one that it does not know of."""
+    with contextlib.suppress(AttributeError):
+        ray._raylet.setproctitle(f"pappus {name}")
 
 
 def token_file(token: str) -> str:

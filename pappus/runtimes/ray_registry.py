@@ -18,7 +18,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pappus.errors import RunError
 from pappus.runtimes.ray_station import station_class
-from pappus.telemetry.processes import set_title
 from pappus.topologies.program import CallsEdge, Edge, Node, Program, QueueEdge, TallyEdge, WeightsEdge
 from pappus.transports.mirrors import Placement
 
@@ -62,7 +61,6 @@ class Registry:
     """Placements, stations and addresses of one run."""
 
     def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
-        set_title("registry")
         self._edges, self._ends, self._token = edges, ends, token
         self._homes: dict[str, Home] = {}
         self._epochs: dict[str, int] = {}

@@ -21,7 +21,6 @@ import ray
 
 from pappus.runtimes.station import Station
 from pappus.runtimes.wiring import transport
-from pappus.telemetry.processes import set_title
 from pappus.topologies.program import Edge
 from pappus.transports.memory import EventBell
 from pappus.transports.mirrors import Placement
@@ -37,7 +36,6 @@ class StationActor:
     """What the registry and other stations ask of a node."""
 
     def __init__(self, node: str, host: str, edges: Mapping[str, Edge], token: str) -> None:
-        set_title("station")
         self._station = Station(node, host, edges, token, self._delivered)
         self._edges = edges
         self._carriers: dict[str, Carrier] = {}
