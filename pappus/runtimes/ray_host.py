@@ -144,7 +144,7 @@ class Cluster:
 
 
 def show_as(name: str) -> None:
-    """`pappus NAME` in ps and top: Ray has a title for every process, and would overwrite one that it does not know of."""
+    """`pappus NAME` in ps and top. Ray has a title for every process, and overwrites one that it does not know of."""
     with contextlib.suppress(AttributeError):
         ray._raylet.setproctitle(f"pappus {name}")
 

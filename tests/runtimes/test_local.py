@@ -142,7 +142,7 @@ class KillsOnce(FakeConductor):
             os.kill(pid, signal.SIGKILL)
 
     def decide(self) -> bool:
-        return self.is_over and len(self.pids[self._role]) == 2
+        return self.is_over and len(self.pids.get(self._role, [])) == 2
 
 
 def _alive(pid: int) -> bool:
