@@ -84,8 +84,9 @@ class Training:
         return (self._directory / "log.txt").read_text().splitlines()
 
     def saved(self) -> bool:
-        """Whether there is a checkpoint."""
-        return any((self._directory / "checkpoints").glob("step-*"))
+        """Whether there is a checkpoint of something learnt."""
+        found = (self._directory / "checkpoints").glob("step-*")
+        return any(path.name.removeprefix("step-").lstrip("0").isdigit() for path in found)
 
     def actors(self) -> int:
         """Roles that step envs and live."""
@@ -132,19 +133,21 @@ def kill_node(training: Training, arguments: argparse.Namespace) -> Finding:
 
 def kill_role(training: Training, what: str, arguments: argparse.Namespace) -> Finding:
     """One process goes; Ray starts it again."""
-    name = next((name for name in training.nodes.roles() if kind_of(name) == what), None)
-    if name is None:
+    victim = next((one for one in training.nodes.processes() if kind_of(one.name) == what), None)
+    if victim is None:
         raise SystemExit(f"this system has no {what}; it has {', '.join(sorted(training.nodes.roles()))}")
-    before, victim, killed = training.rows(), training.nodes.roles()[name], time.time()
+    before, living, killed = training.rows(), len(training.nodes.roles()), time.time()
     os.kill(victim.pid, signal.SIGKILL)
 
     def again() -> bool:
-        roles = training.nodes.roles()
-        return name in roles and roles[name].pid != victim.pid and training.complete()
+        processes = training.nodes.processes()
+        successors = [one for one in processes if one.name == victim.name and one.pid != victim.pid]
+        near = what != "station" or any(one.node == victim.node for one in successors)
+        return bool(successors) and near and len(training.nodes.roles()) == living and training.complete()
 
     back = training.until(again, 2 * TOO_LONG)
     time.sleep(arguments.rest if training.process.poll() is None else 0.0)
-    return found(training, f"{name} on {victim.node}", before, killed, back)
+    return found(training, f"{victim.name} on {victim.node}", before, killed, back)
 
 
 def found(training: Training, what: str, before: Sequence[Row], killed: float, back: float | None) -> Finding:
@@ -183,9 +186,12 @@ def fail(nodes: RayNodes, what: str, arguments: argparse.Namespace, directory: P
     try:
         steady = training.until(lambda: training.saved() and training.complete(), START_SECONDS)
         if steady is None:
-            raise RuntimeError(f"no checkpoint and {training.actors()} actors after {START_SECONDS:.0f} s")
-        time.sleep(arguments.rest)
-        finding = kill_node(training, arguments) if what == "node" else kill_role(training, what, arguments)
+            nan, code = float("nan"), training.process.poll()
+            why = f"only {training.actors()} actors, or no checkpoint" if code is None else f"exit code {code}"
+            finding = Finding(what, nan, None, nan, nan, nan, f"not killed: the run did not begin ({why})")
+        else:
+            time.sleep(arguments.rest)
+            finding = kill_node(training, arguments) if what == "node" else kill_role(training, what, arguments)
     finally:
         code = training.stop()
     return finding, code, training.log()

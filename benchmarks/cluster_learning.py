@@ -1,7 +1,7 @@
 """Does a run on a cluster learn what a run on one machine does?
 
-Each system reaches the target from several seeds, on this machine alone (`--runtime local`) and on a Ray cluster of three
-nodes with whoever steps envs on other nodes than whoever learns. Compared are the env steps that it took.
+Each system reaches the target from several seeds, on this machine alone (`--runtime local`) and on a Ray cluster of
+three nodes with whoever steps envs on other nodes than whoever learns. Compared are the env steps that it took.
 
     python -m benchmarks.cluster_learning --seeds 1 2 3
     python -m benchmarks.cluster_learning --systems impala a3c --seeds 1 2 3 4 5

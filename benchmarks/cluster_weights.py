@@ -261,7 +261,9 @@ def weights(arguments: argparse.Namespace) -> None:
 
 def sizes_of(nodes: RayNodes) -> dict[str, int]:
     """Bytes in every object store, and resident bytes of every process of the run and of Ray."""
-    found = {f"object store of {address}": size for address, size in nodes.store_bytes().items()}
+    found: dict[str, int] = {}
+    for address, (held, spilled) in nodes.store_bytes().items():
+        found |= {f"object store of {address}": held, f"spilled to disk by {address}": spilled}
     for node in (nodes.head, *nodes.far):
         found[f"raylet of {node.node_ip_address}"] = resident_bytes(raylet(node)) or 0
     for one in nodes.processes():

@@ -86,13 +86,13 @@ class RayNodes:
         """The processes of a run's roles by name; of several stations only one."""
         return {one.name: one for one in self.processes() if "::" not in one.name and " " not in one.name}
 
-    def store_bytes(self) -> dict[str, int]:
-        """What the object store of every living node holds; `ray.init` comes before."""
-        stats = {
-            node["NodeManagerAddress"]: node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
-            for node in ray.nodes() if node["Alive"]
+    def store_bytes(self) -> dict[str, tuple[int, int]]:
+        """What the object store of every living node holds, and what it has spilled so far; `ray.init` comes before."""
+        living = [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in ray.nodes() if node["Alive"]]
+        stats = {address: node_stats(address, port, False).store_stats for address, port in living}
+        return {
+            address: (int(of.object_store_bytes_used), int(of.spilled_bytes_total)) for address, of in stats.items()
         }
-        return {address: int(reply.store_stats.object_store_bytes_used) for address, reply in stats.items()}
 
     def place(self, system: str, env: str, words: Sequence[str] = ()) -> list[str]:
         """Options of `pappus train` that put those who step envs on far nodes, and all others on the first."""
@@ -109,10 +109,12 @@ class RayNodes:
         self._cluster.shutdown()
 
     def _add(self, resources: dict[str, int]) -> Any:
+        """Each with a folder of its own for code that is shipped: in one for all, nodes remove each other's files."""
         self._last += 1
         return self._cluster.add_node(
             num_cpus=self._cpus, resources=resources, node_ip_address=f"127.0.0.{self._last}",
             object_store_memory=STORE_BYTES, include_dashboard=False,
+            runtime_env_dir_name=None if "head" in resources else f"runtime_resources_{self._last}",
         )
 
 

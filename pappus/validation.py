@@ -115,8 +115,10 @@ def _validate_device(config: RunConfig) -> None:
     kind, _, index = config.device.partition(":")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
         raise UserError(f"device={config.device!r} is unknown; use cpu, cuda, or cuda:0 and so on")
-    if config.runtime == "ray":
-        return  # a node of the cluster has it, or Ray refuses to place the learner
+    if config.runtime == "ray":  # a node of the cluster has it, or Ray refuses to place the learner
+        if index:
+            raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")
+        return
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():

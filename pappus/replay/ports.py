@@ -10,6 +10,7 @@ rows are written and read in place, batches are fetched ahead by a thread, and w
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from pappus.replay.sockets import connect as connect_near
 from pappus.replay.spec import ReplaySpec
 from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.telemetry.meter import Meter
+from pappus.transports.addresses import private_socket
 from pappus.types import Array, Nest, Timestep
 
 
@@ -148,6 +150,8 @@ class SharedReplay:
     def __init__(
         self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: Whereabouts | None = None
     ) -> None:
+        if cluster is not None:  # a folder of the node's, not of the driver's
+            spec = dataclasses.replace(spec, path=private_socket(f"{spec.path} on {cluster.node}"))
         self._name, self._spec, self._counted, self._cluster = name, spec, counted, cluster
         self.meter = Meter()
 

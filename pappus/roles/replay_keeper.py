@@ -76,7 +76,7 @@ class ReplayKeeper(Role):
         if self._directory is None:
             return None
         folder = self._directory / f"replay-{time.time_ns():020d}"
-        self._directory.mkdir(exist_ok=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
         save(self._keeper.service, folder)
         for old in sorted(self._directory.glob("replay-*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)

@@ -103,6 +103,9 @@ class Conductor:
         every = self._config.evaluation.every_steps
         self._next_evaluation = (steps // every + 1) * every if every else 0
         self.event(f"goes on from {steps:,} steps; {lost:,} updates are lost")
+        self._learned = False
+        if self._phase == "saving" and self.exit_reason == "steps done":  # they are not, any more
+            self._phase, self._last_save = "running", False
         if self._evaluation == "asked":  # for a version that may never come again
             self._ask()
 
@@ -267,6 +270,13 @@ class Conductor:
         self._checked = self._clock()
         self._saving = self._store.begin(self._board.env_steps)
         self._controls.save(self._saving)
+
+    def save_failed(self, reason: str) -> None:
+        """A checkpoint cannot be written: the one before it has to do, also for the end of the run."""
+        self.event(f"a checkpoint was given up: {reason}; the one before it is kept")
+        self._saving = None
+        if self._last_save:
+            self._phase = "over"
 
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
         """All states are written; make the checkpoint official, and say where it is.

@@ -50,7 +50,7 @@ class PacketLine:
     def receive(self) -> list[dict[str, Any]]:
         """All messages that have arrived."""
         messages: list[dict[str, Any]] = []
-        while _readable(self._socket):
+        while readable(self._socket):
             packet = self._socket.recv(MAX_PACKET)
             if not packet and messages:
                 break
@@ -84,7 +84,7 @@ class StreamLine:
     def receive(self) -> list[dict[str, Any]]:
         """All messages that have arrived."""
         messages: list[dict[str, Any]] = []
-        while _readable(self._socket):
+        while readable(self._socket):
             piece = self._socket.recv(PIECE)
             if not piece and messages:
                 break
@@ -145,7 +145,8 @@ class Switchboard:
             line.close()
 
 
-def _readable(end: socket.socket) -> bool:
+def readable(end: socket.socket) -> bool:
+    """Whether something has arrived, or the other end is gone."""
     poll = select.poll()  # select itself knows no descriptor above 1,023
     poll.register(end, select.POLLIN)
     return bool(poll.poll(0))

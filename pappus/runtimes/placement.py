@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pappus.config import ClusterConfig, RunConfig
 from pappus.errors import UserError, closest
 from pappus.telemetry.verdict import kind_of
-from pappus.topologies.program import CommonsEdge, MeetingEdge, Node, Program, ReplayEdge
+from pappus.topologies.program import CommonsEdge, Edge, MeetingEdge, Node, Program, ReplayEdge, TallyEdge
 
 STRATEGIES = ("PACK", "SPREAD")
 IDLE_KINDS = ("evaluator", "master")
@@ -61,8 +61,8 @@ def cohorts(program: Program, config: RunConfig) -> list[Cohort]:
     check_names(cluster, {kind_of(node.name) for node in program.nodes} | {kind_of(group) for group in groups})
     leader = {group: group for group in groups}
     for edge in program.edges.values():
-        if isinstance(edge, CommonsEdge | MeetingEdge):
-            holders = [node.group for node in program.nodes if any(end.edge == edge.name for end in node.ends())]
+        holders = _share_a_node(edge, program)
+        if holders:
             for group in holders:
                 old, new = leader[group], leader[holders[0]]
                 leader = {one: new if its == old else its for one, its in leader.items()}
@@ -73,6 +73,14 @@ def cohorts(program: Program, config: RunConfig) -> list[Cohort]:
         strategy = cluster.placement.get(kind_of(members[0]), cluster.strategy)
         found.append(Cohort(members, amounts, strategy))
     return found
+
+
+def _share_a_node(edge: Edge, program: Program) -> list[str]:
+    """The groups that an edge keeps together: all that hold a common memory, or read one total."""
+    held = [(node.group, end) for node in program.nodes for end in node.ends() if end.edge == edge.name]
+    if isinstance(edge, CommonsEdge | MeetingEdge):
+        return [group for group, _ in held]
+    return [group for group, end in held if end.side == "reader"] if isinstance(edge, TallyEdge) else []
 
 
 def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
@@ -113,14 +121,17 @@ def parse_amounts(text: str, kind: str) -> Amounts:
             raise UserError(
                 f"cluster.resources {kind}={text!r} cannot be read at {part!r}; write such as CPU=4,GPU=1,memory=8GiB"
             ) from None
+    for name, amount in amounts.items():
+        if amount > 1 and amount % 1 and name != "memory":
+            raise UserError(f"cluster.resources {kind}={text!r}: {name}={amount:g} must be whole, or a part of one")
     return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 def refuse_what_never_fits(asked: Iterable[Cohort], nodes: Sequence[NodeRoom]) -> None:
     """Raise `UserError` that says which role lacks what, and what the cluster has in all.
 
-    Largest first into the first node with room: what this finds no room for, a cleverer packing may still fit, so only
-    what no empty node holds, or what is more than all nodes together have, is refused.
+    Refused is what no empty node holds, and what is more than all nodes together have; how the rest is packed is Ray's
+    affair.
     """
     ordered = list(asked)
     for cohort in ordered:

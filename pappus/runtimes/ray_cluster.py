@@ -65,8 +65,8 @@ RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 """What of the working directory no node needs."""
-PATIENCE_SECONDS = 10.0
-"""A group that lost its node and has no other after so long is spoken of."""
+PATIENCE_SECONDS = 20.0
+"""A group that died and has found no place again after so long is spoken of; its process alone may take ten."""
 LOOPBACK = "127.0.0.2"
 """Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
 ELASTIC = ("actor", "bundle", "worker")
@@ -85,6 +85,8 @@ class RayRuntime(Supervisor):
         self._lives: dict[Any, Worker] = {}
         """What each host runs, as Ray refers to it."""
         self._places: dict[str, str] = {}
+        self._begins_with: dict[str, Path | None] = {}
+        """The checkpoint that each group's present life began with."""
         self._homeless: dict[str, float] = {}
         """Groups whose node is gone, and when to say so that they have found no other."""
         self._reserved: list[PlacementGroup] = []
@@ -104,6 +106,7 @@ class RayRuntime(Supervisor):
         self._registry = registry_class().options(
             name=f"pappus-{self._token[:8]}", scheduling_strategy=here
         ).remote(self._program.edges, mirrored_ends(self._program), self._token)
+        self._registry_life = self._registry.live.remote()
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
         self._driver = Driver(
@@ -118,6 +121,9 @@ class RayRuntime(Supervisor):
     def _connect(self) -> None:
         cluster = self._config.cluster
         if ray.is_initialized():
+            there = ray.get_runtime_context().gcs_address
+            if cluster.address not in ("", "auto", there):
+                raise UserError(f"cluster.address={cluster.address!r}, but this process is connected to {there}")
             return
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if cluster.address:
@@ -129,8 +135,11 @@ class RayRuntime(Supervisor):
                 ray.init(address=cluster.address or "local", **options)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             reason = " ".join(str(error).split())[:300]
+            if not cluster.address:
+                raise RunError(f"Ray could not be started on this machine: {reason}") from None
             raise UserError(
-                f"cluster.address={cluster.address!r} cannot be reached: {reason}; start Ray with `ray start --head`"
+                f"cluster.address={cluster.address!r} cannot be used: {reason}; start Ray with `ray start --head`, and "
+                "keep large files out of the working directory, which is sent to the nodes"
             ) from None
         self._connected = True
 
@@ -191,6 +200,7 @@ class RayRuntime(Supervisor):
             threads=max(1, int(self._cohort(worker.group).amounts[worker.group].get("CPU", 1))),
             spin=spin_for(len(self._workers), usable_cores()),
         )
+        self._begins_with[worker.group] = self._checkpoint
         host = self._hosts[worker.group]
         life = host.run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)
         self._lives[life] = worker
@@ -210,10 +220,12 @@ class RayRuntime(Supervisor):
                 self._hear(worker)
         for hello, line in self._switchboard.arrivals(time.monotonic()):
             self._arrived(hello, line)
-        if self._lives:
-            done, _ = ray.wait(list(self._lives), num_returns=len(self._lives), timeout=0)
-            for life in done:
-                self._ended(self._lives.pop(life), life)
+        lives = [*self._lives, self._registry_life]
+        done, _ = ray.wait(lives, num_returns=len(lives), timeout=0)
+        if self._registry_life in done:
+            raise RunError("the registry, which says where roles are, died; go on with --resume")
+        for life in done:
+            self._ended(self._lives.pop(life), life)
         self._tell_of_the_homeless()
 
     def _arrived(self, hello: dict[str, Any], line: StreamLine) -> None:
@@ -226,13 +238,13 @@ class RayRuntime(Supervisor):
         self._places[worker.group] = hello["node"]
         self._homeless.pop(worker.group, None)
         if worker.essential and worker.incarnation:
-            self._rewind()
+            self._rewind(self._begins_with[worker.group])
         self._begin(worker, line)
         self._came(worker, hello["pid"], hello["host"])
 
-    def _rewind(self) -> None:
-        """A learner that came back goes on from the newest checkpoint, and so does the counting."""
-        metadata = verify(self._checkpoint)["metadata"] if self._checkpoint is not None else {"steps": 0, "updates": 0}
+    def _rewind(self, checkpoint: Path | None) -> None:
+        """A learner that came back goes on from a checkpoint, and so does the counting."""
+        metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
         self._conductor.rewind(metadata["steps"], metadata["updates"])
 
     def _ended(self, worker: Worker, life: Any) -> None:
@@ -247,27 +259,39 @@ class RayRuntime(Supervisor):
             how = cause(error)
             if worker.pid is None:
                 return self._ask_again(worker, error)
-        node = self._places.get(worker.group, "")
-        if node not in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
+        if self._lost_its_node(worker):
             worker.deaths_in_a_row = 0  # nothing is wrong with the role
             how = "its node is gone"
-            self._registry.gone.remote(worker.group, node)
-            self._homeless[worker.group] = time.monotonic() + PATIENCE_SECONDS
         worker.close()
         alone = self._config.learners == 1
         self._died(worker, death_notice(worker, how), worker.essential and (not alone or bool(worker.last_words)))
+        self._homeless[worker.group] = time.monotonic() + PATIENCE_SECONDS
+
+    def _lost_its_node(self, worker: Worker) -> bool:
+        """Whether the node where it was is gone; the registry is told, once."""
+        node = self._places.get(worker.group, "")
+        if not node or node in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
+            return False
+        del self._places[worker.group]
+        self._registry.gone.remote(worker.group, node)
+        return True
 
     def _tell_of_the_homeless(self) -> None:
-        """Once for each group that lost its node and has found no other since."""
+        """Once for each group that has found no place for a while; a checkpoint does not wait for it."""
         for group, until in list(self._homeless.items()):
             if time.monotonic() > until:
                 self._homeless[group] = float("inf")
                 self._conductor.event(waits_for(self._cohort(group), rooms(free=True)), group)
+        gone = [group for group, until in self._homeless.items() if until == float("inf")]
+        if self._saving is not None and self._saving[1] & set(gone):
+            self._saving = None
+            self._conductor.save_failed(f"{', '.join(gone)} has no place")
 
     def _ask_again(self, worker: Worker, error: ray.exceptions.RayError) -> None:
         """Ray is still about to place it, or has said why it never will."""
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
             raise RunError(f"Ray could not start {worker.group}: {error}")
+        self._lost_its_node(worker)
         worker.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
@@ -288,11 +312,11 @@ class RayRuntime(Supervisor):
             worker.close()
         if self._switchboard is not None:
             self._switchboard.close()
-        with contextlib.suppress(Exception):  # Ray itself may be what is gone
-            for actor in (*self._hosts.values(), *([self._registry] if self._registry is not None else [])):
-                ray.kill(actor)
-            for group in self._reserved:
-                remove_placement_group(group)
+        actors = [*self._hosts.values(), *([self._registry] if self._registry is not None else [])]
+        ends = [(ray.kill, actor) for actor in actors] + [(remove_placement_group, group) for group in self._reserved]
+        for end, thing in ends:
+            with contextlib.suppress(Exception):  # Ray itself may be what is gone
+                end(thing)
         if self._connected:
             ray.shutdown()
         if self._marker is not None:

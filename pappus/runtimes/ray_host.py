@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import secrets
 import signal
 import socket
 import sys
@@ -23,16 +23,17 @@ import ray
 import torch
 
 from pappus.errors import RunError
-from pappus.runtimes.lines import StreamLine
+from pappus.runtimes.lines import StreamLine, readable
 from pappus.runtimes.shipping import Shipping
 from pappus.runtimes.station import fetch_blocks
 from pappus.runtimes.wiring import Wiring
 from pappus.runtimes.worker import Assignment, build_roles, drive_all, last_words
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.telemetry.versions import versions
+from pappus.transports.addresses import private_path
 
-REGISTRY_SECONDS = 60.0
-"""A registry that does not answer by then is gone."""
+REGISTRY_SECONDS = 90.0
+"""For the registry's answer, which may have to wait for a station."""
 FIND_SECONDS = 0.5
 """How long an address that was found is taken for granted."""
 
@@ -74,20 +75,26 @@ class Host:
         })
         try:
             self._live(driver, cloudpickle.loads(payload), line, where)
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            os._exit(1)  # the driver is gone, or the station is
+        except (BrokenPipeError, ConnectionResetError):  # the driver is gone, or the station is
+            self._end(where)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 line.send(last_words(error))
-            os._exit(1)
+            self._end(where)
         line.close()
+        where.close()
+
+    def _end(self, where: Cluster) -> None:
+        where.close()
+        os._exit(1)
 
     def _live(self, driver: Driver, assignment: Assignment, line: StreamLine, where: Cluster) -> None:
         path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
         station, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
-        shipping = Shipping(driver.registry, Path(driver.marker))
+        names = [name for node in assignment.nodes for name in {node.name, node.begins_with} if name]
+        shipping = Shipping(where.ask, Path(driver.marker), names)
         if assignment.checkpoint is not None:
-            shipping.fetch(assignment.checkpoint, [node.begins_with for node in assignment.nodes])
+            shipping.fetch(assignment.checkpoint)
         torch.set_num_threads(assignment.threads)
         roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
         drive_all(roles, HostLine(line, station, shipping), assignment.spin)
@@ -113,9 +120,13 @@ class HostLine:
 
     def receive(self) -> list[dict[str, Any]]:
         """All commands that have arrived."""
-        if select.select([self._station], [], [], 0)[0] and not self._station.recv(1):
+        if readable(self._station) and not self._station.recv(1):
             raise ConnectionResetError("the station of this node is gone")
-        return self._line.receive()
+        commands = self._line.receive()
+        for command in commands:
+            if "save" in command:
+                self._shipping.prepare(Path(command["save"]))
+        return commands
 
 
 class Cluster:
@@ -125,18 +136,30 @@ class Cluster:
         self._registry = driver.registry
         self.node = ray.get_runtime_context().get_node_id()
         self.host = ray.util.get_node_ip_address()
-        self.token_file = token_file(driver.token)
+        self.token_file = private_path(f"{os.getpid()}-{secrets.token_hex(8)}.token")
+        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(driver.token)
         self._found: dict[str, tuple[float, tuple[str, str]]] = {}
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the registry."""
+        return ray.get(getattr(self._registry, method).remote(*arguments), timeout=REGISTRY_SECONDS)
+
+    def close(self) -> None:
+        """Leave no secret behind."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.token_file)
 
     def announce(self, name: str, address: str) -> None:
         """Something is served here."""
-        ray.get(self._registry.announce.remote(name, self.node, address), timeout=REGISTRY_SECONDS)
+        self.ask("announce", name, self.node, address)
 
     def find(self, name: str) -> tuple[str, str]:
         """Where it is served."""
         asked, found = self._found.get(name, (0.0, ("", "")))
         if time.monotonic() - asked > FIND_SECONDS:
-            found = ray.get(self._registry.find.remote(name), timeout=REGISTRY_SECONDS) or ("", "")
+            found = self.ask("find", name) or ("", "")
             self._found[name] = (time.monotonic(), found)
         if not found[0]:
             raise RunError(f"{name} is served nowhere yet")
@@ -147,19 +170,3 @@ def show_as(name: str) -> None:
     """`pappus NAME` in ps and top. Ray has a title for every process, and overwrites one that it does not know of."""
     with contextlib.suppress(AttributeError):
         ray._raylet.setproctitle(f"pappus {name}")
-
-
-def token_file(token: str) -> str:
-    """A file of this user's that holds the secret."""
-    import hashlib
-    import tempfile
-
-    folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{hashlib.sha256(token.encode()).hexdigest()[:24]}.token"
-    if not path.exists():
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(token)
-        draft.rename(path)
-    return str(path)

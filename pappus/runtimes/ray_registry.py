@@ -7,6 +7,7 @@ an address announces it here, and others look it up; after a restart the address
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +23,9 @@ from pappus.topologies.program import CallsEdge, Edge, Node, Program, QueueEdge,
 from pappus.transports.mirrors import Placement
 
 STATION_SECONDS = 60.0
-"""A station that does not answer by then is given up; it imports what roles import."""
-CALL_SECONDS = 10.0
-"""A station that does not answer a call by then is on a node that is lost."""
+"""A station that has not started by then is given up."""
+CALL_SECONDS = 25.0
+"""For a station's answer: Ray takes a part of it to notice that a node is lost."""
 CALLS_AT_ONCE = 1024
 HUB_SIDES = {QueueEdge: "source", CallsEdge: "desk", TallyEdge: "reader", WeightsEdge: "writer"}
 END_SIDES = {QueueEdge: "sink", CallsEdge: "caller", TallyEdge: "counter"}
@@ -90,8 +91,8 @@ class Registry:
             home = self._homes.get(group)
             if home is not None and home.node == node:
                 del self._homes[group]
-                self._posts.pop(node, None)
                 self._tell(group, home)
+                self._forget(node)
 
     def announce(self, name: str, node: str, address: str) -> None:
         """Something is served on a node, at an address."""
@@ -113,6 +114,16 @@ class Registry:
                 before = totals.get(edge, (0, 0))
                 totals[edge] = (before[0] + messages, before[1] + size)
         return totals
+
+    def live(self) -> None:
+        """Never returns: whoever waits for it learns that the registry is gone."""
+        threading.Event().wait()
+
+    def keep_only(self, folder: str, names: Sequence[str]) -> None:
+        """Remove what was dropped from a folder on the node where its owner is."""
+        for path in Path(folder).glob("*"):
+            if path.is_dir() and path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
 
     def write(self, path: str, data: bytes, first: bool) -> None:
         """A piece of a file from a node that does not see the run's directory."""
@@ -162,8 +173,11 @@ class Registry:
         return True
 
     def _forget(self, node: str) -> None:
-        """A station died, and with it the memory that the groups of its node had in common; they notice it."""
-        self._posts.pop(node, None)
+        """A station is lost, and with it the memory that the groups of its node had in common. One that still lives
+        somewhere must not go on beside its successor; its groups notice its end, and settle anew."""
+        post = self._posts.pop(node, None)
+        if post is not None:
+            ray.kill(post.handle)
         for group in [group for group, home in self._homes.items() if home.node == node]:
             del self._homes[group]
 
@@ -197,26 +211,25 @@ class Registry:
         if writer in self._posts:
             if group == ends.hub:
                 self._bring_newest(name, writer, followers)
-            self._await({writer: self._posts[writer].handle.carry.remote(name, followers)})
+            if writer in self._posts:
+                self._await({writer: self._posts[writer].handle.carry.remote(name, followers)})
 
     def _bring_newest(self, name: str, writer: str, followers: Mapping[str, Any]) -> None:
         """A writer that moved finds what its predecessor published, as it would have found it where that was."""
-        for handle in followers.values():
-            try:
-                found = ray.get(handle.newest.remote(name), timeout=CALL_SECONDS)
-            except ray.exceptions.RayError:
-                continue
-            if found is not None:
-                self._await({writer: self._posts[writer].handle.deliver.remote(name, *found)})
-                return
+        found = self._await({node: handle.newest.remote(name) for node, handle in followers.items()})
+        newest = max((one for one in found if one is not None), key=lambda one: one[1], default=None)
+        if newest is not None and writer in self._posts:
+            self._await({writer: self._posts[writer].handle.deliver.remote(name, *newest)})
 
-    def _await(self, calls: Mapping[str, Any]) -> None:
-        """Wait for stations; one that fails is forgotten, and its roles notice by themselves."""
+    def _await(self, calls: Mapping[str, Any]) -> list[Any]:
+        """The answers of stations; one that gives none is lost."""
+        answers = []
         for node, call in calls.items():
             try:
-                ray.get(call, timeout=CALL_SECONDS)
+                answers.append(ray.get(call, timeout=CALL_SECONDS))
             except (ray.exceptions.RayError, TimeoutError):
-                self._posts.pop(node, None)
+                self._forget(node)
+        return answers
 
     def _placement(self, ends: Ends) -> Placement:
         hub = self._homes.get(ends.hub)

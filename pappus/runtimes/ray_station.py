@@ -10,9 +10,11 @@ read it. A station whose followers are slow skips versions; one that nobody hold
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +31,7 @@ from pappus.types import Array
 
 LEAST_SECONDS = 0.005
 """Between two versions that are carried elsewhere: putting and telling costs about a millisecond of a core."""
+RETRY_SECONDS = 0.5
 CALLS_AT_ONCE = 8
 
 
@@ -99,13 +102,15 @@ class Carrier:
         self._woken = EventBell(*EventBell.descriptors())
         self.versions = self.bytes = 0
         weights.follow()
-        threading.Thread(target=self._carry, name="weights", daemon=True).start()
+        threading.Thread(target=self._run, name="weights", daemon=True).start()
 
     def set_followers(self, followers: Mapping[str, Any]) -> None:
         """Stations by node."""
         with self._lock:
-            for node in set(self._has) - set(followers):
-                del self._has[node]
+            for node, station in self._followers.items():
+                if followers.get(node) != station:  # another station has other memory
+                    self._has.pop(node, None)
+                    self._under_way.pop(node, None)
             self._followers = followers
         self._woken.ring()
 
@@ -113,9 +118,19 @@ class Carrier:
         """The version that a node has."""
         return self._has.get(node, -1)
 
+    def _run(self) -> None:
+        try:
+            self._carry()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # a station that carries nothing is worse than none, which its roles notice
+
     def _carry(self) -> None:
+        poll = select.poll()
+        for bell in (self._weights.changed, self._woken):
+            poll.register(bell.fileno(), select.POLLIN)
         while True:
-            select.select([self._weights.changed.fileno(), self._woken.fileno()], [], [])
+            poll.poll()
             self._weights.changed.clear()
             self._woken.clear()
             newest = self._weights.version()
@@ -138,17 +153,25 @@ class Carrier:
                 self._under_way[node] = version
             self.bytes += self._flat.nbytes
             future = station.deliver.remote(self._weights.name, held, version).future()
-            future.add_done_callback(lambda done, node=node, held=held: self._arrived(node, version, done))
+            future.add_done_callback(
+                lambda done, node=node, station=station, held=held: self._arrived(node, station, version, done)
+            )
 
-    def _arrived(self, node: str, version: int, done: Any) -> None:
+    def _arrived(self, node: str, station: Any, version: int, done: Any) -> None:
+        """One who is gone is left out until the registry says that another is there; all else is tried again."""
+        error, pause = done.exception(), 0.0
         with self._lock:
+            if self._followers.get(node) != station:
+                return
             self._under_way.pop(node, None)
-            if done.exception() is None:
+            if error is None:
                 self._has[node] = version
-            else:  # the node is gone; when it is back, the registry says so
+            elif isinstance(error, ray.exceptions.ActorDiedError):
                 self._followers = {other: it for other, it in self._followers.items() if other != node}
+            else:
+                pause = RETRY_SECONDS
         self._tell()
-        self._woken.ring()
+        threading.Timer(pause, self._woken.ring).start() if pause else self._woken.ring()
 
 
 def station_class() -> Any:

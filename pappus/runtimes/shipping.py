@@ -7,49 +7,62 @@ the same bytes there. Only the driver gives a checkpoint its name, after all of 
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 PIECE = 16 << 20
-CALL_SECONDS = 300.0
-"""For one piece, or a listing."""
 REPLAY = "replay"
 """The folder of tables within a run's directory."""
 
 
 class Shipping:
-    """One process's share of a run's files. `registry` is a Ray actor with `write`, `read` and `listing`."""
+    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …"""
 
-    def __init__(self, registry: Any, marker: Path) -> None:
-        self._registry, self._root = registry, marker.parent
+    def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str]) -> None:
+        self._ask, self._root, self._roles = ask, marker.parent, roles
         self.needed = not marker.exists()
         self._sent: set[Path] = set()
 
-    def send(self, directory: Path) -> None:
-        """What this process has written for a checkpoint."""
-        if not self.needed:
-            return
-        directory.mkdir(parents=True, exist_ok=True)
-        tables = self._root / REPLAY
-        for path in [*_files(directory), *(path for path in _files(tables) if path not in self._sent)]:
-            self._send_file(path)
-            self._sent.add(path)
-        shutil.rmtree(directory, ignore_errors=True)
+    def prepare(self, directory: Path) -> None:
+        """Roles are about to write into a directory that the driver made on its own node."""
+        if self.needed:
+            directory.mkdir(parents=True, exist_ok=True)
 
-    def fetch(self, checkpoint: Path, names: Iterable[str]) -> None:
-        """What the roles of these names begin with."""
+    def send(self, directory: Path) -> None:
+        """What the roles have written for a checkpoint. Others of this node may be writing beside them."""
         if not self.needed:
             return
-        wanted = [f"{name}." for name in names if name]
+        for path in self._own(directory):
+            self._send_file(path)
+            path.unlink()
+        if REPLAY in self._roles:
+            tables = self._root / REPLAY
+            for path in [path for path in _files(tables) if path not in self._sent]:
+                self._send_file(path)
+                self._sent.add(path)
+            self._ask("keep_only", str(tables), [path.name for path in tables.glob("*") if path.is_dir()])
+
+    def fetch(self, checkpoint: Path) -> None:
+        """What the roles begin with."""
+        if not self.needed:
+            return
         for text in self._ask("listing", str(checkpoint)):
-            if Path(text).name.startswith(tuple(wanted)):
+            if Path(text).name.split(".")[0] in self._roles:
                 self._fetch_file(Path(text))
-        if f"{REPLAY}." in wanted:
-            for text in self._ask("listing", str(self._root / REPLAY)):
-                self._fetch_file(Path(text))
-                self._sent.add(Path(text))
+        for path in self._own(checkpoint):
+            if path.stem == REPLAY and path.suffix == ".json":
+                for folder in set(re.findall(r"replay-\d+", path.read_text())):
+                    self._fetch_folder(self._root / REPLAY / folder)
+
+    def _own(self, directory: Path) -> list[Path]:
+        return [path for path in _files(directory) if path.name.split(".")[0] in self._roles]
+
+    def _fetch_folder(self, folder: Path) -> None:
+        for text in self._ask("listing", str(folder)):
+            self._fetch_file(Path(text))
+            self._sent.add(Path(text))
 
     def _send_file(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -63,11 +76,6 @@ class Shipping:
         with path.open("wb") as file:
             while piece := self._ask("read", str(path), file.tell(), PIECE):
                 file.write(piece)
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        import ray
-
-        return ray.get(getattr(self._registry, method).remote(*arguments), timeout=CALL_SECONDS)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ SPIN_SECONDS = 200e-6
 ASLEEP = 0.9
 """Share of the usual waiting time that is slept through before."""
 DECAY = 0.9
+FD_SETSIZE = 1024
 
 
 class Waiter:
@@ -54,10 +55,20 @@ class Waiter:
 
 def _sleep(port: Waitable, commands: int, seconds: float) -> bool:
     fd = port.fileno()
-    woken, _, _ = select.select([commands, fd] if fd >= 0 else [commands], [], [], seconds)
+    woken = _select([commands, fd] if fd >= 0 else [commands], seconds)
     if fd in woken:
         port.clear()
     return commands in woken
+
+
+def _select(descriptors: list[int], seconds: float) -> list[int]:
+    """Those that are readable. `select` knows no descriptor above 1,023, and `poll` no time below a millisecond."""
+    if max(descriptors) < FD_SETSIZE:
+        return select.select(descriptors, [], [], seconds)[0]
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def spin_for(processes: int, cores: int) -> float:

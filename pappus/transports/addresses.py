@@ -123,15 +123,15 @@ def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
 
 def socket_beside(ip: str, port: int) -> str:
     """The unix socket through which a run that listens there is reached from its own machine, by its own user."""
-    return _socket_path(f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
+    return private_path(f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
 
 
 def private_socket(purpose: str) -> str:
     """A unix socket for processes of this user only, always the same for the same purpose."""
-    return _socket_path(f"{hashlib.sha256(purpose.encode()).hexdigest()[:24]}.sock")
+    return private_path(f"{hashlib.sha256(purpose.encode()).hexdigest()[:24]}.sock")
 
 
-def _socket_path(name: str) -> str:
+def private_path(name: str) -> str:
     """Within a folder that only this user can enter; empty if there is none."""
     folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
     try:

@@ -323,3 +323,27 @@ def test_a_learner_that_comes_back_with_an_earlier_state_takes_the_counts_back(t
     play.learn(steps=2000)
     play.conductor.decide()
     assert play.oldest_versions == [5, 2, 3], "and evaluations are due at the same steps again"
+
+
+def test_a_learner_lost_after_its_last_step_has_the_run_go_on(tmp_path: Path) -> None:
+    play = Play(tmp_path, steps=3000)
+    play.learn(steps=3000)
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    assert play.conductor.finishing and len(play.saves) == 1
+    play.conductor.rewind(steps=1000, updates=1)
+    assert not play.conductor.finishing
+    play.finish_save()  # by the learner that came back
+    play.learn(steps=2000)
+    play.conductor.role_finished("learner")
+    play.conductor.decide()
+    assert len(play.saves) == 2 and play.conductor.exit_reason == "steps done"
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_run_from_its_end(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.conductor.interrupt()
+    play.conductor.decide()
+    play.conductor.save_failed("replay has no place")
+    assert play.conductor.decide() and "replay has no place; the one before it is kept" in str(play.board.events[-1])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
-from pappus.core import Waitable
+from pappus.core import Waitable, WeightsReader, WeightsWriter
 from pappus.errors import RoleDied, UserError
 from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
@@ -20,6 +22,8 @@ from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, pro
 from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
 
 ray = pytest.importorskip("ray")
+
+from ray._private.internal_api import node_stats  # noqa: E402
 
 from pappus.runtimes.ray_cluster import RayRuntime  # noqa: E402
 
@@ -31,7 +35,10 @@ def cluster() -> Iterator[Any]:
 
     made = Cluster()
     store = {"object_store_memory": 100 << 20}
-    made.add_node(node_ip_address="127.0.0.2", num_cpus=8, include_dashboard=False, **store)
+    quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+    made.add_node(
+        node_ip_address="127.0.0.2", num_cpus=8, include_dashboard=False, _system_config=quick, **store
+    )
     for last in (3, 4):
         made.add_node(node_ip_address=f"127.0.0.{last}", num_cpus=1, resources={"far": 1}, **store)
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
@@ -199,3 +206,108 @@ def test_actors_beyond_the_fewest_start_when_a_node_with_room_joins(cluster: Any
     finally:
         for node in [first, *joined]:
             cluster.remove_node(node)
+
+
+class LosesANode(FakeConductor):
+    """Has the node of the first producer killed, then another one added, and is done when the producer is back."""
+
+    def __init__(self, kill: Any, add: Any) -> None:
+        super().__init__()
+        self._kill, self._add = kill, add
+        self.nodes: list[str] = []
+
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        super().role_started(role, pid, node)
+        if role == "producer-0":
+            self.nodes.append(node)
+            if len(self.nodes) == 1:
+                self._kill(node)
+
+    def event(self, text: str, role: str = "") -> None:
+        super().event(text, role)
+        if "producer-0 died (its node is gone)" in text:
+            self._add()
+
+    def decide(self) -> bool:
+        return self.is_over and len(self.nodes) == 2
+
+
+def test_the_roles_of_a_node_that_is_killed_come_back_on_one_that_is_added(cluster: Any, tmp_path: Path) -> None:
+    nodes: dict[str, Any] = {}
+
+    def add(last: int = 9) -> None:
+        address = f"127.0.0.{last}"
+        nodes[address] = cluster.add_node(node_ip_address=address, num_cpus=1, resources={"doomed": 1})
+
+    def kill(address: str) -> None:
+        process = nodes.pop(address).all_processes["raylet"][0].process
+        process.kill()
+        process.wait()
+
+    add(7)
+    add(8)
+    conductor = LosesANode(kill, add)
+    try:
+        run(program(2), conductor, tmp_path, resources={"producer": "CPU=1,doomed=1"})
+    finally:
+        for node in nodes.values():
+            cluster.remove_node(node)
+    assert conductor.nodes[1] == "127.0.0.9" and len(conductor.pids["producer-1"]) == 1, "the other one stayed"
+    assert conductor.counts["from 0"] + conductor.counts["from 1"] == 50
+
+
+class Publisher(Role):
+    """Publishes a megabyte as often as it can."""
+
+    def __init__(self, name: str, incarnation: int, weights: WeightsWriter) -> None:
+        super().__init__(name)
+        self._weights, self._flat, self._version = weights, np.zeros(1 << 18, np.float32), 0
+
+    def step(self) -> Waitable | None:
+        self._weights.publish(self._flat, self._version)
+        self._version += 1
+        self.metrics.count("published")
+        return None
+
+
+class Reader(Role):
+    """Reads every version that it sees."""
+
+    def __init__(self, name: str, incarnation: int, weights: WeightsReader) -> None:
+        super().__init__(name)
+        self._weights, self._flat, self._version = weights, np.zeros(1 << 18, np.float32), -1
+
+    def step(self) -> Waitable | None:
+        if self._weights.version() == self._version:
+            self.wake_at = time.perf_counter() + 0.001
+            return IDLE
+        self._version = self._weights.read(self._flat)
+        self.metrics.count("read")
+        return None
+
+
+class WatchesTheStore(FakeConductor):
+    """Looks at the object stores with every report, and is done after so many versions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: list[int] = []
+
+    def report(self, report: Any) -> None:
+        super().report(report)
+        stats = [node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False) for node in ray.nodes()
+                 if node["Alive"]]
+        self.used.append(max(reply.store_stats.object_store_bytes_used for reply in stats))
+
+    def decide(self) -> bool:
+        return self.counts.get("read", 0) > 100
+
+
+def test_versions_that_nobody_holds_are_released_from_the_object_store(cluster: Any, tmp_path: Path) -> None:
+    made = Program("weights")
+    weights = made.weights("weights", 1 << 18)
+    made.add("publisher", Publisher, weights=weights.writer())
+    made.add("producer-0", Reader, weights=weights.reader())
+    conductor = WatchesTheStore()
+    run(made, conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert conductor.counts["read"] > 100 and max(conductor.used) < 20 << 20, "a hundred megabytes have passed"
