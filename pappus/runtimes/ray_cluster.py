@@ -291,7 +291,8 @@ class RayRuntime(Supervisor):
         """Ray is still about to place it, or has said why it never will."""
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
             raise RunError(f"Ray could not start {worker.group}: {error}")
-        self._lost_its_node(worker)
+        if self._lost_its_node(worker):
+            self._conductor.event("its node is gone; Ray looks for another place", worker.group)
         worker.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
