@@ -158,7 +158,11 @@ def station(pipe: Connection, node: str) -> None:
     pipe.send((made.address, made.socket))
     while True:
         told = pipe.recv()
-        pipe.send(tuple(made.meter().get(told, (0, 0))) if isinstance(told, str) else made.place(*told))
+        if isinstance(told, str):
+            pipe.send(tuple(made.meter().get(told, (0, 0))))
+        else:
+            made.place(*told)
+            pipe.send(None)
 
 
 def role(pipe: Connection, assignment: tuple[str, str, str]) -> None:

@@ -133,7 +133,7 @@ class RayRuntime(Supervisor):
         try:
             with own_signals():
                 ray.init(address=cluster.address or "local", **options)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
             reason = " ".join(str(error).split())[:300]
             if not cluster.address:
                 raise RunError(f"Ray could not be started on this machine: {reason}") from None

@@ -32,7 +32,7 @@ from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.telemetry.versions import versions
 from pappus.transports.addresses import private_path
 
-REGISTRY_SECONDS = 90.0
+REGISTRY_SECONDS = 120.0
 """For the registry's answer, which may have to wait for a station."""
 FIND_SECONDS = 0.5
 """How long an address that was found is taken for granted."""

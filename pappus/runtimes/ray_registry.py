@@ -22,8 +22,8 @@ from pappus.runtimes.ray_station import station_class
 from pappus.topologies.program import CallsEdge, Edge, Node, Program, QueueEdge, TallyEdge, WeightsEdge
 from pappus.transports.mirrors import Placement
 
-STATION_SECONDS = 60.0
-"""A station that has not started by then is given up."""
+STATION_SECONDS = 90.0
+"""A station that has not started by then is given up; a process that fails to start is replaced by Ray after 60."""
 CALL_SECONDS = 25.0
 """For a station's answer: Ray takes a part of it to notice that a node is lost."""
 CALLS_AT_ONCE = 1024

@@ -15,7 +15,7 @@ import select
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from pappus.types import Array
 
 LEAST_SECONDS = 0.005
 """Between two versions that are carried elsewhere: putting and telling costs about a millisecond of a core."""
+SHARE_PER_SECOND = 0.2
+"""Of a node's object store that weights may fill in a second: Ray frees what nobody holds about once a second."""
 RETRY_SECONDS = 0.5
 CALLS_AT_ONCE = 8
 
@@ -55,7 +57,9 @@ class StationActor:
     def carry(self, edge: str, followers: Mapping[str, Any]) -> None:
         """Weights that are written here go to the stations of these nodes from now on."""
         if edge not in self._carriers and followers:
-            self._carriers[edge] = Carrier(self._weights(edge), self._station.look_again)
+            weights, room = self._weights(edge), SHARE_PER_SECOND * store_bytes(self._station.node)
+            pause = max(LEAST_SECONDS, 4 * weights.size / room)
+            self._carriers[edge] = Carrier(weights, self._station.look_again, pause)
         if edge in self._carriers:
             self._carriers[edge].set_followers(followers)
 
@@ -92,8 +96,8 @@ class StationActor:
 class Carrier:
     """Brings every node that follows the newest version of some weights, one at a time to each."""
 
-    def __init__(self, weights: FlatWeights, tell: Any) -> None:
-        self._weights, self._tell = weights, tell
+    def __init__(self, weights: FlatWeights, tell: Callable[[], None], pause: float = LEAST_SECONDS) -> None:
+        self._weights, self._tell, self._pause = weights, tell, pause
         self._flat = np.empty(weights.size, np.float32)
         self._followers: Mapping[str, Any] = {}
         self._has: dict[str, int] = {}
@@ -142,7 +146,7 @@ class Carrier:
             if newest >= 0 and due:
                 began = time.monotonic()
                 self._send(due)
-                time.sleep(max(0.0, began + LEAST_SECONDS - time.monotonic()))
+                time.sleep(max(0.0, began + self._pause - time.monotonic()))
 
     def _send(self, due: Mapping[str, Any]) -> None:
         version = self._weights.read(self._flat)
@@ -172,6 +176,11 @@ class Carrier:
                 pause = RETRY_SECONDS
         self._tell()
         threading.Timer(pause, self._woken.ring).start() if pause else self._woken.ring()
+
+
+def store_bytes(node: str) -> float:
+    """The size of a node's object store."""
+    return float(next(one["Resources"].get("object_store_memory", 1e9) for one in ray.nodes() if one["NodeID"] == node))
 
 
 def station_class() -> Any:
