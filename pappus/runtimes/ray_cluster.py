@@ -17,11 +17,8 @@ import contextlib
 import os
 import secrets
 import select
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +33,18 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from pappus.config import RunConfig
-from pappus.errors import RunError, UserError
+from pappus.errors import RunError
 from pappus.runtimes.conductor import Conductor
 from pappus.runtimes.lines import StreamLine, Switchboard
 from pappus.runtimes.placement import (
     Amounts,
     Cohort,
-    NodeRoom,
     cohorts,
     refuse_what_never_fits,
     still_waiting,
     waits_for,
 )
+from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
 from pappus.runtimes.ray_host import Driver, Host
 from pappus.runtimes.ray_registry import mirrored_ends, registry_class
 from pappus.runtimes.supervision import Worker, death_notice
@@ -56,19 +53,12 @@ from pappus.runtimes.waiting import spin_for
 from pappus.runtimes.worker import Assignment
 from pappus.telemetry.manifest import verify
 from pappus.telemetry.processes import usable_cores
-from pappus.telemetry.versions import versions
 from pappus.topologies.program import Program
 
-COMPARED = ("python", "pappus", "torch")
-"""Versions that must be the same on all nodes; of Python the first two numbers."""
 RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
-NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
-"""What of the working directory no node needs."""
 PATIENCE_SECONDS = 20.0
 """A group that died and has found no place again after so long is spoken of; its process alone may take ten."""
-LOOPBACK = "127.0.0.2"
-"""Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
 ELASTIC = ("actor", "bundle", "worker")
 """Kinds of roles of which `--actors` says how many there are."""
 
@@ -97,7 +87,7 @@ class RayRuntime(Supervisor):
 
     def _open(self) -> None:
         """Reach Ray, reserve all at once, and open what hosts will ask for."""
-        self._connect()
+        self._connected = connect(self._config.cluster, sum(one.total.get("CPU", 0.0) for one in self._cohorts))
         fixed = [cohort for cohort in self._cohorts if not self._comes_and_goes(cohort)]
         self._reserve(fixed)
         host = ray.util.get_node_ip_address()
@@ -117,40 +107,6 @@ class RayRuntime(Supervisor):
         for cohort in self._cohorts:
             for group in cohort.groups:
                 self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed)
-
-    def _connect(self) -> None:
-        cluster = self._config.cluster
-        if ray.is_initialized():
-            there = ray.get_runtime_context().gcs_address
-            if cluster.address not in ("", "auto", there):
-                raise UserError(f"cluster.address={cluster.address!r}, but this process is connected to {there}")
-            return
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        if cluster.address:
-            options["runtime_env"] = {"working_dir": os.getcwd(), "excludes": NOT_SHIPPED}
-        else:
-            options |= self._alone()
-        try:
-            with own_signals():
-                ray.init(address=cluster.address or "local", **options)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
-            reason = " ".join(str(error).split())[:300]
-            if not cluster.address:
-                raise RunError(f"Ray could not be started on this machine: {reason}") from None
-            raise UserError(
-                f"cluster.address={cluster.address!r} cannot be used: {reason}; start Ray with `ray start --head`, and "
-                "keep large files out of the working directory, which is sent to the nodes"
-            ) from None
-        self._connected = True
-
-    def _alone(self) -> dict[str, Any]:
-        """Ray for this run, on this machine, seen by nobody else. Cores are what the roles ask for: they share."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        needed = sum(cohort.total.get("CPU", 0.0) for cohort in self._cohorts)
-        options: dict[str, Any] = {"num_cpus": max(usable_cores(), int(-(-needed // 1))), "include_dashboard": False}
-        if sys.platform == "linux":
-            options["_node_ip_address"] = LOOPBACK
-        return options
 
     def _comes_and_goes(self, cohort: Cohort) -> bool:
         """Whether it need not be there from the start: an actor beyond the fewest."""
@@ -322,49 +278,3 @@ class RayRuntime(Supervisor):
             ray.shutdown()
         if self._marker is not None:
             self._marker.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def own_signals() -> Iterator[None]:
-    """Ray installs a handler for SIGTERM, which would end the run without saving it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def rooms(free: bool = False) -> list[NodeRoom]:
-    """The living nodes, with all that they have, or what is free of it."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if not free:
-        return [NodeRoom(node["NodeManagerAddress"], dict(node["Resources"])) for node in nodes]
-    available = ray._private.state.available_resources_per_node()
-    return [NodeRoom(node["NodeManagerAddress"], dict(available.get(node["NodeID"], {}))) for node in nodes]
-
-
-def refuse_other_versions(theirs: dict[str, str], host: str) -> None:
-    """Raise `UserError` where a node has another version than the driver."""
-    ours = versions()
-    for package in COMPARED:
-        one, other = (short(package, table.get(package, "unknown")) for table in (ours, theirs))
-        if one != other:
-            raise UserError(
-                f"node {host} has {package} {other}, and the driver has {one}; install the same version on both"
-            )
-
-
-def short(package: str, version: str) -> str:
-    """As much of a version as must agree: `3.11` of Python, `2.13.0` of a build `2.13.0+cpu`."""
-    return ".".join(version.split(".")[:2]) if package == "python" else version.partition("+")[0]
-
-
-def cause(error: ray.exceptions.RayError) -> str:
-    """Why a host died, in a few words."""
-    text = str(getattr(error, "error_msg", "") or error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]

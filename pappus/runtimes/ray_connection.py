@@ -1,0 +1,107 @@
+"""Reaching Ray, and what it says of nodes, versions and deaths."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+
+from pappus.config import ClusterConfig
+from pappus.errors import RunError, UserError
+from pappus.runtimes.placement import NodeRoom
+from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.versions import versions
+
+COMPARED = ("python", "pappus", "torch")
+"""Versions that must be the same on all nodes; of Python the first two numbers."""
+NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
+"""What of the working directory no node needs."""
+LOOPBACK = "127.0.0.2"
+"""Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
+
+
+def connect(cluster: ClusterConfig, cores: float) -> bool:
+    """Make this process a driver, unless it is one already; whether it was made one. So many cores are needed."""
+    if ray.is_initialized():
+        there = ray.get_runtime_context().gcs_address
+        if cluster.address not in ("", "auto", there):
+            raise UserError(f"cluster.address={cluster.address!r}, but this process is connected to {there}")
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if cluster.address:
+        options["runtime_env"] = {"working_dir": os.getcwd(), "excludes": NOT_SHIPPED}
+    else:
+        options |= _alone(cores)
+    try:
+        with own_signals():
+            ray.init(address=cluster.address or "local", **options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
+        reason = " ".join(str(error).split())[:300]
+        if not cluster.address:
+            raise RunError(f"Ray could not be started on this machine: {reason}") from None
+        raise UserError(
+            f"cluster.address={cluster.address!r} cannot be used: {reason}; start Ray with `ray start --head`, and "
+            "keep large files out of the working directory, which is sent to the nodes"
+        ) from None
+    return True
+
+
+def _alone(cores: float) -> dict[str, Any]:
+    """Ray for this run, on this machine, seen by nobody else. Cores are what the roles ask for: they share."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"num_cpus": max(usable_cores(), int(-(-cores // 1))), "include_dashboard": False}
+    if sys.platform == "linux":
+        options["_node_ip_address"] = LOOPBACK
+    return options
+
+
+@contextlib.contextmanager
+def own_signals() -> Iterator[None]:
+    """Ray installs a handler for SIGTERM, which would end the run without saving it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def rooms(free: bool = False) -> list[NodeRoom]:
+    """The living nodes, with all that they have, or what is free of it."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if not free:
+        return [NodeRoom(node["NodeManagerAddress"], dict(node["Resources"])) for node in nodes]
+    available = ray._private.state.available_resources_per_node()
+    return [NodeRoom(node["NodeManagerAddress"], dict(available.get(node["NodeID"], {}))) for node in nodes]
+
+
+def refuse_other_versions(theirs: dict[str, str], host: str) -> None:
+    """Raise `UserError` where a node has another version than the driver."""
+    ours = versions()
+    for package in COMPARED:
+        one, other = (short(package, table.get(package, "unknown")) for table in (ours, theirs))
+        if one != other:
+            raise UserError(
+                f"node {host} has {package} {other}, and the driver has {one}; install the same version on both"
+            )
+
+
+def short(package: str, version: str) -> str:
+    """As much of a version as must agree: `3.11` of Python, `2.13.0` of a build `2.13.0+cpu`."""
+    return ".".join(version.split(".")[:2]) if package == "python" else version.partition("+")[0]
+
+
+def cause(error: ray.exceptions.RayError) -> str:
+    """Why a host died, in a few words."""
+    text = str(getattr(error, "error_msg", "") or error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -1,0 +1,29 @@
+"""What is compared between nodes, and how deaths are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from pappus.errors import UserError
+from pappus.telemetry.versions import versions
+
+ray = pytest.importorskip("ray")
+
+from pappus.runtimes.ray_connection import cause, refuse_other_versions  # noqa: E402
+
+
+def test_the_same_versions_of_another_build_are_let_in() -> None:
+    ours = versions()
+    theirs = {**ours, "torch": ours["torch"].partition("+")[0] + "+cu130", "python": ours["python"] + "1"}
+    refuse_other_versions(theirs, "10.0.0.2")
+
+
+@pytest.mark.parametrize(("package", "other"), [("torch", "1.0.0"), ("pappus", "0.0.0"), ("python", "3.9.1")])
+def test_another_version_is_refused_with_node_package_and_both(package: str, other: str) -> None:
+    with pytest.raises(UserError, match=rf"node 10.0.0.2 has {package} {other[:3]}.*, and the driver has "):
+        refuse_other_versions({**versions(), package: other}, "10.0.0.2")
+
+
+def test_a_death_is_told_in_the_last_words_of_rays_report() -> None:
+    error = ray.exceptions.ActorUnavailableError("first\n\n  the worker was killed\n", None)
+    assert "the worker was killed" in cause(error)
