@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -102,6 +103,5 @@ def short(package: str, version: str) -> str:
 
 def cause(error: ray.exceptions.RayError) -> str:
     """Why a host died, in a few words."""
-    text = str(getattr(error, "error_msg", "") or error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]
+    found = re.search(r"exit detail: ([^.\n]+)", str(error))
+    return found[1].strip() if found else "its process is gone"

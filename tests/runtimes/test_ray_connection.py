@@ -24,6 +24,13 @@ def test_another_version_is_refused_with_node_package_and_both(package: str, oth
         refuse_other_versions({**versions(), package: other}, "10.0.0.2")
 
 
-def test_a_death_is_told_in_the_last_words_of_rays_report() -> None:
-    error = ray.exceptions.ActorUnavailableError("first\n\n  the worker was killed\n", None)
-    assert "the worker was killed" in cause(error)
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with connection error code 2. End of file.",
+         "Worker exits with connection error code 2"),
+        ("RpcError: RPC error: Socket closed rpc_code: 14", "its process is gone"),
+    ],
+)
+def test_a_death_is_told_in_a_few_words(said: str, told: str) -> None:
+    assert cause(ray.exceptions.ActorUnavailableError(said, None)) == told
