@@ -266,9 +266,11 @@ def test_a_run_below_the_working_directory_is_shown_as_one_would_type_it(tmp_pat
         assert shown in _text(output)
 
 
-def test_the_last_words_of_a_failed_run_point_to_its_log():
-    text = "\n".join(farewell(None, "runs/demo", ""))
-    assert "ended early" in text and "runs/demo/log.txt" in text and "pappus train --resume runs/demo" in text
+def test_the_last_words_of_a_failed_run_point_to_its_log_and_to_a_checkpoint_if_there_is_one(tmp_path):
+    text = "\n".join(farewell(None, tmp_path, ""))
+    assert "ended early" in text and f"{tmp_path}/log.txt" in text and "--resume" not in text
+    (tmp_path / "checkpoints" / "step-000000001000").mkdir(parents=True)
+    assert f"pappus train --resume {tmp_path}" in "\n".join(farewell(None, tmp_path, ""))
 
 
 def test_numbers_read_well():
