@@ -70,8 +70,8 @@ def title(board: Board) -> str:
 def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
     """The last words: outcome, steps, rates, returns, where the run is, what to try next."""
     if summary is None:
-        saved = any((Path(run) / "checkpoints").glob("step-*"))
-        return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *([_resume(run)] if saved else [])]
+        go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
+        return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
     lines = [
         f"{OUTCOMES.get(summary.exit_reason, f'{summary.exit_reason.capitalize()} after')} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
