@@ -310,4 +310,5 @@ def test_versions_that_nobody_holds_are_released_from_the_object_store(cluster: 
     made.add("producer-0", Reader, weights=weights.reader())
     conductor = WatchesTheStore()
     run(made, conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
-    assert conductor.counts["read"] > 100 and max(conductor.used) < 20 << 20, "a hundred megabytes have passed"
+    assert conductor.counts["read"] > 100, "a hundred megabytes have passed"
+    assert max(conductor.used) < 50 << 20, "a fifth of the store comes in a second, and Ray frees about once a second"
