@@ -78,7 +78,7 @@ class RayRuntime(Supervisor):
         self._begins_with: dict[str, Path | None] = {}
         """The checkpoint that each group's present life began with."""
         self._homeless: dict[str, float] = {}
-        """Groups whose node is gone, and when to say so that they have found no other."""
+        """Groups that died, and when to say that they have found no place since."""
         self._reserved: list[PlacementGroup] = []
         self._switchboard: Switchboard | None = None
         self._registry: Any = None

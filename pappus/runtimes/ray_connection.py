@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,11 +19,13 @@ from pappus.errors import RunError, UserError
 from pappus.runtimes.placement import NodeRoom
 from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.versions import versions
+from pappus.transports.addresses import Address
 
 COMPARED = ("python", "pappus", "torch")
 """Versions that must be the same on all nodes; of Python the first two numbers."""
 NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
 """What of the working directory no node needs."""
+ANSWER_SECONDS = 5.0
 LOOPBACK = "127.0.0.2"
 """Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
 
@@ -36,6 +39,7 @@ def connect(cluster: ClusterConfig, cores: float) -> bool:
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if cluster.address:
+        refuse_where_nobody_listens(cluster.address)
         options["runtime_env"] = {"working_dir": os.getcwd(), "excludes": NOT_SHIPPED}
     else:
         options |= _alone(cores)
@@ -51,6 +55,20 @@ def connect(cluster: ClusterConfig, cores: float) -> bool:
             "keep large files out of the working directory, which is sent to the nodes"
         ) from None
     return True
+
+
+def refuse_where_nobody_listens(address: str) -> None:
+    """Raise `UserError` for a HOST:PORT that does not answer: Ray itself would try it for minutes."""
+    if address == "auto" or "://" in address:
+        return
+    where = Address.parse(address)
+    try:
+        socket.create_connection((where.host, where.port), ANSWER_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"cluster.address={address!r}: nobody listens there ({error}); start Ray with `ray start --head`, and give "
+            "the address that it prints"
+        ) from None
 
 
 def _alone(cores: float) -> dict[str, Any]:

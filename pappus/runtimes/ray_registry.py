@@ -107,7 +107,7 @@ class Registry:
         return {group: home.node for group, home in self._homes.items()}
 
     def carried(self) -> dict[str, tuple[int, int]]:
-        """Messages and bytes that went between nodes, by edge."""
+        """Messages and bytes that went between nodes, by edge; those of streams are counted at both ends."""
         totals: dict[str, tuple[int, int]] = {}
         for post in list(self._posts.values()):
             for edge, (messages, size) in ray.get(post.handle.carried.remote(), timeout=CALL_SECONDS).items():

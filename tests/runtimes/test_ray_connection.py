@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from pappus.errors import UserError
@@ -9,7 +11,7 @@ from pappus.telemetry.versions import versions
 
 ray = pytest.importorskip("ray")
 
-from pappus.runtimes.ray_connection import cause, refuse_other_versions  # noqa: E402
+from pappus.runtimes.ray_connection import cause, refuse_other_versions, refuse_where_nobody_listens  # noqa: E402
 
 
 def test_the_same_versions_of_another_build_are_let_in() -> None:
@@ -34,3 +36,14 @@ def test_another_version_is_refused_with_node_package_and_both(package: str, oth
 )
 def test_a_death_is_told_in_a_few_words(said: str, told: str) -> None:
     assert cause(ray.exceptions.ActorUnavailableError(said, None)) == told
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        refuse_where_nobody_listens(address)
+    with pytest.raises(UserError, match=rf"{address}'.* nobody listens there .*ray start --head"):
+        refuse_where_nobody_listens(address)
+    with pytest.raises(UserError, match="neither HOST:PORT"):
+        refuse_where_nobody_listens("head-node")
+    refuse_where_nobody_listens("auto")
