@@ -4,7 +4,7 @@ pass?
     python -m benchmarks.all_reduce
     python -m benchmarks.all_reduce --networks nature --rounds 300
 
-Two processes, one thread each, add up buffers of the network's size again and again: that is the meeting, of which the
+Two processes, one thread each, add up buffers of the network's size again and again: that is the all-reduce, of which the
 fastest tenth counts. The gradient is computed by one process alone, in CPU time: what else runs on the machine hardly
 matters. Overlapping them could at best hide the shorter of the two; the last column is what both take with everything
 hidden that can be, as a share of what they take one after the other.
@@ -27,10 +27,10 @@ from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
-from pappus.transports.distributed import DistributedMeeting
-from pappus.transports.meetings import MemoryMeeting
 from pappus.transports.memory import HeapBlock, SharedBlock
+from pappus.transports.memory_all_reduce import MemoryAllReduce
 from pappus.transports.rings import RingQueue
+from pappus.transports.torch_all_reduce import TorchAllReduce
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, leaves_of, unroll_spec
 
 BACKENDS = ("memory", "gloo")
@@ -68,10 +68,10 @@ def gradient_seconds(env: EnvSpec, network: NetworkConfig, length: int, envs: in
     return float(np.median(seconds[WARM_UP:])), learner._flat.num_parameters
 
 
-def meet(meeting: Any, index: int, size: int, rounds: int, answer: Any) -> None:
+def meet(all_reduce: Any, index: int, size: int, rounds: int, answer: Any) -> None:
     """One member's rounds; the seconds of one of them."""
     torch.set_num_threads(1)
-    member, flat = meeting.member(index), torch.zeros(size)
+    member, flat = all_reduce.member(index), torch.zeros(size)
     seconds = []
     for _ in range(WARM_UP + rounds):
         start = time.perf_counter()
@@ -83,17 +83,17 @@ def meet(meeting: Any, index: int, size: int, rounds: int, answer: Any) -> None:
     answer.put(float(np.percentile(seconds[WARM_UP:], 10)))
 
 
-def meeting_seconds(backend: str, size: int, rounds: int) -> float:
-    """Of one meeting of two processes."""
-    footprint = MemoryMeeting.footprint(2, size) if backend == "memory" else DistributedMeeting.footprint(2)
+def all_reduce_seconds(backend: str, size: int, rounds: int) -> float:
+    """Of one all-reduce of two processes."""
+    footprint = MemoryAllReduce.footprint(2, size) if backend == "memory" else TorchAllReduce.footprint(2)
     block = SharedBlock.create(*footprint)
-    meeting = (
-        MemoryMeeting("others", 2, size, block) if backend == "memory"
-        else DistributedMeeting("others", 2, backend, block)
+    all_reduce = (
+        MemoryAllReduce("others", 2, size, block) if backend == "memory"
+        else TorchAllReduce("others", 2, backend, block)
     )
     context = multiprocessing.get_context("fork")
     answer = context.SimpleQueue()
-    members = [context.Process(target=meet, args=(meeting, i, size, rounds, answer)) for i in range(2)]
+    members = [context.Process(target=meet, args=(all_reduce, i, size, rounds, answer)) for i in range(2)]
     for process in members:
         process.start()
     seconds = [answer.get() for _ in members]
@@ -113,9 +113,9 @@ def main() -> None:
     table = Table("network", "parameters", "gradient ms", *(f"{name} ms" for name in BACKENDS), "overlapped / not")
     for name in arguments.networks:
         gradient, size = gradient_seconds(*NETWORKS[name], arguments.rounds)
-        meetings = [meeting_seconds(backend, size, arguments.rounds) for backend in BACKENDS]
-        best = max(gradient, min(meetings)) / (gradient + min(meetings))
-        numbers = [f"{1e3 * seconds:.2f}" for seconds in (gradient, *meetings)]
+        memory_all_reduce = [all_reduce_seconds(backend, size, arguments.rounds) for backend in BACKENDS]
+        best = max(gradient, min(memory_all_reduce)) / (gradient + min(memory_all_reduce))
+        numbers = [f"{1e3 * seconds:.2f}" for seconds in (gradient, *memory_all_reduce)]
         table.add_row(name, f"{size:,}", *numbers, f"{best:.2f}")
     Console().print(table)
 

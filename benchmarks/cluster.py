@@ -81,7 +81,7 @@ def _add_thousand(made: argparse.ArgumentParser) -> None:
     made.add_argument("--envs", type=int, default=0, help="of each actor; 0: as measured")
     made.add_argument("--versions-per-second", type=float, default=10.0, help="that the learner publishes")
     made.add_argument("--links", type=float, nargs="+", default=[10.0, 25.0], metavar="GBITS")
-    made.add_argument("--seconds", type=float, default=3.0, help="of each measurement of the stations")
+    made.add_argument("--seconds", type=float, default=3.0, help="of each measurement of the node agents")
 
 
 def _add_weights(made: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.cluster_failures                                      # impala: node, learner; about 4 minutes
     python -m benchmarks.cluster_failures --system apex-dqn --kill node learner replay
-    python -m benchmarks.cluster_failures --kill actor station registry
+    python -m benchmarks.cluster_failures --kill actor node agent registry
 
 The first node has driver, learner and all others; the actors are on two more. `node` kills the raylet of one of them,
 and `--away` seconds later starts another with the same resources. The gap is the longest time without an update after
@@ -38,7 +38,7 @@ START_SECONDS = 120.0
 FOREVER = 10**12
 CHECKPOINT_SECONDS = 10.0
 ENV = "CartPole-v1"
-WHATS = ("node", "actor", "learner", "replay", "inference", "station", "registry")
+WHATS = ("node", "actor", "learner", "replay", "inference", "node_agent", "registry")
 
 
 @dataclass
@@ -142,7 +142,7 @@ def kill_role(training: Training, what: str, arguments: argparse.Namespace) -> F
     def again() -> bool:
         processes = training.nodes.processes()
         successors = [one for one in processes if one.name == victim.name and one.pid != victim.pid]
-        near = what != "station" or any(one.node == victim.node for one in successors)
+        near = what != "node_agent" or any(one.node == victim.node for one in successors)
         return bool(successors) and near and len(training.nodes.roles()) == living and training.complete()
 
     back = training.until(again, 2 * TOO_LONG)

@@ -24,10 +24,10 @@ from pappus.api import configure
 from pappus.config import parse
 from pappus.runtimes.ray_cluster import ELASTIC
 from pappus.telemetry.verdict import kind_of
-from pappus.topologies.program import CallsEdge, Edge, Program, QueueEdge, ReplayEdge, TallyEdge, WeightsEdge
+from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, ReplayEdge, WeightsEdge
 from pappus.types import spec_bytes
 
-KINDS = {QueueEdge: "queue", CallsEdge: "calls", TallyEdge: "tally", WeightsEdge: "weights", ReplayEdge: "replay"}
+KINDS = {QueueEdge: "queue", CallsEdge: "calls", CounterEdge: "counters", WeightsEdge: "weights", ReplayEdge: "replay"}
 LOOK_SECONDS = 0.5
 Sample = tuple[float, dict[str, tuple[int, int]]]
 """A time, and messages and bytes by edge until then."""
@@ -85,7 +85,7 @@ def messages(arguments: argparse.Namespace) -> None:
 
 
 def measure(nodes: RayNodes, system: str, arguments: argparse.Namespace) -> Traffic:
-    """One run of a system, and what its stations have counted in the last two thirds of it."""
+    """One run of a system, and what its node agents have counted in the last two thirds of it."""
     words = ["--actors", str(arguments.actors), *arguments.options]
     with tempfile.TemporaryDirectory() as parent:
         directory = Path(parent) / "run"
@@ -150,21 +150,21 @@ def traffic(
 
 
 def flow(edge: Edge, count: int, size: int) -> Flow:
-    """Both stations of a stream count what passes, so that their sum has it twice; weights are counted once."""
+    """Both node agents of a stream count what passes, so that their sum has it twice; weights are counted once."""
     kind = KINDS[type(edge)]
     share = 1 if kind == "weights" else 2
-    inward = {"weights": 0.0, "queue": 1.0, "tally": 0.5, "calls": 0.0}[kind]
+    inward = {"weights": 0.0, "queue": 1.0, "counters": 0.5, "calls": 0.0}[kind]
     if isinstance(edge, CallsEdge):
-        asked, answered = spec_bytes(edge.lane_request), spec_bytes(edge.lane_reply)
+        asked, answered = spec_bytes(edge.env_group_request), spec_bytes(edge.env_group_reply)
         inward = asked / (asked + answered)
     return Flow(kind, count / share, size / share, inward)
 
 
 def replay_flows(program: Program, rows: Sequence[Row], one: Traffic) -> dict[str, Flow]:
-    """What actors record goes straight to the keeper's server, past the stations: rows as the actors count them,
-    without what gRPC adds. Whoever draws lives beside the keeper here, unless it is an actor's process itself."""
+    """What actors record goes straight to the replay server's server, past the node agents: rows as the actors count them,
+    without what gRPC adds. Whoever draws lives beside the replay server here, unless it is an actor's process itself."""
     names = [name for name, edge in program.edges.items() if isinstance(edge, ReplayEdge)]
-    recorders = {kind_of(node.name) for node in program.nodes for end in node.ends() if end.side == "recorder"}
+    recorders = {kind_of(node.name) for node in program.roles for end in node.ends() if end.side == "recorder"}
     rates = [mean_of(rows, f"{kind}/replay_bytes_per_second") for kind in recorders if kind in ELASTIC]
     return {name: Flow("replay", 0.0, sum(rates) * one.seconds, 1.0) for name in names if sum(rates)}
 

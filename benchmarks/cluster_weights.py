@@ -105,7 +105,7 @@ def program(size: int, readers: int, pause: float) -> Program:
 
 
 class Watch:
-    """A conductor that ends the run so many seconds after all roles have shown that they work.
+    """A controller that ends the run so many seconds after all roles have shown that they work.
 
     `look` is called when that time begins, every `every` seconds of it, and when it ends.
     """
@@ -161,7 +161,7 @@ class Watch:
     def saved(self, directory: Path, progress: object = None) -> None: ...
 
 
-class Look(NamedTuple):
+class BatchForward(NamedTuple):
     """What is known at one time."""
 
     time: float
@@ -172,17 +172,17 @@ class Look(NamedTuple):
 
 def watch(
     made: Program, seconds: float, every: float, also: Callable[[], None] = lambda: None
-) -> tuple[list[Look], Watch]:
+) -> tuple[list[BatchForward], Watch]:
     """Run it on the cluster, and look at it."""
-    looks: list[Look] = []
+    looks: list[BatchForward] = []
 
     def look() -> None:
         found = registry()
         carried = ray.get(found.carried.remote(), timeout=20) if found is not None else {}
-        looks.append(Look(time.monotonic(), dict(conductor.versions), carried.get("weights", (0, 0))))
+        looks.append(BatchForward(time.monotonic(), dict(controller.versions), carried.get("weights", (0, 0))))
         also()
 
-    conductor = Watch([node.name for node in made.nodes], seconds, every, look)
+    controller = Watch([node.name for node in made.nodes], seconds, every, look)
     kinds = {node.name.partition("-")[0] for node in made.nodes}
     places = {kind: "far=1" if kind == "reader" else "head=1" for kind in kinds}
     with tempfile.TemporaryDirectory() as directory:
@@ -190,8 +190,8 @@ def watch(
             AlgorithmConfig(), runtime="ray", run_dir=directory,
             cluster=ClusterConfig(resources=places, placement={"reader": "SPREAD"}),
         )
-        RayRuntime(made, conductor, config).run()  # type: ignore[arg-type]
-    return looks, conductor
+        RayRuntime(made, controller, config).run()  # type: ignore[arg-type]
+    return looks, controller
 
 
 def broadcast(arguments: argparse.Namespace) -> None:
@@ -206,15 +206,15 @@ def broadcast(arguments: argparse.Namespace) -> None:
         attach(nodes)
         for size in arguments.sizes:
             for readers in arguments.readers:
-                looks, conductor = watch(program(size, readers, arguments.pause), arguments.seconds, arguments.seconds)
-                table.add_row(f"{size:,}", str(readers), *cells(looks[0], looks[-1], conductor.ages, 4 * size))
+                looks, controller = watch(program(size, readers, arguments.pause), arguments.seconds, arguments.seconds)
+                table.add_row(f"{size:,}", str(readers), *cells(looks[0], looks[-1], controller.ages, 4 * size))
                 print(f"{size:,} numbers, {readers} readers: done", flush=True)
     console = Console(width=150)
     console.print(table)
     console.print(provenance())
 
 
-def cells(first: Look, last: Look, ages: Mapping[str, float], version_bytes: int) -> list[str]:
+def cells(first: BatchForward, last: BatchForward, ages: Mapping[str, float], version_bytes: int) -> list[str]:
     """Rates between two looks: of the publisher, the object store, and the median reader on other nodes and its own."""
     seconds = last.time - first.time
     rates = {role: (count - first.versions[role]) / seconds for role, count in last.versions.items()}

@@ -4,7 +4,7 @@ actor against one for all, over shared memory and over gRPC.
     python -m benchmarks.inference_latency
     python -m benchmarks.inference_latency --torsos mlp nature --actors 1 2 --seconds 3
 
-Each actor has 16 synthetic envs in one lane and steps them as fast as it gets actions; nobody learns. The overhead is
+Each actor has 16 synthetic envs in one env group and steps them as fast as it gets actions; nobody learns. The overhead is
 the latency less the forward pass itself; beside it stand a bare eventfd ping and a bare gRPC echo of the same sizes.
 """
 
@@ -34,10 +34,10 @@ from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig, WireConfig
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
-from pappus.roles.host_inference import HostInference
+from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork, LocalPolicy
-from pappus.roles.thin_actor import write_request
+from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter, spin_for
 from pappus.telemetry.processes import usable_cores
 from pappus.threads import one_thread
@@ -130,7 +130,7 @@ class Bench:
         return latencies, latencies
 
     def central(self, path: str, actors: int, seconds: float) -> tuple[list[float], list[float]]:
-        """Latencies of lanes, and seconds of the forward passes that served them."""
+        """Latencies of env groups, and seconds of the forward passes that served them."""
         request = map_leaves(lambda leaf: leaf.prefixed(ENVS), request_spec(self.spec))
         reply = self.spec.action.array.prefixed(ENVS)
         block = SharedBlock.create(*SharedCalls.footprint(request, reply, actors, 1))
@@ -141,25 +141,25 @@ class Bench:
 
             def act(index: int, results: Connection) -> None:
                 waiter = Waiter(spin_for(actors + 1, usable_cores()))
-                results.send(self._act(index, seconds, self._caller(path, calls, index, address), waiter))
+                results.send(self._act(index, seconds, self._request_client(path, calls, index, address), waiter))
 
             network = Timed(self.algorithm, self.weights, 1, "float32")
             network.seconds = []
 
             def serve() -> Callable[[], None]:
                 """Begun when all children are forked: gRPC does not survive a fork."""
-                desk: Any = calls.desk()
+                request_server: Any = calls.request_server()
                 if path.startswith("gRPC"):
-                    from pappus.transports.grpc_desk import GrpcDesk
+                    from pappus.transports.grpc_request_server import GrpcRequestServer
 
-                    desk = GrpcDesk(
+                    request_server = GrpcRequestServer(
                         "inference", WireConfig(listen=listen), request_spec(self.spec), self.spec.action.array,
                         self.spec.action.choices, "latency", calls.asked,
                     )
                     for _ in range(actors):
-                        address.put(desk.address)
+                        address.put(request_server.address)
                 settings = InferenceSettings(self.unrolls, UNROLL, ENVS)
-                server = HostInference("inference", desk, network, [Bin(self.unrolls(ENVS))], settings)  # type: ignore[arg-type]
+                server = CpuInference("inference", request_server, network, [Bin(self.unrolls(ENVS))], settings)  # type: ignore[arg-type]
 
                 waiter, idle = Waiter(spin_for(actors + 1, usable_cores())), os.eventfd(0)
 
@@ -173,31 +173,31 @@ class Bench:
             parts = collect(act, actors, serve)
         return [latency for part in parts for latency in part], network.seconds
 
-    def _caller(self, path: str, calls: SharedCalls, index: int, address: Any) -> Any:
+    def _request_client(self, path: str, calls: SharedCalls, index: int, address: Any) -> Any:
         if not path.startswith("gRPC"):
-            return calls.caller(index)
-        from pappus.transports.grpc_caller import GrpcCaller, Identity
+            return calls.request_client(index)
+        from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
         prefix = "tcp:" if "TCP" in path else ""
-        return GrpcCaller(Address.parse(prefix + address.get()), self.spec, 1, ENVS, Identity(f"actor-{index}"))
+        return GrpcRequestClient(Address.parse(prefix + address.get()), self.spec, 1, ENVS, Identity(f"actor-{index}"))
 
-    def _act(self, index: int, seconds: float, caller: Any, waiter: Waiter) -> list[float]:
+    def _act(self, index: int, seconds: float, request_client: Any, waiter: Waiter) -> list[float]:
         env = make_env(self.make, ENVS, index, EnvOptions())
-        (lane,), latencies = caller.lanes, list[float]()
+        (env_group,), latencies = request_client.env_groups, list[float]()
         timestep = env.reset()
-        lane.open()
+        env_group.open()
         begin, deadline, idle = 0.0, 0.0, os.eventfd(0)
         while not begin or time.perf_counter() < deadline:
             start = time.perf_counter()
-            write_request(lane.request, timestep)
-            lane.send()
-            while (action := lane.reply()) is None:
-                waiter.wait(caller, idle, 1.0)
+            write_request(env_group.request, timestep)
+            env_group.send()
+            while (action := env_group.reply()) is None:
+                waiter.wait(request_client, idle, 1.0)
             latencies.append(time.perf_counter() - start)
             begin, deadline = (begin, deadline) if begin else (start, time.perf_counter() + seconds)
             timestep = env.step(np.array(action))
-        if hasattr(caller, "close"):
-            caller.close()
+        if hasattr(request_client, "close"):
+            request_client.close()
         return latencies
 
 
@@ -225,14 +225,14 @@ def collect(act: Callable[[int, Connection], None], actors: int, serve: Callable
 def eventfd_ping(nbytes: int, count: int = 20_000) -> float:
     """Median seconds of waking another process with nbytes, and being woken by it."""
     block = SharedBlock.create(nbytes, 2)
-    there, back = block.bells
+    there, back = block.notifiers
     payload = np.ones(nbytes, np.uint8)
 
     def echo() -> None:
         for _ in range(count):
             select.select([there.fileno()], [], [])
             there.clear()
-            back.ring()
+            back.notify()
 
     process = FORK.Process(target=echo)
     process.start()
@@ -240,7 +240,7 @@ def eventfd_ping(nbytes: int, count: int = 20_000) -> float:
     for _ in range(count):
         start = time.perf_counter()
         block.memory[:] = payload
-        there.ring()
+        there.notify()
         select.select([back.fileno()], [], [])
         back.clear()
         times.append(time.perf_counter() - start)

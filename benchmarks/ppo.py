@@ -40,7 +40,7 @@ SETTINGS = {
     "optimizer.epsilon": work.EPSILON, "optimizer.clip-norm": work.LARGEST_NORM,
 }
 LOG_OFTEN = (
-    "import pappus.runtimes.conductor as c, sys; c.LOG_SECONDS = 0.1; from pappus.cli import main; sys.exit(main())"
+    "import pappus.runtimes.controller as c, sys; c.LOG_SECONDS = 0.1; from pappus.cli import main; sys.exit(main())"
 )
 """`pappus`, with ten points of the curve a second instead of one."""
 

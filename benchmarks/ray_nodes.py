@@ -26,8 +26,8 @@ from ray._private.internal_api import node_stats
 from ray.cluster_utils import Cluster
 
 from pappus.api import configure, describe
-from pappus.runtimes.placement import IDLE_KINDS
 from pappus.runtimes.ray_cluster import ELASTIC
+from pappus.runtimes.resources import IDLE_KINDS
 from pappus.systems import find_system
 from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import Program
@@ -37,7 +37,7 @@ MANY = 1000
 """Of the resources that only say where a role may be."""
 FIRST = 2
 """Of the addresses 127.0.0.N; 127.0.0.1 would be replaced by the machine's outer address."""
-NAMES = {"StationActor": "station", "Registry": "registry"}
+NAMES = {"NodeAgentActor": "node_agent", "Registry": "registry"}
 """What Ray calls processes between the calls that they serve."""
 
 
@@ -46,7 +46,7 @@ class Process(NamedTuple):
 
     pid: int
     name: str
-    """`actor-0`, `station`, `registry`; what Ray calls it otherwise."""
+    """`actor-0`, `node_agent`, `registry`; what Ray calls it otherwise."""
     node: str
     """The node's address."""
 
@@ -83,7 +83,7 @@ class RayNodes:
         return [Process(int(row[0]), name_of(row[2]), hosts[row[1]]) for row in rows if row[1] in hosts]
 
     def roles(self) -> dict[str, Process]:
-        """The processes of a run's roles by name; of several stations only one."""
+        """The processes of a run's roles by name; of several node agents only one."""
         return {one.name: one for one in self.processes() if "::" not in one.name and " " not in one.name}
 
     def store_bytes(self) -> dict[str, tuple[int, int]]:

@@ -51,8 +51,8 @@ from pappus.threads import one_thread
 from pappus.topologies.apex import ApexConfig, build_learner, replay_spec
 from pappus.topologies.run import Run, off_policy
 from pappus.topologies.seed_replay import SeedReplayConfig
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 from pappus.types import Array, Timestep, map_leaves
 
@@ -131,7 +131,7 @@ class Bench:
         spec = replay_spec(run, unlimited, env.num_envs, prefetch=1)
         replay = DirectReplay(spec)
         weights = FlatWeights("weights", run.weights_size, HeapBlock(*FlatWeights.footprint(run.weights_size)))
-        self.counted = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.counted = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         numbers = np.arange(env.num_envs)
         policy = LocalPolicy(
             algorithm, weights, env.num_envs, 1, config.precision,

@@ -50,7 +50,7 @@ class Accelerator:
             event.wait()
 
     def wait(self) -> None:
-        """The caller goes on when the present stream has done everything."""
+        """The client goes on when the present stream has done everything."""
         if self.real:
             torch.cuda.current_stream(self.device).synchronize()
 
@@ -66,7 +66,7 @@ class Accelerator:
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
 
 
-class Captured:
+class CapturedGraph:
     """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
     which replays its hundreds of kernels with a single launch; where that fails it is called as before.
     """

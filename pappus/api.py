@@ -17,18 +17,18 @@ from pappus.envs.vector import env_spec
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
-from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.controller import Controller
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.runtimes.wiring import footprint
 from pappus.systems import find_system, presets_for, saved_config
-from pappus.telemetry.board import Board
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.summary import Summary
 from pappus.topologies.run import Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, keepers_of_weights, load_policy, stored_weights
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, roles_with_weights, stored_weights
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -112,40 +112,40 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
     checkpoint = find_resumable(store, run) if resumed else None
     metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
     (directory / "config.yaml").write_text(to_yaml(config))
-    board = Board(config)
+    run_stats = RunStats(config)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
-        console = Console(board, directory)
-        conductor = Conductor(config, board, log, console, store, began=began or time.monotonic())
+        console = Console(run_stats, directory)
+        controller = Controller(config, run_stats, log, console, store, began=began or time.monotonic())
         for warning in store.warnings:
-            conductor.event(warning)
+            controller.event(warning)
         if metadata:
-            conductor.resume(metadata)
-            conductor.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
+            controller.resume(metadata)
+            controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run, conductor, checkpoint, metadata["updates"] if metadata else 0)
+            _drive(run, controller, checkpoint, metadata["updates"] if metadata else 0)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
-            log.write_summary(conductor.summary(reason))
+            log.write_summary(controller.summary(reason))
             console.close(None)
             raise
-        summary = conductor.summary()
+        summary = controller.summary()
         log.write_summary(summary)
         console.close(summary)
     return Result(directory, summary, run.env)
 
 
-def _drive(run: Run, conductor: Conductor, checkpoint: Path | None, incarnation: int) -> None:
+def _drive(run: Run, controller: Controller, checkpoint: Path | None, incarnation: int) -> None:
     """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
     program = find_system(run.config.system).topology(run)
     if run.config.inline:
-        InlineRuntime(program, conductor, incarnation).run(checkpoint)
+        InlineRuntime(program, controller, incarnation).run(checkpoint)
     elif run.config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 
-        RayRuntime(program, conductor, run.config, incarnation).run(checkpoint)
+        RayRuntime(program, controller, run.config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, conductor, run.config.supervision, incarnation).run(checkpoint)
+        LocalRuntime(program, controller, run.config.supervision, incarnation).run(checkpoint)
 
 
 def find_resumable(store: CheckpointStore, run: Run) -> Path:
@@ -162,16 +162,16 @@ def find_resumable(store: CheckpointStore, run: Run) -> Path:
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
             "resume with the network that was trained"
         )
-    _check_keepers(checkpoint, run)
+    _check_roles_with_weights(checkpoint, run)
     return checkpoint
 
 
-def _check_keepers(checkpoint: Path, run: Run) -> None:
+def _check_roles_with_weights(checkpoint: Path, run: Run) -> None:
     """Weights, and what optimizers know of them, are gone on with by those who saved them."""
     program = find_system(run.config.system).topology(run)
-    keepers = keepers_of_weights(node.begins_with for node in program.nodes)
-    found = keepers_of_weights(path.stem for path in checkpoint.glob("*.safetensors"))
-    if found == keepers:
+    saving_roles = roles_with_weights(node.begins_with for node in program.roles)
+    found = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors"))
+    if found == saving_roles:
         return
     begun = saved_config(Path(run.config.run_dir)).topology
     named = {name: getattr(begun, name) for name in ("updates", "shards") if hasattr(begun, name)}
@@ -180,7 +180,7 @@ def _check_keepers(checkpoint: Path, run: Run) -> None:
         if value != getattr(run.config.topology, name, None)
     ]
     raise UserError(
-        f"the checkpoint holds the weights of {', '.join(found)}, which {', '.join(keepers)} of this config cannot go "
+        f"the checkpoint holds the weights of {', '.join(found)}, which {', '.join(saving_roles)} of this config cannot go "
         f"on with; resume with {' '.join(words) or 'the topology settings that the run was begun with'}"
     )
 

@@ -191,7 +191,7 @@ def _actor(words: list[str], began: float) -> int:
     parser.add_argument("--connect", required=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH of the run")
     parser.add_argument("--env", required=True, help="Gymnasium id, module:id or module:function")
     parser.add_argument("--envs", type=int, default=16, help="envs to step (default: 16)")
-    parser.add_argument("--lanes", type=int, default=2, help="groups that take turns (default: 2)")
+    parser.add_argument("--env-groups", type=int, default=2, help="groups that take turns (default: 2)")
     parser.add_argument("--seed", type=int, help="seed of the envs (default: a new one each time)")
     parser.add_argument("--steps", type=int, default=0, help="leave after so many steps (default: never)")
     parser.add_argument("--name", default="", help="how the run calls this actor (default: host and process)")

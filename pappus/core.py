@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Work
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from pappus.experience import Experience, ItemBatch, Learned, TargetUpdates
+from pappus.experience import Experience, ItemBatch, LossOutput, TargetUpdates
 from pappus.types import Array, ArraySpec, Nest, Request, Timestep, Unroll
 
 if TYPE_CHECKING:  # an actor that holds no network needs no torch
@@ -25,17 +25,17 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 
 @runtime_checkable
-class CountedBell(Protocol):
+class CountedNotifier(Protocol):
     """Counts how often it rang."""
 
-    rings: int
+    count: int
 
 
 @runtime_checkable
 class Waitable(Protocol):
     """A port that can keep a role waiting.
 
-    One within a thread may have a `bell`, a `CountedBell`: then nobody need look again before it rings.
+    One within a thread may have a `notifier`, a `CountedNotifier`: then nobody need look again before it rings.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Source(Waitable, Protocol):
         ...
 
 
-class Lane(Protocol):
+class EnvGroup(Protocol):
     """A group of envs that asks a central policy for actions. One request is in flight at a time."""
 
     request: Request
@@ -101,11 +101,11 @@ class Lane(Protocol):
         ...
 
 
-class Caller(Waitable, Protocol):
-    """An actor's line to the central policy: it steps one lane while the others wait for their actions."""
+class RequestClient(Waitable, Protocol):
+    """An actor's line to the central policy: it steps one env group while the others wait for their actions."""
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def env_groups(self) -> Sequence[EnvGroup]:
         """Its groups of envs."""
         ...
 
@@ -114,13 +114,13 @@ class Call(Protocol):
     """A request as the server of a central policy sees it. Its arrays are valid until it is answered."""
 
     @property
-    def lane(self) -> Hashable:
+    def env_group(self) -> Hashable:
         """Who asks."""
         ...
 
     @property
     def session(self) -> int:
-        """Another session of the same lane is another client, which has no past."""
+        """Another session of the same env group is another client, which has no past."""
         ...
 
     @property
@@ -138,15 +138,15 @@ class Call(Protocol):
         ...
 
 
-class Desk(Waitable, Protocol):
-    """Where the requests of all lanes arrive."""
+class RequestServer(Waitable, Protocol):
+    """Where the requests of all env groups arrive."""
 
     def calls(self) -> Sequence[Call]:
         """Requests that have arrived since the last look."""
         ...
 
     def left(self) -> Sequence[Hashable]:
-        """Lanes that have vanished since the last look; what they had asked needs no answer."""
+        """Env groups that have vanished since the last look; what they had asked needs no answer."""
         ...
 
     def news(self) -> Sequence[str]:
@@ -162,7 +162,7 @@ class Desk(Waitable, Protocol):
         ...
 
 
-class Giver(Waitable, Protocol):
+class Lender(Waitable, Protocol):
     """Hands objects to another role of the same process and gets them back when they were used."""
 
     def give(self, thing: Any) -> None: ...
@@ -172,7 +172,7 @@ class Giver(Waitable, Protocol):
         ...
 
 
-class Taker(Waitable, Protocol):
+class Borrower(Waitable, Protocol):
     """Uses objects of another role of the same process."""
 
     def take(self) -> Any:
@@ -235,7 +235,7 @@ class StepCounter(StepTotal, Protocol):
     def add(self, count: int) -> None: ...
 
 
-class GradientMeeting(Waitable, Protocol):
+class AllReduce(Waitable, Protocol):
     """Where the gradients of several learners become one: all bring theirs, and each collects the same sum."""
 
     member: int
@@ -244,7 +244,7 @@ class GradientMeeting(Waitable, Protocol):
     """How many they are."""
 
     def bring(self, flat: Tensor) -> None:
-        """Hand a float32 tensor `[M]` in, M the same for all and no more than the meeting has room for. It must stay
+        """Hand a float32 tensor `[M]` in, M the same for all and no more than the all-reduce has room for. It must stay
         as it is until the sum is collected."""
         ...
 
@@ -279,7 +279,7 @@ class WeightsReader(Waitable, Protocol):
         ...
 
 
-class Exchange(WeightsReader, Protocol):
+class GradientChannel(WeightsReader, Protocol):
     """What several learners have in common: their gradients go in, and the weights that these changed come out."""
 
     def full(self) -> Waitable | None:
@@ -291,7 +291,7 @@ class Exchange(WeightsReader, Protocol):
         ...
 
 
-class Commons(Waitable, Protocol):
+class SharedParameters(Waitable, Protocol):
     """Weights, and what an optimizer knows of them, in one place where all who hold it change them without a lock."""
 
     rows: Array
@@ -411,7 +411,7 @@ class EpochAlgorithm(Algorithm, Protocol):
         ...
 
 
-class CommonEpochs(Protocol):
+class SyncedEpochs(Protocol):
     """How several learners go over a batch that they have in common, each with its own part of it.
 
     What its work needs to know of everybody's part it asks for: it yields float32 numbers of its own, and is sent those
@@ -454,6 +454,6 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """For every part of the network that is trained apart (`part_sizes`), every how many updates it is."""
         ...
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> Learned:
+    def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:
         """For a batch of items (`Transition` or `Sequence`), their importance weights `[B]` and the update's number."""
         ...

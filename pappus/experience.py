@@ -102,7 +102,7 @@ class ItemBatch(NamedTuple):
     """Which life of the service it came from: in another one the same keys are other items."""
 
 
-class Learned(NamedTuple):
+class LossOutput(NamedTuple):
     """A loss, named scalars to report in the order in which they were computed, and a priority for every item."""
 
     loss: Any

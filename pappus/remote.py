@@ -17,10 +17,10 @@ from pappus.config import EnvOptions, RunConfig, load_file, override
 from pappus.core import Waitable
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.thin_actor import ThinActor
+from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import set_title
 from pappus.transports.addresses import Address, check_certificates, check_readable
-from pappus.transports.grpc_caller import GrpcCaller, Identity
+from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
 REPORT_SECONDS = 5.0
 
@@ -29,15 +29,15 @@ class RemoteActor:
     """A thin actor on its own, connected to a run that listens."""
 
     def __init__(
-        self, address: Address, env: str, envs: int, lanes: int, seed: int, identity: Identity, options: EnvOptions,
+        self, address: Address, env: str, envs: int, env_groups: int, seed: int, identity: Identity, options: EnvOptions,
         patience: float = 60.0, max_steps: int = 0,
     ) -> None:
-        if lanes < 1 or envs < 1 or envs % lanes:
-            raise UserError(f"lanes={lanes} does not divide envs={envs}; use such as --envs 32 --lanes 2")
-        self._max_steps, self._envs_per_lane = max_steps, envs // lanes
-        made = [make_env(env, envs // lanes, seed + lane, options) for lane in range(lanes)]
-        self._caller = GrpcCaller(address, made[0].spec, lanes, envs // lanes, identity, patience, _say)
-        self._actor = ThinActor(identity.name, made, self._caller)
+        if env_groups < 1 or envs < 1 or envs % env_groups:
+            raise UserError(f"env groups={env_groups} does not divide envs={envs}; use such as --envs 32 --env-groups 2")
+        self._max_steps, self._envs_per_env_group = max_steps, envs // env_groups
+        made = [make_env(env, envs // env_groups, seed + env_group, options) for env_group in range(env_groups)]
+        self._request_client = GrpcRequestClient(address, made[0].spec, env_groups, envs // env_groups, identity, patience, _say)
+        self._actor = SeedActor(identity.name, made, self._request_client)
         self._stopped = False
         self.steps = 0
 
@@ -58,7 +58,7 @@ class RemoteActor:
         )
         seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
         return cls(
-            Address.parse(arguments.connect), arguments.env, arguments.envs, arguments.lanes, seed, identity,
+            Address.parse(arguments.connect), arguments.env, arguments.envs, arguments.env_groups, seed, identity,
             env_options(arguments.config), arguments.patience, arguments.steps,
         )
 
@@ -88,7 +88,7 @@ class RemoteActor:
             self._wait(port)
 
     def _wait(self, port: Waitable) -> None:
-        self._caller.check()
+        self._request_client.check()
         if select.select([port.fileno()], [], [], 0.5)[0]:
             port.clear()
 
@@ -97,7 +97,7 @@ class RemoteActor:
 
     def close(self) -> None:
         """Leave the run and release the envs."""
-        self._caller.close()
+        self._request_client.close()
         self._actor.close()
 
 

@@ -140,7 +140,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "td3": System(
         name="td3",
-        purpose="ddpg with twin critics, a slower policy and smoothed targets: continuous actions, the steadier choice",
+        purpose="ddpg with replica critics, a slower policy and smoothed targets: continuous actions, the steadier choice",
         paper="Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
         figure=single.__doc__ or "",
         topology=single.single,

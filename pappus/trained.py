@@ -55,11 +55,11 @@ class StoredWeights:
 
 def stored_weights(checkpoint: Path) -> Array:
     """All weights of a checkpoint in a row."""
-    names = keepers_of_weights(path.stem for path in checkpoint.glob("*.safetensors")) or ["learner"]
+    names = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors")) or ["learner"]
     return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in names])
 
 
-def keepers_of_weights(roles: Iterable[str]) -> list[str]:
+def roles_with_weights(roles: Iterable[str]) -> list[str]:
     """Who of them saves the weights: the learner, the master, or the parameter servers in the order of their parts."""
     roles = set(roles)
     shards = [name for name in roles if name.startswith("parameter-server-")]

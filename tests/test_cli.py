@@ -13,8 +13,8 @@ from pappus.cli import main
 WRONG = [
     ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
     ("train seed-vtrace --env CartPole-v1 --listen 0.0.0.0:5000", "is open to other machines"),
-    ("train seed-vtrace --env CartPole-v1 --topology.lanes 3", "topology.lanes=3 does not divide envs_per_actor=128"),
-    ("train seed-vtrace --env CartPole-v1 --topology.placement gpu", "--topology.placement"),
+    ("train seed-vtrace --env CartPole-v1 --topology.env_groups 3", "topology.env_groups=3 does not divide envs_per_actor=128"),
+    ("train seed-vtrace --env CartPole-v1 --topology.inference_in gpu", "--topology.inference_in"),
     ("train seed-vtrace --env CartPole-v1 --actors 0", "leaves nobody to learn from"),
     ("train seed-vtrace --env CartPole-v1 --actors -1", "actors=-1"),
     ("serve seed-vtrace", "--env-spec is missing"),

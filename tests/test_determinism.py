@@ -45,7 +45,7 @@ def test_two_runs_with_one_seed_give_identical_bytes(tmp_path: Path, system: str
 def test_central_inference_changes_where_and_not_what(tmp_path: Path, env: str, core: str, placement: str) -> None:
     one_actor = {**SMALL, "actors": 1, "batch_size": 4, "steps": 2000, "core": core}
     pappus.train("impala", env, run_dir=tmp_path / "impala", **one_actor)
-    topology = {"lanes": 1, "placement": placement}
+    topology = {"env_groups": 1, "inference_in": placement}
     pappus.train("seed-vtrace", env, run_dir=tmp_path / "seed", topology=topology, **one_actor)
     assert weights_of(tmp_path / "impala") == weights_of(tmp_path / "seed")
 

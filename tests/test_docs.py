@@ -12,8 +12,8 @@ import torch
 
 import pappus
 from pappus.config import NetworkConfig
+from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import own_network
-from pappus.networks.looking import Look
 from pappus.networks.q_network import FORBIDDEN
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
@@ -73,5 +73,5 @@ def test_the_network_of_the_docs_stacks_frames_and_leaves_masks_to_the_values(mi
     first = torch.tensor([[True], [False], [False]])
     unrolled = network({"seen": frames, ACTION_MASK: mask}, first, network.initial_state(1)).q[-1]
     stacked = {"seen": frames.transpose(0, 1), ACTION_MASK: mask.transpose(0, 1)}  # as DQN sees them out of replay
-    torch.testing.assert_close(Look()(network, stacked).q, unrolled)
+    torch.testing.assert_close(BatchForward()(network, stacked).q, unrolled)
     assert unrolled.argmax() == 1 and unrolled[0, 0] == FORBIDDEN

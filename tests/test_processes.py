@@ -225,7 +225,7 @@ def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Sta
 
 
 @pytest.mark.parametrize(
-    ("updates", "keeper", "found"),
+    ("updates", "replay_server", "found"),
     [
         ("lock-free", "master", r"master: back; weights and statistics are where they were, at version ([\d,]+)"),
         ("serialised", "parameter-server-0", r"parameter-server-0: back with the weights of version ([\d,]+)"),
@@ -233,12 +233,12 @@ def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Sta
     ids=["lock-free", "serialised"],
 )
 def test_a_killed_worker_comes_back_and_so_does_who_looks_after_the_weights(
-    start: Start, updates: str, keeper: str, found: str
+    start: Start, updates: str, replay_server: str, found: str
 ) -> None:
     training = start("a3c", *VALUES, "--topology.updates", updates, "--actors", "2")
     training.until_it_learns(3000)
     assert "worker-1 died (SIGKILL); restarting" in kill_and_go_on(training, "worker-1")
-    kill_and_go_on(training, keeper)
+    kill_and_go_on(training, replay_server)
     log = training.directory / "log.txt"
     version = eventually(lambda: re.search(found, log.read_text()))
     assert int(version[1].replace(",", "")) > 0

@@ -89,7 +89,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_actor_joins_steps_and_leaves_with_ctrl_c_while_training_goes_on(
     training: Listening, token: str, tmp_path: Path
 ) -> None:
-    words = ["--connect", training.address(), "--env", "CartPole-v1", "--envs", "6", "--lanes", "2", "--name", "guest"]
+    words = ["--connect", training.address(), "--env", "CartPole-v1", "--envs", "6", "--env-groups", "2", "--name", "guest"]
     actor = Actor(tmp_path / "actor.out", *words, "--token-file", token)
     try:
         eventually(lambda: "guest (6 envs) joined" in training.output())
@@ -150,9 +150,9 @@ WRONG = [
     ("--connect 127.0.0.1:1", "--env"),
     ("--connect nowhere --env CartPole-v1", "'nowhere' is neither HOST:PORT nor unix:PATH"),
     ("--connect 127.0.0.1:1 --env NoSuchEnv-v0", "NoSuchEnv"),
-    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 3", "lanes=2 does not divide envs=3"),
-    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 0", "lanes=2 does not divide envs=0"),
-    ("--connect 127.0.0.1:1 --env CartPole-v1 --lanes 0", "lanes=0 does not divide envs=16"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 3", "env groups=2 does not divide envs=3"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --envs 0", "env groups=2 does not divide envs=0"),
+    ("--connect 127.0.0.1:1 --env CartPole-v1 --env-groups 0", "env groups=0 does not divide envs=16"),
     ("--connect 127.0.0.1:1 --env CartPole-v1 --envs many", "--envs"),
     ("--connect 127.0.0.1:1 --env CartPole-v1 --token-file missing", "'missing' cannot be read"),
     ("--connect 127.0.0.1:1 --env CartPole-v1 --token-file .", "'.' cannot be read"),

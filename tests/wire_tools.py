@@ -17,10 +17,10 @@ import grpc
 import numpy as np
 
 from pappus.config import WireConfig
-from pappus.roles.thin_actor import write_request
-from pappus.transports.codec import Hello, Tensor, Welcome, decode_lane, encode_lane, layout
-from pappus.transports.grpc_desk import GrpcDesk
-from pappus.transports.memory import EventBell
+from pappus.roles.seed_actor import write_request
+from pappus.transports.codec import Hello, Tensor, Welcome, decode_env_group, encode_env_group, layout
+from pappus.transports.grpc_request_server import GrpcRequestServer
+from pappus.transports.memory import EventNotifier
 from pappus.types import ArraySpec, Request, leaves_of, map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, take, timestep
 from tests.process_tools import Training, eventually
@@ -30,19 +30,19 @@ TENSORS, ACTION_TENSOR = layout(REQUEST), Tensor("action", (), "int64")
 
 
 @contextmanager
-def desk_at(listen: str = "127.0.0.1:0", **settings: Any) -> Iterator[GrpcDesk]:
-    """A desk on a real socket."""
-    desk = open_desk(listen, **settings)
+def request_server_at(listen: str = "127.0.0.1:0", **settings: Any) -> Iterator[GrpcRequestServer]:
+    """A request server on a real socket."""
+    request_server = open_request_server(listen, **settings)
     try:
-        yield desk
+        yield request_server
     finally:
-        desk.close()
+        request_server.close()
 
 
-def open_desk(listen: str = "127.0.0.1:0", **settings: Any) -> GrpcDesk:
-    """A desk that whoever opens it closes."""
+def open_request_server(listen: str = "127.0.0.1:0", **settings: Any) -> GrpcRequestServer:
+    """A request server that whoever opens it closes."""
     wire = WireConfig(listen=listen, **settings)
-    return GrpcDesk("inference", wire, REQUEST, ACTION, (5,), "run", EventBell(*EventBell.descriptors()))
+    return GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", EventNotifier(*EventNotifier.descriptors()))
 
 
 def hello(**changes: Any) -> Hello:
@@ -50,12 +50,12 @@ def hello(**changes: Any) -> Hello:
     return replace(Hello(TENSORS, ACTION_TENSOR, 1, ENVS, "test"), **changes)
 
 
-def steps(lane: int = 0, change: Callable[[Request], object] = lambda _: None) -> bytes:
+def steps(env_group: int = 0, change: Callable[[Request], object] = lambda _: None) -> bytes:
     """Steps to which nobody can object, with changes."""
     request: Request = map_leaves(lambda leaf: np.zeros((ENVS, *leaf.shape), leaf.dtype), REQUEST)
     write_request(request, timestep(1))
     change(request)
-    return encode_lane(lane, leaves_of(request))
+    return encode_env_group(env_group, leaves_of(request))
 
 
 class Line:
@@ -98,19 +98,19 @@ class Line:
 class Witness(Line):
     """A client without a fault."""
 
-    def __init__(self, desk: GrpcDesk) -> None:
-        super().__init__(desk.address, hello(name="witness").encode())
-        self._desk = desk
+    def __init__(self, request_server: GrpcRequestServer) -> None:
+        super().__init__(request_server.address, hello(name="witness").encode())
+        self._request_server = request_server
         assert Welcome.decode(self.hear()).run == "run"
 
     def round_trip(self) -> None:
-        """Steps out, actions back. The desk must have no other calls."""
+        """Steps out, actions back. The request server must have no other calls."""
         self.say(steps())
-        (call,) = take(self._desk, 1)
+        (call,) = take(self._request_server, 1)
         call.reply[...] = np.arange(ENVS)
         call.answer()
-        lane, actions = decode_lane(self.hear(), "Actions")
-        assert lane == 0 and np.frombuffer(actions, np.int64).tolist() == list(range(ENVS))
+        env_group, actions = decode_env_group(self.hear(), "Actions")
+        assert env_group == 0 and np.frombuffer(actions, np.int64).tolist() == list(range(ENVS))
 
 
 def with_observation(name: str, value: float) -> Callable[[Request], object]:
@@ -123,8 +123,8 @@ def other_tensor(index: int, **changes: Any) -> tuple[Tensor, ...]:
     return tuple(replace(tensor, **changes) if i == index else tensor for i, tensor in enumerate(TENSORS))
 
 
-def size_of_lane() -> int:
-    """Bytes of the tensors of one lane."""
+def size_of_env_group() -> int:
+    """Bytes of the tensors of one env group."""
     leaves: list[ArraySpec] = leaves_of(REQUEST)
     return sum(leaf.prefixed(ENVS).nbytes for leaf in leaves)
 

@@ -45,7 +45,7 @@ class Client {
     });
     for (const [key, dtype] of Object.entries(SCALARS)) tensors.push({name: key, shape: [], dtype});
     const [dtype, shape] = action;
-    this.hello = {protocol: PROTOCOL, token, name, lanes: 1, envs, tensors, action: {name: 'action', shape, dtype}};
+    this.hello = {protocol: PROTOCOL, token, name, env_groups: 1, envs, tensors, action: {name: 'action', shape, dtype}};
     this.returns = new Array(envs).fill(0);
     this.lengths = new Array(envs).fill(0);
     this.service = loadService();
@@ -58,7 +58,7 @@ class Client {
     for (let pause = 100; ; pause = Math.min(2 * pause, 5000)) {
       try {
         if (!this.stream) await this.connect();
-        const {actions} = await this.turn({steps: {lane: 0, tensors}});
+        const {actions} = await this.turn({steps: {env_group: 0, tensors}});
         return this.decode(actions.action);
       } catch (error) {
         this.close();

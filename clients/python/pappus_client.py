@@ -120,7 +120,7 @@ class Client:
         rows = [self._scalars(env, step) for env, step in enumerate(steps)]
         for values, dtype in zip(zip(*rows, strict=True), SCALARS.values(), strict=True):
             columns.append(struct.pack(f"<{self._envs}{FORMATS[dtype]}", *values))
-        return _bytes(2, _bytes(2, b"".join(columns)))  # lane 0, which need not be said
+        return _bytes(2, _bytes(2, b"".join(columns)))  # env group 0, which need not be said
 
     def _column(self, steps: Sequence[Step], key: str, dtype: str) -> bytes:
         parts = [step.observation[key] if isinstance(step.observation, dict) else step.observation for step in steps]

@@ -1,6 +1,6 @@
 """DDPG, and TD3 as options of it (Lillicrap et al. 2016, Fujimoto et al. 2018; Ape-X DPG: Horgan et al. 2018).
 
-    G = r_t + γ r_{t+1} + … + γⁿ min_i Q'_i(o_{t+n}, π'(o_{t+n}) + ε)        ε: TD3's smoothing; i: its twin critics
+    G = r_t + γ r_{t+1} + … + γⁿ min_i Q'_i(o_{t+n}, π'(o_{t+n}) + ε)        ε: TD3's smoothing; i: its replica critics
     critics    w · (G − Q_i(o_t, a_t))²
     policy     follows ∂Q_1(o, a)/∂a at a = π(o), every `policy_delay` updates
 """
@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import Learned, TargetUpdates, Transition, Transitions
+from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
 from pappus.networks.acting import StepFunction
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.deterministic import NOISE
@@ -137,7 +137,7 @@ class DDPG:
 
     def loss(
         self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
-    ) -> Learned:
+    ) -> LossOutput:
         """The critics' weighted squared error and, when it is its turn, the policy's loss."""
         config = self.config
         seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)
@@ -151,7 +151,7 @@ class DDPG:
         if update % config.policy_delay == 0:
             loss = loss + self._policy_loss(network, seen)
         scalars["td_error"] = errors[0].detach().abs().mean()
-        return Learned(loss, scalars, torch.stack(errors).detach().abs().mean(0))
+        return LossOutput(loss, scalars, torch.stack(errors).detach().abs().mean(0))
 
     def _goal(self, target: Any, batch: Transition) -> Tensor:
         later = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.next_observation)

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import Learned, TargetUpdates, Transition, Transitions
+from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
+from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import build_q_network, own_network
-from pappus.networks.looking import Look
 from pappus.ops.q_learning import double_q, quantile_huber, taken
 from pappus.types import EnvSpec
 
@@ -69,7 +69,7 @@ class DQN(EpsilonGreedy):
         self.config, self.env, self.network_config = config, env, network
         self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
         self.target_updates = TargetUpdates(config.target_every)
-        self._look = Look()
+        self._look = BatchForward()
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own."""
@@ -80,7 +80,7 @@ class DQN(EpsilonGreedy):
 
     def loss(
         self, network: nn.Module, target: nn.Module, batch: Transition, weight: Tensor, update: int = 0
-    ) -> Learned:
+    ) -> LossOutput:
         """The weighted Huber loss of n-step double Q-learning, a mean over the batch."""
         config = self.config
         now = self._look(network, batch.observation)
@@ -99,4 +99,4 @@ class DQN(EpsilonGreedy):
         loss = torch.dot(weight, losses.float()) / len(losses)
         values = q.detach()
         error = (goal - values).abs()
-        return Learned(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)
+        return LossOutput(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)

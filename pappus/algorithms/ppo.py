@@ -22,7 +22,7 @@ from pappus.algorithms.minibatches import Steps, balanced, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.array_gradient import array_forward
-from pappus.networks.looking import Look, stacked
+from pappus.networks.batch_forward import BatchForward, stacked
 from pappus.networks.moments import RunningMoments
 from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
 from pappus.ops.distributions import Categorical
@@ -87,7 +87,7 @@ class PPO(ActorCriticAlgorithm):
     def __init__(self, config: PPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network, config.squash)
         self.config = config
-        self._look = Look()
+        self._look = BatchForward()
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if batches of so many envs cannot be cut into minibatches of the same size."""

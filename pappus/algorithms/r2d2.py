@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import Learned, Sequence, Sequences, TargetUpdates
+from pappus.experience import LossOutput, Sequence, Sequences, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
 from pappus.ops.q_learning import double_q, mixed_priority, taken
 from pappus.ops.rescaling import rescale, unrescale
@@ -89,7 +89,7 @@ class R2D2(EpsilonGreedy):
             self.env, self.network_config, config.dueling, config.head_size
         )
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0) -> Learned:
+    def loss(self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0) -> LossOutput:
         """The weighted squared error of rescaled n-step double Q-learning, a mean over the batch and over time."""
         config = self.config
         now = self._unroll(network, batch)
@@ -107,7 +107,7 @@ class R2D2(EpsilonGreedy):
         size = error.detach().abs()
         count = valid.sum().clamp(min=1)
         scalars = {"td_loss": loss.detach(), "q": (q.detach() * valid).sum() / count, "td_error": size.sum() / count}
-        return Learned(loss, scalars, mixed_priority(error.detach(), valid, config.eta))
+        return LossOutput(loss, scalars, mixed_priority(error.detach(), valid, config.eta))
 
     def _unroll(self, network: Any, batch: Sequence) -> Any:
         """The network's output for the steps that are learnt from, from a state that the burn-in has made fresh."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from pappus.errors import UserError
 from pappus.replay.chunks import Layout
 from pappus.replay.deadlines import Deadline
-from pappus.replay.evaluating import Source
+from pappus.replay.field_evaluation import Source
 from pappus.replay.items import Drawn, Windows
 from pappus.replay.service import Service
 from pappus.replay.sources import ChunkSource, PackedSource

@@ -8,7 +8,7 @@ from pappus.replay.client import Client
 from pappus.transports.addresses import Address, answers, ips_of, is_here, socket_beside
 
 if TYPE_CHECKING:
-    from pappus.transports.grpc_caller import Identity
+    from pappus.transports.grpc_request_client import Identity
 
 
 def connect(address: str, identity: Identity | None = None) -> Client:

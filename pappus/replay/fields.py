@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.choosing import Rows, Values, step_of, steps_of
-from pappus.replay.evaluating import Context
+from pappus.replay.field_evaluation import Context
+from pappus.replay.step_selection import Rows, Values, step_of, steps_of
 from pappus.types import Array
 
 

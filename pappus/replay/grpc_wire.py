@@ -31,9 +31,9 @@ from pappus.replay.remote_access import FarAccess
 from pappus.replay.service import Service
 from pappus.replay.sessions import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_caller import Identity
-from pappus.transports.grpc_ports import SERVER_OPTIONS, open_doors, shut_doors
-from pappus.transports.memory import EventBell
+from pappus.transports.grpc_listen import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.grpc_request_client import Identity
+from pappus.transports.memory import EventNotifier
 
 METHOD = "/pappus.Replay/Session"
 PART_BYTES = 1 << 20
@@ -143,7 +143,7 @@ class GrpcConnection:
         self._parts = Parts(self._stream)
         self._reader = ThreadPoolExecutor(1, "replay answers")  # only asked when a deadline is given
         self._pending: Future[Buffer | None] | None = None
-        self._bell: EventBell | None = None
+        self._notifier: EventNotifier | None = None
         self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
         """Answers, once somebody wants to be woken by them."""
 
@@ -155,7 +155,7 @@ class GrpcConnection:
 
     def receive(self, seconds: float | None) -> Buffer | None:
         try:
-            if self._bell is not None and self._pending is None:
+            if self._notifier is not None and self._pending is None:
                 answer = self._next_arrived(seconds)
             elif seconds is None and self._pending is None:
                 answer = self._parts.join()
@@ -174,28 +174,28 @@ class GrpcConnection:
 
     def fileno(self) -> int:
         """From the first call on a thread takes the answers in, and rings."""
-        if self._bell is None:
-            bell = self._bell = EventBell(*EventBell.descriptors())
+        if self._notifier is None:
+            notifier = self._notifier = EventNotifier(*EventNotifier.descriptors())
             if self._pending is not None:
-                self._pending.add_done_callback(lambda _: bell.ring())
-            self._reader.submit(self._take_in, bell)
-        return self._bell.fileno()
+                self._pending.add_done_callback(lambda _: notifier.notify())
+            self._reader.submit(self._take_in, notifier)
+        return self._notifier.fileno()
 
-    def _take_in(self, bell: EventBell) -> None:
+    def _take_in(self, notifier: EventNotifier) -> None:
         while True:
             try:
                 answer: Buffer | BaseException | None = self._parts.join()
             except BaseException as error:
                 answer = error
             self._arrived.put(answer)
-            bell.ring()
+            notifier.notify()
             if answer is None or isinstance(answer, BaseException):
                 return
 
     def _next_arrived(self, seconds: float | None) -> Buffer | None:
-        assert self._bell is not None
+        assert self._notifier is not None
         if self._arrived.empty():
-            self._bell.clear()  # before the look: what comes after it rings again
+            self._notifier.clear()  # before the look: what comes after it rings again
         answer = self._arrived.get(timeout=seconds) if seconds else self._arrived.get(block=seconds is None)
         if isinstance(answer, BaseException):
             self._arrived.put(answer)
@@ -205,8 +205,8 @@ class GrpcConnection:
     def close(self) -> None:
         self._outgoing.put(None)
         self._stream.cancel()
-        if self._bell is not None:
-            self._reader.submit(os.close, self._bell.fileno())  # after its last ring
+        if self._notifier is not None:
+            self._reader.submit(os.close, self._notifier.fileno())  # after its last ring
         self._reader.shutdown(wait=False)
         self._channel.close()
 

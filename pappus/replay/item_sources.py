@@ -15,7 +15,7 @@ from pappus.replay.client import Batch, Client, parted
 from pappus.replay.experience_tables import TABLE
 from pappus.replay.spec import ReplaySpec
 from pappus.telemetry.meter import Meter
-from pappus.transports.memory import EventBell
+from pappus.transports.memory import EventNotifier
 from pappus.types import Array, leaves_of
 
 RETRY_SECONDS = 0.1
@@ -91,7 +91,7 @@ class PrefetchedSource:
         self._spec, self._connect, self._meter = spec, connect, meter
         self._batch_bytes = 0
         self._trajectory = spec.layout.trajectory()
-        self._bell = EventBell(*EventBell.descriptors())
+        self._notifier = EventNotifier(*EventNotifier.descriptors())
         self._ready: deque[ItemBatch] = deque()
         self._room = threading.Semaphore(spec.prefetch)
         self._together = 0
@@ -152,10 +152,10 @@ class PrefetchedSource:
             return "the service is away"
 
     def fileno(self) -> int:
-        return self._bell.fileno()
+        return self._notifier.fileno()
 
     def clear(self) -> None:
-        self._bell.clear()
+        self._notifier.clear()
 
     def close(self) -> None:
         """Fetch no more. Priorities that are still under way may be lost."""
@@ -181,7 +181,7 @@ class PrefetchedSource:
                     self._closed.wait(RETRY_SECONDS)
         except BaseException as error:
             self._error = error
-            self._bell.ring()
+            self._notifier.notify()
 
     def _fetch(self, client: Client) -> None:
         while True:
@@ -198,7 +198,7 @@ class PrefetchedSource:
                 raise
             self._batch_bytes = self._batch_bytes or bytes_of(batches[0])
             self._ready.extend(batches)
-            self._bell.ring()
+            self._notifier.notify()
             if not self._together:
                 self._settle(self._batch_bytes)
 

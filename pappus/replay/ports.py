@@ -1,8 +1,8 @@
-"""The ends of a replay edge, as roles hold them: an actor records, a learner takes batches, a keeper keeps them.
+"""The ends of a replay edge, as roles hold them: an actor records, a learner takes batches, a replay server keeps them.
 
     actor ──record──▶ sink ⋯ service ⋯ source ──batch──▶ learner
                                 ▲            ◀──priorities──┘
-                             keeper
+                             replay server
 
 In one thread (`DirectReplay`) nothing ever waits: a port that cannot go on says so. Between processes (`SharedReplay`)
 rows are written and read in place, batches are fetched ahead by a thread, and whoever loses the service comes back.
@@ -113,7 +113,7 @@ class DirectReplay:
         """For the learner."""
         return DirectSource(self._spec, self._client, self.meter)
 
-    def keeper(self) -> DirectReplay:
+    def replay_server(self) -> DirectReplay:
         """For the role that keeps it."""
         return self
 
@@ -122,7 +122,7 @@ class DirectReplay:
     def close(self) -> None: ...
 
 
-class Whereabouts(Protocol):
+class ServiceDirectory(Protocol):
     """Where roles of a cluster are found: whoever serves something says so, and others look it up."""
 
     node: str
@@ -141,14 +141,14 @@ class Whereabouts(Protocol):
 
 
 class SharedReplay:
-    """A replay edge between processes. Only the keeper's process holds the service; those of its own machine, or of its
+    """A replay edge between processes. Only the replay server's process holds the service; those of its own machine, or of its
     node where there is a cluster, write and read in place, and others over gRPC.
 
-    `counted` outlives a keeper: it holds the number of items that were inserted.
+    `counted` outlives a replay server: it holds the number of items that were inserted.
     """
 
     def __init__(
-        self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: Whereabouts | None = None
+        self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: ServiceDirectory | None = None
     ) -> None:
         if cluster is not None:  # a folder of the node's, not of the driver's
             spec = dataclasses.replace(spec, path=private_socket(f"{spec.path} on {cluster.node}"))
@@ -167,15 +167,15 @@ class SharedReplay:
         """For the learner."""
         return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
-    def keeper(self) -> SharedKeeper:
+    def replay_server(self) -> SharedReplayHost:
         """For the role that keeps it."""
-        return SharedKeeper(self._name, self._spec, self._counted, self._cluster)
+        return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
         return TrajectoryWriter(self._reach(), envs, history, 1)
 
     def _reach(self) -> Access:
-        """A session; `RunError` while the keeper is away, which is nobody's mistake here."""
+        """A session; `RunError` while the replay server is away, which is nobody's mistake here."""
         try:
             if self._cluster is not None:
                 node, address = self._cluster.find(self._name)
@@ -188,7 +188,7 @@ class SharedReplay:
     @staticmethod
     def _reach_far(address: str, token_file: str) -> Access:
         from pappus.replay.grpc_wire import connect
-        from pappus.transports.grpc_caller import Identity
+        from pappus.transports.grpc_request_client import Identity
 
         return connect(address, Identity(token_file=token_file))
 
@@ -199,10 +199,10 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-class SharedKeeper:
+class SharedReplayHost:
     """The service, served on a unix socket, its rows in memory that clients map; in a cluster on a port, too."""
 
-    def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: Whereabouts | None) -> None:
+    def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: ServiceDirectory | None) -> None:
         self._memory, self._counted = SharedMemory(), counted
         self.service = spec.service(self._memory)
         self._name, self._path, self._cluster = name, spec.path, cluster

@@ -22,11 +22,11 @@ from pappus.errors import RunError, UserError, closest
 from pappus.replay.checks import check_windows
 from pappus.replay.chunks import Chunks, Layout, plan
 from pappus.replay.compression import Compress, Compression, DiscardableMemory
+from pappus.replay.eviction import make_room, never_open, too_few_steps
 from pappus.replay.items import Drawn, Windows, joined
 from pappus.replay.live_table import LiveTable
 from pappus.replay.memory import refuse_too_large
 from pappus.replay.rate_limiters import RateLimiter
-from pappus.replay.room import make_room, never_open, too_few_steps
 from pappus.replay.sources import rows_to_send
 from pappus.replay.tables import Table, shared_signature
 from pappus.replay.waiting import Deed, Session, Waits

@@ -41,7 +41,7 @@ class SharedMemory:
 
     def allocate(self, nbytes: int) -> DiscardableMemory:
         """Fresh bytes."""
-        self.descriptor = SharedBlock.create(nbytes, num_bells=0).descriptors[0]
+        self.descriptor = SharedBlock.create(nbytes, num_notifiers=0).descriptors[0]
         mapping = mmap.mmap(self.descriptor, nbytes)
         return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping, self.close)
 

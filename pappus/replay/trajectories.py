@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from pappus.errors import UserError
-from pappus.replay.choosing import Rows, Values
-from pappus.replay.evaluating import Context, Source
+from pappus.replay.field_evaluation import Context, Source
 from pappus.replay.fields import Field, col
 from pappus.replay.items import Windows
 from pappus.replay.recycling import Recycler
+from pappus.replay.step_selection import Rows, Values
 
 
 class Trajectory:

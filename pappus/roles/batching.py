@@ -19,8 +19,8 @@ class Batching:
 
     A batch of n envs takes a + b·n seconds; a and b are measured. A batch is wide enough when b·n is 90 % of that:
     wider ones only keep their first envs waiting. It is also wide enough when it holds half of all envs, so that the
-    other half can be stepped while it is computed. Waiting for another lane saves one batch's a, so no request waits
-    longer than a, and none waits at all unless a lane is expected to arrive within a.
+    other half can be stepped while it is computed. Waiting for another env group saves one batch's a, so no request waits
+    longer than a, and none waits at all unless an env group is expected to arrive within a.
     """
 
     def __init__(
@@ -28,16 +28,16 @@ class Batching:
     ) -> None:
         """`round_down` gives the widest batch within a limit that is not padded."""
         self._max_envs, self._deadline, self._round_down = max_envs, deadline, round_down
-        self._cost = _Line()
+        self._cost = _LinearFit()
         self._gap: float | None = None
         self._last_arrival: float | None = None
         self._first_waiting = 0.0
 
-    def arrived(self, lanes: int, now: float) -> None:
-        """So many lanes have asked."""
+    def arrived(self, env_groups: int, now: float) -> None:
+        """So many env groups have asked."""
         if self._last_arrival is not None:
-            gap = (now - self._last_arrival) / lanes
-            if self._gap is not None:  # one pause does not make lanes rare
+            gap = (now - self._last_arrival) / env_groups
+            if self._gap is not None:  # one pause does not make env groups rare
                 gap = DECAY * self._gap + (1 - DECAY) * min(gap, LONGEST_GAP * self._gap)
             self._gap = gap
         self._last_arrival = now
@@ -65,9 +65,9 @@ class Batching:
         fixed, _ = self._cost.fit()
         return fixed if self._gap is not None and self._gap < fixed else 0.0
 
-    def wait_until(self, due: int, connected: int, lanes_out: int) -> float | None:
-        """When `due` of the `connected` envs should be answered, if not now; `lanes_out` lanes may still join them."""
-        if lanes_out == 0 or due >= self.max_envs(connected) or self.deadline == 0.0:
+    def wait_until(self, due: int, connected: int, env_groups_out: int) -> float | None:
+        """When `due` of the `connected` envs should be answered, if not now; `env_groups_out` env groups may still join them."""
+        if env_groups_out == 0 or due >= self.max_envs(connected) or self.deadline == 0.0:
             return None
         return self._first_waiting + self.deadline
 
@@ -83,7 +83,7 @@ class Batching:
         return due
 
 
-class _Line:
+class _LinearFit:
     """Least squares of y = a + b·x over recent points, with a ≥ 0."""
 
     def __init__(self) -> None:

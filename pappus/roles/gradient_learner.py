@@ -1,6 +1,6 @@
 """What all learners do: a loss becomes a gradient, the gradient new weights, and those are published.
 
-Several learners may share every update: their gradients meet (`common_gradient`), and all take the same step. The first
+Several learners may share every update: their gradients meet (`synced_gradient`), and all take the same step. The first
 of them publishes, saves and counts updates for all.
 """
 
@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pappus.accelerator import Accelerator, Captured
+from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.config import OptimizerConfig
-from pappus.core import Algorithm, GradientMeeting, Waitable, WeightsReader, WeightsWriter
+from pappus.core import Algorithm, AllReduce, Waitable, WeightsReader, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
 from pappus.ops.small_adam import MOST_WEIGHTS, SmallAdam
-from pappus.roles.common_gradient import CommonGradient, numbers_beside
 from pappus.roles.role import IDLE, Idle, Trainer
+from pappus.roles.synced_gradient import SyncedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.types import Nest, Unroll, map_leaves
 
@@ -67,7 +67,7 @@ class LearnerSettings:
     precision: str = "float32"
     crash_dir: Path | None = None
     """Where a batch that made the loss non-finite is kept."""
-    meeting: GradientMeeting | None = None
+    all_reduce: AllReduce | None = None
     """Where its gradients meet those of other learners."""
     published: WeightsReader | None = None
     """What the first learner publishes, for others whose actors must act with the newest weights."""
@@ -98,18 +98,18 @@ class GradientLearner(Trainer):
         torch.manual_seed(settings.seed)
         self._network: Any = algorithm.build_network()
         self._flat = FlatParameters(self._network, device=settings.device)
-        meeting = settings.meeting
-        self.leads = self.stateful = meeting is None or meeting.member == 0
-        numbers = 0 if meeting is None else numbers_beside(meeting.members)
+        all_reduce = settings.all_reduce
+        self.leads = self.stateful = all_reduce is None or all_reduce.member == 0
+        numbers = 0 if all_reduce is None else numbers_beside(all_reduce.members)
         self._parameters = self._flat.trainable(getattr(self._network, "part_sizes", ()), numbers)
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
-        self._common = None if meeting is None else CommonGradient(self._flat, meeting, loss_is_mean)
+        self._common = None if all_reduce is None else SyncedGradient(self._flat, all_reduce, loss_is_mean)
         self._optimizer = self._make_optimizer()
         self._names: list[str] = []
         self._names_of: dict[int, list[str]] = {}
         """What updates of each kind report: a captured graph does not say so again."""
         self._norm = torch.zeros((), device=settings.device)
-        self._captured: dict[int, tuple[Captured, Captured]] = {}
+        self._captured: dict[int, tuple[CapturedGraph, CapturedGraph]] = {}
         """Gradient and step of every kind of update."""
         self.steps = self.updates = 0
         self._published = False
@@ -200,10 +200,10 @@ class GradientLearner(Trainer):
         """Updates of different kinds do different work: on a device each kind has a graph of its own."""
         return 0
 
-    def _work(self, kind: int) -> tuple[Captured, Captured]:
+    def _work(self, kind: int) -> tuple[CapturedGraph, CapturedGraph]:
         if kind not in self._captured:
             work = (self._compute_gradient, self._apply_gradient)
-            backward, apply = (Captured(self._accelerator, one, self.metrics.event) for one in work)
+            backward, apply = (CapturedGraph(self._accelerator, one, self.metrics.event) for one in work)
             self._captured[kind] = backward, apply
         return self._captured[kind]
 

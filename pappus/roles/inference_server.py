@@ -1,7 +1,7 @@
 """The inference server of SEED: one network answers all envs, and keeps what they experience.
 
-This is what every inference server does, wherever its network and its experience lie; `host_inference` and
-`accelerated_inference` are the two places.
+This is what every inference server does, wherever its network and its experience lie; `cpu_inference` and
+`gpu_inference` are the two places.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from pappus.core import Call, Desk, Waitable
+from pappus.core import Call, RequestServer, Waitable
 from pappus.replay.writers import UnrollWriter
 from pappus.roles.batching import Batching
-from pappus.roles.either import Either
 from pappus.roles.role import Role
+from pappus.roles.wait_any import WaitAny
 from pappus.types import Array, Request, Unroll
 
 RECENT_BATCHES = 200
@@ -49,8 +49,8 @@ class Network(Waitable, Protocol):
         ...
 
 
-class Seat:
-    """One lane at the server: what its envs did last."""
+class EnvGroupState:
+    """One env group at the server: what its envs did last."""
 
     def __init__(self, session: int, num_envs: int) -> None:
         self.session, self.num_envs = session, num_envs
@@ -79,8 +79,8 @@ class Seat:
         raise NotImplementedError
 
 
-class UnrollSeat(Seat):
-    """A lane whose unrolls are handed on when they are full."""
+class UnrollGroupState(EnvGroupState):
+    """An env group whose unrolls are handed on when they are full."""
 
     unroll: Unroll
 
@@ -110,107 +110,107 @@ class UnrollSeat(Seat):
         return self.writer.held()
 
 
-SeatType = TypeVar("SeatType", bound=Seat)
+StateType = TypeVar("StateType", bound=EnvGroupState)
 
 
-class InferenceServer(Role, Generic[SeatType]):
-    """desk ──requests──▶ network ──actions──▶ desk, and what happened ──unrolls──▶ outlet.
+class InferenceServer(Role, Generic[StateType]):
+    """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ outlet.
 
     A step receives what has arrived and then answers what is due, except that it ends with the delivery of a finished
     unroll: so in the inline runtime a learner sees a batch before the next action is taken, as in IMPALA.
     """
 
     def __init__(
-        self, name: str, desk: Desk, network: Network, outlet: Waitable, settings: InferenceSettings,
+        self, name: str, request_server: RequestServer, network: Network, outlet: Waitable, settings: InferenceSettings,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(name)
-        self._desk, self._network, self._outlet, self._settings, self._clock = desk, network, outlet, settings, clock
-        self._either = Either(outlet, desk)
+        self._request_server, self._network, self._outlet, self._settings, self._clock = request_server, network, outlet, settings, clock
+        self._either = WaitAny(outlet, request_server)
         self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
         self._measured = True
         """Whether the last batch took as long as others of its size will."""
         self._seconds: list[float] = []
-        self._seats: dict[Hashable, SeatType] = {}
+        self._group_states: dict[Hashable, StateType] = {}
         self._connected = 0
         self._stuck: list[Call] = []
-        """Requests of seats whose finished unroll waits for room."""
+        """Requests of env-group states whose finished unroll waits for room."""
         self._due: list[Call] = []
         """Requests that can be answered."""
 
     def step(self) -> Waitable | None:
         """Receive what has arrived, or answer what is due, or say what is missing."""
         self.wake_at = None
-        left = self._desk.left()
-        arrived = self._desk.calls()
+        left = self._request_server.left()
+        arrived = self._request_server.calls()
         if arrived:
             self._batching.arrived(len(arrived), self._clock())
         delivered = any([self._receive(call) for call in arrived])
-        for lane in left:  # after its last request, which would bring it back
-            self._remove(lane)
-        for line in self._desk.news():
+        for env_group in left:  # after its last request, which would bring it back
+            self._remove(env_group)
+        for line in self._request_server.news():
             self.metrics.event(line)
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
-            return self._either if self._stuck else self._desk
+            return self._either if self._stuck else self._request_server
         if not self._network.refresh():
             return self._network
-        lanes_out = len(self._seats) - len(self._due) - len(self._stuck)
-        self.wake_at = self._batching.wait_until(envs_of(self._due), self._connected, lanes_out)
+        env_groups_out = len(self._group_states) - len(self._due) - len(self._stuck)
+        self.wake_at = self._batching.wait_until(envs_of(self._due), self._connected, env_groups_out)
         if self.wake_at is not None and self._clock() < self.wake_at:
-            return self._desk
+            return self._request_server
         self._answer(self._batching.select(self._due, self._connected))
         return None
 
     def _receive(self, call: Call) -> bool:
-        """Write down what the lane's last actions led to; whether that delivered an unroll."""
-        seat = self._seats.get(call.lane)
-        if seat is None or seat.session != call.session:
-            seat = self._admit(call)
+        """Write down what the env group's last actions led to; whether that delivered an unroll."""
+        group_state = self._group_states.get(call.env_group)
+        if group_state is None or group_state.session != call.session:
+            group_state = self._admit(call)
         request = call.request
-        if seat.action is not None:
-            seat.append(request)
+        if group_state.action is not None:
+            group_state.append(request)
             self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
         self._report_episodes(request.episode_return, request.episode_length)
-        if seat.full:
-            seat.finish()
-            return self._deliver(call, seat)
+        if group_state.full:
+            group_state.finish()
+            return self._deliver(call, group_state)
         self._due.append(call)
         return False
 
-    def _admit(self, call: Call) -> SeatType:
-        self._remove(call.lane)
-        seat = self._seats[call.lane] = self._make_seat(call.session, len(call.request.first))
-        self._count_envs(seat.num_envs)
-        return seat
+    def _admit(self, call: Call) -> StateType:
+        self._remove(call.env_group)
+        group_state = self._group_states[call.env_group] = self._make_group_state(call.session, len(call.request.first))
+        self._count_envs(group_state.num_envs)
+        return group_state
 
     def _count_envs(self, more: int) -> None:
         self._connected += more
         self.metrics.gauge("envs", self._connected)
 
-    def _remove(self, lane: Hashable) -> None:
-        """Free the place of a lane that has gone; what it had not finished is dropped, and counted."""
-        seat = self._seats.pop(lane, None)
-        if seat is None:
+    def _remove(self, env_group: Hashable) -> None:
+        """Free the place of an env group that has gone; what it had not finished is dropped, and counted."""
+        group_state = self._group_states.pop(env_group, None)
+        if group_state is None:
             return
-        self.metrics.count("steps_dropped", seat.undelivered())
-        self._stuck = [call for call in self._stuck if call.lane != lane]
-        self._due = [call for call in self._due if call.lane != lane]
-        self._count_envs(-seat.num_envs)
-        self._clear(seat)
+        self.metrics.count("steps_dropped", group_state.undelivered())
+        self._stuck = [call for call in self._stuck if call.env_group != env_group]
+        self._due = [call for call in self._due if call.env_group != env_group]
+        self._count_envs(-group_state.num_envs)
+        self._clear(group_state)
 
     def _deliver_stuck(self) -> bool:
         stuck, self._stuck = self._stuck, []
-        return any([self._deliver(call, self._seats[call.lane]) for call in stuck])
+        return any([self._deliver(call, self._group_states[call.env_group]) for call in stuck])
 
     def _answer(self, calls: Sequence[Call]) -> None:
         """One forward pass for all of them."""
         began = self._clock()
-        seats = [self._seats[call.lane] for call in calls]
-        self._infer(calls, seats)
-        for call, seat in zip(calls, seats, strict=True):
-            call.reply[...] = seat.action
+        group_states = [self._group_states[call.env_group] for call in calls]
+        self._infer(calls, group_states)
+        for call, group_state in zip(calls, group_states, strict=True):
+            call.reply[...] = group_state.action
             call.answer()
         self._due = self._due[len(calls) :]
         seconds, envs = self._clock() - began, envs_of(calls)
@@ -236,26 +236,26 @@ class InferenceServer(Role, Generic[SeatType]):
 
     def close(self) -> None:
         """Whatever is under way now will not be trained on."""
-        self._desk.close()
-        for lane in list(self._seats):
-            self._remove(lane)
+        self._request_server.close()
+        for env_group in list(self._group_states):
+            self._remove(env_group)
 
     def _round_down(self, envs: int) -> int:
         """The widest batch of at most so many envs that is not padded."""
         return envs
 
-    def _make_seat(self, session: int, num_envs: int) -> SeatType:
+    def _make_group_state(self, session: int, num_envs: int) -> StateType:
         raise NotImplementedError
 
-    def _clear(self, seat: SeatType) -> None:
-        """Free what a seat held."""
+    def _clear(self, group_state: StateType) -> None:
+        """Free what a env-group state held."""
 
-    def _deliver(self, call: Call, seat: SeatType) -> bool:
+    def _deliver(self, call: Call, group_state: StateType) -> bool:
         """Hand the finished unroll on and begin the next; False while there is no room for it."""
         raise NotImplementedError
 
-    def _infer(self, calls: Sequence[Call], seats: Sequence[SeatType]) -> None:
-        """Actions, and all that must be remembered of them, for every seat."""
+    def _infer(self, calls: Sequence[Call], group_states: Sequence[StateType]) -> None:
+        """Actions, and all that must be remembered of them, for every env-group state."""
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pappus.config import OptimizerConfig
-from pappus.core import Commons, StepCounter, StepTotal
+from pappus.core import SharedParameters, StepCounter, StepTotal
 from pappus.ops.descent import adagrad_step, adam_step, rmsprop_step
 from pappus.roles.gradient_learner import learning_rate_at
 from pappus.roles.role import IDLE, Idle
@@ -43,38 +43,38 @@ def descend(
         )
 
 
-class LockFreeExchange:
-    """One worker's hands on the commons. Its version is the number of updates that all have made together.
+class LockFreeChannel:
+    """One worker's hands on the shared parameters. Its version is the number of updates that all have made together.
 
     The optimizer's statistics are shared as the paper's are, and what it knows of time (Adam's correction for its
     beginning, the falling step size) comes from the shared counts.
     """
 
     def __init__(
-        self, commons: Commons, updates: StepCounter, steps: StepTotal, config: OptimizerConfig, total_steps: int
+        self, shared_parameters: SharedParameters, updates: StepCounter, steps: StepTotal, config: OptimizerConfig, total_steps: int
     ) -> None:
-        self.name = commons.name
-        self._commons, self._updates, self._steps = commons, updates, steps
+        self.name = shared_parameters.name
+        self._shared_parameters, self._updates, self._steps = shared_parameters, updates, steps
         self._config, self._total_steps = config, total_steps
-        self._weights, *statistics = torch.from_numpy(commons.rows).unbind()
+        self._weights, *statistics = torch.from_numpy(shared_parameters.rows).unbind()
         self._statistics = dict(zip(statistics_of(config), statistics, strict=True))
         self._read = 0
-        self.explain, self.fileno, self.clear = commons.explain, commons.fileno, commons.clear
+        self.explain, self.fileno, self.clear = shared_parameters.explain, shared_parameters.fileno, shared_parameters.clear
 
     def version(self) -> int:
         """Updates so far, -1 until there are weights."""
-        return self._updates.total() if self._commons.ready() else -1
+        return self._updates.total() if self._shared_parameters.ready() else -1
 
     def read(self, into: Array) -> int:
         """Copy the weights; what others change meanwhile may be in it or not."""
         self._read = self._updates.total()
-        into[:] = self._commons.rows[0]
-        self._commons.moved()
+        into[:] = self._shared_parameters.rows[0]
+        self._shared_parameters.moved()
         return self._read
 
     def full(self) -> Idle | None:
         """It always takes one more, until the run has all its steps or shall end before."""
-        return IDLE if self._commons.resting() or self._steps.total() >= self._total_steps else None
+        return IDLE if self._shared_parameters.resting() or self._steps.total() >= self._total_steps else None
 
     def send(self, gradient: Array, loss: float) -> int:
         """Change weights and statistics in place; how many updates others made since the weights were read."""
@@ -82,5 +82,5 @@ class LockFreeExchange:
         rate = learning_rate_at(self._config, self._steps.total(), self._total_steps)
         descend(self._config, rate, self._weights, self._statistics, torch.from_numpy(gradient), before + 1)
         self._updates.add(1)
-        self._commons.moved()
+        self._shared_parameters.moved()
         return before - self._read

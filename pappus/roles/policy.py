@@ -20,7 +20,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class ActingNetwork:
-    """A copy of the network that follows the published weights. It keeps no recurrent state: callers do.
+    """A copy of the network that follows the published weights. It keeps no recurrent state: clients do.
 
     It samples from `seed` on, or acts greedily without one.
     """

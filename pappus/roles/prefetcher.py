@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from pappus.accelerator import Accelerator
-from pappus.core import Sink, Taker, Waitable
+from pappus.core import Borrower, Sink, Waitable
 from pappus.replay.writers import BatchPacker
 from pappus.roles.role import Role
 from pappus.types import ArraySpec, Nest, Unroll, map_leaves
@@ -47,7 +47,7 @@ def _device(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
 class Prefetcher(Role):
     """finished unrolls ──▶ packer ──batches──▶ sink, all on the device."""
 
-    def __init__(self, name: str, unrolls: Taker, sink: Sink, batch_size: int, device: str) -> None:
+    def __init__(self, name: str, unrolls: Borrower, sink: Sink, batch_size: int, device: str) -> None:
         super().__init__(name)
         self._unrolls, self._sink = unrolls, sink
         self._packer = BatchPacker(sink, batch_size)

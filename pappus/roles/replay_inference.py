@@ -13,15 +13,15 @@ import numpy as np
 import optree
 import torch
 
-from pappus.core import Call, Desk, ItemSink, ReplayAlgorithm, StepCounter
-from pappus.roles.host_inference import join
-from pappus.roles.inference_server import InferenceServer, InferenceSettings, Seat
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter
+from pappus.roles.cpu_inference import join
+from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.types import Array, Nest, Request, Timestep, map_leaves
 
 
-class ReplaySeat(Seat):
-    """One lane: the recurrent state of its envs, what they showed last, their numbers, and where it is recorded."""
+class ReplayGroupState(EnvGroupState):
+    """One env group: the recurrent state of its envs, what they showed last, their numbers, and where it is recorded."""
 
     def __init__(self, session: int, sink: ItemSink, state: Nest, envs: Array, counter: StepCounter) -> None:
         super().__init__(session, len(envs))
@@ -70,21 +70,21 @@ class StuckSink:
     def clear(self) -> None: ...
 
 
-class ReplayInference(InferenceServer[ReplaySeat]):
+class ReplayInference(InferenceServer[ReplayGroupState]):
     """… ──steps──▶ recorder ──items──▶ replay. Every env explores to a degree of its own."""
 
     def __init__(
-        self, name: str, desk: Desk, network: ActingNetwork, algorithm: ReplayAlgorithm,
+        self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do."""
-        super().__init__(name, desk, network, StuckSink(self._first_stuck), settings)
+        super().__init__(name, request_server, network, StuckSink(self._first_stuck), settings)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
         self._num_envs, self._next, self._free = num_envs, 0, list[int]()
 
-    def _make_seat(self, session: int, num_envs: int) -> ReplaySeat:
+    def _make_group_state(self, session: int, num_envs: int) -> ReplayGroupState:
         envs = np.array([self._take_number() for _ in range(num_envs)])
-        return ReplaySeat(
+        return ReplayGroupState(
             session, self._open_sink(num_envs), self._acting.initial_state(num_envs), envs, self._counter
         )
 
@@ -95,19 +95,19 @@ class ReplayInference(InferenceServer[ReplaySeat]):
         self._next += 1
         return self._next - 1
 
-    def _clear(self, seat: ReplaySeat) -> None:
-        seat.sink.close()
-        for number in seat.envs.tolist():
+    def _clear(self, group_state: ReplayGroupState) -> None:
+        group_state.sink.close()
+        for number in group_state.envs.tolist():
             heapq.heappush(self._free, number)
 
-    def _deliver(self, call: Call, seat: ReplaySeat) -> bool:
-        ready = seat.sink.ready()
-        self._count_lost(seat.sink)
+    def _deliver(self, call: Call, group_state: ReplayGroupState) -> bool:
+        ready = group_state.sink.ready()
+        self._count_lost(group_state.sink)
         (self._due if ready else self._stuck).append(call)
         return False
 
     def _first_stuck(self) -> ItemSink | None:
-        return self._seats[self._stuck[0].lane].sink if self._stuck else None
+        return self._group_states[self._stuck[0].env_group].sink if self._stuck else None
 
     def _count_lost(self, sink: ItemSink) -> None:
         if sink.lost:
@@ -115,13 +115,13 @@ class ReplayInference(InferenceServer[ReplaySeat]):
             self.metrics.event(f"the replay service is gone; {sink.lost} items were under way and may be lost")
             sink.lost = 0
 
-    def _infer(self, calls: Sequence[Call], seats: Sequence[ReplaySeat]) -> None:
-        observation, first, state = join(calls, [seat.state for seat in seats])
-        numbers = np.concatenate([seat.envs for seat in seats]) % self._num_envs
+    def _infer(self, calls: Sequence[Call], group_states: Sequence[ReplayGroupState]) -> None:
+        observation, first, state = join(calls, [group_state.state for group_state in group_states])
+        numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
         exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
         action, behaviour, state = self._acting.infer(observation, first, state, torch.from_numpy(exploration))
-        for call, seat, end in zip(calls, seats, accumulate(seat.num_envs for seat in seats), strict=True):
-            here = slice(end - seat.num_envs, end)
-            seat.look(call.request)
-            seat.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
-            seat.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+        for call, group_state, end in zip(calls, group_states, accumulate(group_state.num_envs for group_state in group_states), strict=True):
+            here = slice(end - group_state.num_envs, end)
+            group_state.look(call.request)
+            group_state.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
+            group_state.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023

@@ -55,16 +55,16 @@ class Trainer(Role):
 
 
 class NeverRings:
-    """The bell of what only a command can end."""
+    """The notifier of what only a command can end."""
 
-    rings = 0
+    count = 0
 
 
 class Idle:
     """What a role waits for when it has nothing to do until a command comes."""
 
     name = "commands"
-    bell = NeverRings()
+    notifier = NeverRings()
 
     def explain(self) -> str:
         return "nothing is asked of it"

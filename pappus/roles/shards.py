@@ -41,7 +41,7 @@ class ShardedWeights:
     def clear(self) -> None: ...
 
 
-class ShardExchange(ShardedWeights):
+class ShardedChannel(ShardedWeights):
     """Both directions at once: gradients to the shards, weights from them."""
 
     def __init__(self, readers: Sequence[WeightsReader], sinks: Sequence[Sink], sizes: Sequence[int]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pappus.core import Exchange, OnPolicyAlgorithm, StepCounter, Waitable, WeightsReader
-from pappus.roles.bundle import Bundle
+from pappus.core import GradientChannel, OnPolicyAlgorithm, StepCounter, Waitable, WeightsReader
+from pappus.roles.actor_learner import Bundle
 from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import KNOWN, Learner
+from pappus.roles.remote_gradient import RemoteGradient
 from pappus.roles.role import IDLE, Role
-from pappus.roles.served import Served
 from pappus.types import Array, Unroll, map_leaves
 
 
@@ -23,15 +23,15 @@ class UnrollSlot:
 
     name = "its last gradient"
 
-    def __init__(self, spec: Unroll, exchange: Exchange) -> None:
+    def __init__(self, spec: Unroll, gradient_channel: GradientChannel) -> None:
         self._unroll: Unroll = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
-        self._exchange = exchange
+        self._gradient_channel = gradient_channel
         self._port: Waitable = IDLE
         self.filled = False
 
     def acquire(self) -> Unroll | None:
         """The slot, unless the last gradient is still under way."""
-        port = self._exchange.full()
+        port = self._gradient_channel.full()
         if port is None:
             return self._unroll
         self._port = port
@@ -65,28 +65,28 @@ class UnrollSlot:
 class OwnWeights:
     """The weights of a learner, as its actor reads them: new ones come to both at once, whenever the actor looks."""
 
-    def __init__(self, exchange: Exchange, flat: Array) -> None:
-        self._exchange, self._flat = exchange, flat
-        self.name, self.version = exchange.name, exchange.version
-        self.explain, self.fileno, self.clear = exchange.explain, exchange.fileno, exchange.clear
+    def __init__(self, gradient_channel: GradientChannel, flat: Array) -> None:
+        self._gradient_channel, self._flat = gradient_channel, flat
+        self.name, self.version = gradient_channel.name, gradient_channel.version
+        self.explain, self.fileno, self.clear = gradient_channel.explain, gradient_channel.fileno, gradient_channel.clear
 
     def read(self, into: Array) -> int:
         """Have the newest version, and copy it."""
-        version = self._exchange.read(self._flat)
+        version = self._gradient_channel.read(self._flat)
         into[:] = self._flat
         return version
 
 
-class WorkerLearner(Served, Learner):
+class WorkerLearner(RemoteGradient, Learner):
     """unroll ──▶ loss ──gradient──▶ exchange ──weights──▶ here, whenever the actor begins an unroll."""
 
     def __init__(
-        self, name: str, algorithm: OnPolicyAlgorithm, slot: UnrollSlot, exchange: Exchange, counter: StepCounter,
+        self, name: str, algorithm: OnPolicyAlgorithm, slot: UnrollSlot, gradient_channel: GradientChannel, counter: StepCounter,
         settings: LearnerSettings,
     ) -> None:
         super().__init__(name, algorithm, slot, NoWeights(), settings, 1)
-        self._exchange, self._counter = exchange, counter
-        self.weights: WeightsReader = OwnWeights(exchange, self._flat.values.detach().numpy())
+        self._gradient_channel, self._counter = gradient_channel, counter
+        self.weights: WeightsReader = OwnWeights(gradient_channel, self._flat.values.detach().numpy())
 
     def _report(self, known: dict[str, float], depth: int) -> None:
         for name in self._names[len(KNOWN) :]:

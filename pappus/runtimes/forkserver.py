@@ -48,7 +48,7 @@ class ForkServer:
 
     @classmethod
     def prestart(cls) -> None:
-        """Begin the server's imports now, while the caller does its own."""
+        """Begin the server's imports now, while the client does its own."""
         global _prestarted
         if _prestarted is None:
             _prestarted = cls()
@@ -61,7 +61,7 @@ class ForkServer:
         return server
 
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
-        """Ask for a worker that runs `worker.main(payload, descriptors)`."""
+        """Ask for a worker that runs `role_process.main(payload, descriptors)`."""
         file = os.memfd_create("pappus-payload") if hasattr(os, "memfd_create") else _temporary_file()
         try:
             with open(file, "wb", closefd=False) as out:
@@ -104,7 +104,7 @@ def _temporary_file() -> int:
 
 def serve(fd: int) -> NoReturn:
     """The server's life: import, then fork on request until the socket closes."""
-    from pappus.runtimes import worker
+    from pappus.runtimes import role_process
     from pappus.telemetry.processes import set_title
 
     set_title("forkserver")
@@ -113,7 +113,7 @@ def serve(fd: int) -> NoReturn:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    worker.preload()
+    role_process.preload()
     gc.freeze()  # objects of the server stay on pages that workers share
     children: dict[int, str] = {}
     try:
@@ -168,9 +168,9 @@ def _become_worker(server: socket.socket, server_pid: int, descriptors: Sequence
         os.lseek(payload_file, 0, os.SEEK_SET)
         with open(payload_file, "rb") as file:
             payload = file.read()
-        from pappus.runtimes import worker
+        from pappus.runtimes import role_process
 
-        code = worker.main(payload, rest)
+        code = role_process.main(payload, rest)
     except BaseException:
         traceback.print_exc()
     finally:

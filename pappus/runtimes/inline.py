@@ -5,39 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from pappus.core import CountedBell, Waitable
+from pappus.core import CountedNotifier, Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
-from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
+from pappus.runtimes.controller import FRESH_START, Controller, interrupts
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
-from pappus.topologies.program import MeetingEdge, Program
+from pappus.topologies.program import AllReduceEdge, Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
 
 
 class Sleeper(NamedTuple):
-    """What a role waits for, and how often its bell had rung when it was stepped last."""
+    """What a role waits for, and how often its notifier had rung when it was stepped last."""
 
     port: Waitable
-    bell: CountedBell
+    notifier: CountedNotifier
     heard: int
 
 
 class InlineRuntime:
     """Drives all roles of a program in turn, in the order in which the topology added them."""
 
-    def __init__(self, program: Program, conductor: Conductor, incarnation: int = 0) -> None:
-        self._conductor, self._incarnation = conductor, incarnation
+    def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
+        self._controller, self._incarnation = controller, incarnation
         blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
         self._wiring = Wiring(program.edges.values(), blocks)
         self._blocks = {  # what goes on after a resume; gradients that wait for others are computed again
-            name: block for name, block in blocks.items() if not isinstance(program.edges[name], MeetingEdge)
+            name: block for name, block in blocks.items() if not isinstance(program.edges[name], AllReduceEdge)
         }
         self._wiring.poison()
-        self._nodes = program.nodes
+        self._specs = program.roles
         self.roles: dict[str, Role] = {}
         self._servants: set[str] = set()
         self._commanded = False
@@ -45,22 +45,22 @@ class InlineRuntime:
         self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Go round until the conductor says that the run is over."""
+        """Go round until the controller says that the run is over."""
         with one_thread():
             self._run(checkpoint)
 
     def _run(self, checkpoint: Path | None) -> None:
         try:
-            self.roles = {node.name: self._wiring.build(node, self._incarnation) for node in self._nodes}
+            self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
             if checkpoint is not None:
                 self._load(checkpoint)
-            with interrupts(self._conductor):
-                self._conductor.started(self)
+            with interrupts(self._controller):
+                self._controller.started(self)
                 self._loop()
         finally:
             for role in self.roles.values():  # in the order of the data's flow: what a role drops, a later one counts
                 role.close()
-                self._conductor.report(role.metrics.drain())
+                self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
         while True:
@@ -69,23 +69,23 @@ class InlineRuntime:
             ended = [role.name for role in self.roles.values() if role.finished]
             if stuck or ended or self._rounds % ROUNDS_PER_REPORT == 0:
                 for role in self.roles.values():
-                    self._conductor.report(role.metrics.drain())
+                    self._controller.report(role.metrics.drain())
                 for name in ended:
-                    self._conductor.role_finished(name)
+                    self._controller.role_finished(name)
                 self._commanded = False
-                if self._conductor.decide():
+                if self._controller.decide():
                     return
-                if stuck and not self._commanded and not self._conductor.finishing:
+                if stuck and not self._commanded and not self._controller.finishing:
                     raise DeadlockError(_explain(waiting))
 
     def _round(self) -> dict[str, Waitable]:
-        """Step everybody once who does not wait for a bell; who waits for what."""
+        """Step everybody once who does not wait for a notifier; who waits for what."""
         waiting: dict[str, Waitable] = {}
         turns = self._turns()
         for role in turns:
             name = role.name
             sleeper = self._asleep.get(name)
-            if sleeper is not None and sleeper.bell.rings == sleeper.heard:
+            if sleeper is not None and sleeper.notifier.count == sleeper.heard:
                 waiting[name] = sleeper.port
                 continue
             role.metrics.clock.busy()
@@ -95,28 +95,28 @@ class InlineRuntime:
             role.metrics.clock.waiting(port.name if port is not None else "its turn")
             if port is not None:
                 waiting[name] = port
-                bell = getattr(port, "bell", None)
-                if isinstance(bell, CountedBell) and role.wake_at is None:
-                    self._asleep[name] = Sleeper(port, bell, bell.rings)
+                notifier = getattr(port, "notifier", None)
+                if isinstance(notifier, CountedNotifier) and role.wake_at is None:
+                    self._asleep[name] = Sleeper(port, notifier, notifier.count)
         self._rounds += 1
         return waiting
 
     def _alone(self, role: Role) -> Waitable | None:
         """The only one awake takes its turn in round after round, until it waits or somebody may go on; what it waits
         for. Rounds are counted as if all had been asked."""
-        sleepers = [(sleeper.bell, sleeper.heard) for sleeper in self._asleep.values()]
+        sleepers = [(sleeper.notifier, sleeper.heard) for sleeper in self._asleep.values()]
         while True:
             port = role.step()
             if port is not None or role.finished or (self._rounds + 1) % ROUNDS_PER_REPORT == 0:
                 return port
-            for bell, heard in sleepers:
-                if bell.rings != heard:
+            for notifier, heard in sleepers:
+                if notifier.count != heard:
                     return None
             self._rounds += 1
 
     def _turns(self) -> list[Role]:
         """All roles; once the end has begun only those under a command, so that training stops on a whole round."""
-        if self._conductor.finishing:
+        if self._controller.finishing:
             return [role for role in self.roles.values() if role.name in self._servants]
         return list(self.roles.values())
 
@@ -133,14 +133,14 @@ class InlineRuntime:
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""
         for role in self.roles.values():
-            self._conductor.report(role.metrics.drain())  # so that the counters beside the state belong to it
+            self._controller.report(role.metrics.drain())  # so that the counters beside the state belong to it
         states = {name: role.save() for name, role in self.roles.items() if role.stateful}
         for name, state in states.items():
             if state is not None:
                 save_state(directory, name, state)
         if None not in states.values():  # queues go on only together with all who write and read them
             save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
-        self._conductor.saved(directory)
+        self._controller.saved(directory)
 
     def _load(self, checkpoint: Path) -> None:
         saved = {file.stem for file in checkpoint.glob("*.safetensors")}
@@ -150,12 +150,12 @@ class InlineRuntime:
         exact = exact and {name: memory.size for name, memory in edges.items()} == sizes
         for name, memory in edges.items() if exact else ():
             self._blocks[name].memory[:] = memory
-        for node in self._nodes:
-            name = node.begins_with or (node.name if exact else "")
+        for spec in self._specs:
+            name = spec.begins_with or (spec.name if exact else "")
             if name in saved:
-                self.roles[node.name].load(load_state(checkpoint, name))
+                self.roles[spec.name].load(load_state(checkpoint, name))
         if not exact:
-            self._conductor.event(FRESH_START)
+            self._controller.event(FRESH_START)
 
 
 def _explain(waiting: dict[str, Waitable]) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
-from pappus.runtimes.conductor import Conductor
+from pappus.runtimes.connections import MAX_PACKET, PacketConnection
+from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
-from pappus.runtimes.lines import MAX_PACKET, PacketLine
-from pappus.runtimes.supervision import Worker, death_notice
+from pappus.runtimes.role_process import Assignment, pack
+from pappus.runtimes.supervision import ManagedProcess, death_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.runtimes.wiring import Wiring, footprint
-from pappus.runtimes.worker import Assignment, pack
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
@@ -29,9 +29,9 @@ class LocalRuntime(Supervisor):
     """Starts the workers, listens to them, restarts those that may die, and leaves nothing behind."""
 
     def __init__(
-        self, program: Program, conductor: Conductor, supervision: SupervisionConfig, incarnation: int = 0
+        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
     ) -> None:
-        super().__init__(program, conductor, supervision)
+        super().__init__(program, controller, supervision)
         self._incarnation = incarnation
         self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
         Wiring(program.edges.values(), self._blocks).poison()
@@ -39,8 +39,8 @@ class LocalRuntime(Supervisor):
         self._fault_logs: dict[str, int] = {}
         """Files that the kernel's last messenger writes to when a worker crashes."""
 
-    def _start(self, worker: Worker) -> None:
-        edges = [self._program.edges[end.edge] for node in worker.nodes for end in node.ends()]
+    def _start(self, worker: ManagedProcess) -> None:
+        edges = [self._program.edges[end.edge] for spec in worker.specs for end in spec.ends()]
         blocks = {edge.name: self._blocks[edge.name] for edge in edges}
         line, fault_log = self._open_line(worker), self._open_fault_log(worker)
         unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
@@ -51,7 +51,7 @@ class LocalRuntime(Supervisor):
                 f"{MAX_DESCRIPTORS}; use fewer --actors with more --envs-per-actor"
             )
         assignment = Assignment(
-            group=worker.group, nodes=worker.nodes, edges=list({edge.name: edge for edge in edges}.values()),
+            group=worker.group, specs=worker.specs, edges=list({edge.name: edge for edge in edges}.values()),
             block_sizes={name: block.nbytes for name, block in blocks.items()},
             block_descriptors={name: [positions[fd] for fd in block.descriptors] for name, block in blocks.items()},
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
@@ -60,21 +60,21 @@ class LocalRuntime(Supervisor):
         self._server.request(worker.group, pack(assignment), list(unique))
         os.close(line)
 
-    def _open_line(self, worker: Worker) -> int:
+    def _open_line(self, worker: ManagedProcess) -> int:
         """A fresh line; the worker's end is returned."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_PACKET)
-        self._begin(worker, PacketLine(ours))
+        self._begin(worker, PacketConnection(ours))
         return theirs.detach()
 
-    def _open_fault_log(self, worker: Worker) -> int:
+    def _open_fault_log(self, worker: ManagedProcess) -> int:
         self._close_fault_log(worker)
         with tempfile.TemporaryFile() as file:
             self._fault_logs[worker.group] = os.dup(file.fileno())
         return self._fault_logs[worker.group]
 
-    def _close_fault_log(self, worker: Worker) -> None:
+    def _close_fault_log(self, worker: ManagedProcess) -> None:
         descriptor = self._fault_logs.pop(worker.group, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -100,7 +100,7 @@ class LocalRuntime(Supervisor):
             self._hear(worker)
             self._died(worker, death_notice(worker, how(answer["status"]), self._fault_text(worker)), worker.essential)
 
-    def _fault_text(self, worker: Worker) -> str:
+    def _fault_text(self, worker: ManagedProcess) -> str:
         """What faulthandler wrote when the process crashed."""
         descriptor = self._fault_logs.get(worker.group)
         return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()

@@ -1,11 +1,11 @@
 """A Ray cluster: each group of colocated roles is a Ray actor with its resources, in a placement group.
 
-    driver: conductor, supervision ◀──────── a line to every host (TCP)
+    driver: controller, supervision ◀──────── a line to every host (TCP)
        │
        ├── registry      who lives where, and what is served at which address
        ├── host          a group of roles: the Ray actor that Ray places, and starts again when it dies
        │     ⇅ shared memory
-       └── station       one per node: that memory's owner, joined to other stations by gRPC, and for weights by
+       └── node agent       one per node: that memory's owner, joined to other node agents by gRPC, and for weights by
                          Ray's object store
 
 Ray places and restarts; what the next life of a group begins with is the driver's affair, as it is in `local`.
@@ -34,23 +34,23 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from pappus.config import RunConfig
 from pappus.errors import RunError
-from pappus.runtimes.conductor import Conductor
-from pappus.runtimes.lines import StreamLine, Switchboard
-from pappus.runtimes.placement import (
+from pappus.runtimes.connections import ConnectionListener, StreamConnection
+from pappus.runtimes.controller import Controller
+from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
+from pappus.runtimes.ray_process import Driver, Host
+from pappus.runtimes.ray_registry import mirrored_ends, registry_class
+from pappus.runtimes.resources import (
     Amounts,
-    Cohort,
-    cohorts,
+    Colocation,
+    colocations,
     refuse_what_never_fits,
     still_waiting,
     waits_for,
 )
-from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
-from pappus.runtimes.ray_host import Driver, Host
-from pappus.runtimes.ray_registry import mirrored_ends, registry_class
-from pappus.runtimes.supervision import Worker, death_notice
+from pappus.runtimes.role_process import Assignment
+from pappus.runtimes.supervision import ManagedProcess, death_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.runtimes.worker import Assignment
 from pappus.telemetry.manifest import verify
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
@@ -66,13 +66,13 @@ ELASTIC = ("actor", "bundle", "worker")
 class RayRuntime(Supervisor):
     """Has Ray place the groups of a program, and conducts them from here."""
 
-    def __init__(self, program: Program, conductor: Conductor, config: RunConfig, incarnation: int = 0) -> None:
-        super().__init__(program, conductor, config.supervision)
+    def __init__(self, program: Program, controller: Controller, config: RunConfig, incarnation: int = 0) -> None:
+        super().__init__(program, controller, config.supervision)
         self._config, self._incarnation = config, incarnation
-        self._cohorts = cohorts(program, config)
+        self._colocations = colocations(program, config)
         self._token = secrets.token_hex(16)
         self._hosts: dict[str, Any] = {}
-        self._lives: dict[Any, Worker] = {}
+        self._lives: dict[Any, ManagedProcess] = {}
         """What each host runs, as Ray refers to it."""
         self._places: dict[str, str] = {}
         self._begins_with: dict[str, Path | None] = {}
@@ -80,18 +80,18 @@ class RayRuntime(Supervisor):
         self._homeless: dict[str, float] = {}
         """Groups that died, and when to say that they have found no place since."""
         self._reserved: list[PlacementGroup] = []
-        self._switchboard: Switchboard | None = None
+        self._connection_listener: ConnectionListener | None = None
         self._registry: Any = None
         self._marker: Path | None = None
         self._connected = False
 
     def _open(self) -> None:
         """Reach Ray, reserve all at once, and open what hosts will ask for."""
-        self._connected = connect(self._config.cluster, sum(one.total.get("CPU", 0.0) for one in self._cohorts))
-        fixed = [cohort for cohort in self._cohorts if not self._comes_and_goes(cohort)]
+        self._connected = connect(self._config.cluster, sum(one.total.get("CPU", 0.0) for one in self._colocations))
+        fixed = [colocation for colocation in self._colocations if not self._comes_and_goes(colocation)]
         self._reserve(fixed)
         host = ray.util.get_node_ip_address()
-        self._switchboard = Switchboard(host, self._token)
+        self._connection_listener = ConnectionListener(host, self._token)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._registry = registry_class().options(
             name=f"pappus-{self._token[:8]}", scheduling_strategy=here
@@ -100,32 +100,32 @@ class RayRuntime(Supervisor):
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
         self._driver = Driver(
-            self._switchboard.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
+            self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
         )
         for node in self._reserved_nodes():
             self._registry.prepare.remote(node["NodeID"], node["NodeManagerAddress"])
-        for cohort in self._cohorts:
-            for group in cohort.groups:
-                self._hosts[group] = self._make_host(group, cohort.amounts[group], cohort in fixed)
+        for colocation in self._colocations:
+            for group in colocation.groups:
+                self._hosts[group] = self._make_host(group, colocation.amounts[group], colocation in fixed)
 
-    def _comes_and_goes(self, cohort: Cohort) -> bool:
+    def _comes_and_goes(self, colocation: Colocation) -> bool:
         """Whether it need not be there from the start: an actor beyond the fewest."""
         fewest = self._config.cluster.fewest_actors
-        kind, _, number = cohort.groups[0].rpartition("-")
-        return bool(fewest) and len(cohort.groups) == 1 and kind in ELASTIC and int(number) >= fewest
+        kind, _, number = colocation.groups[0].rpartition("-")
+        return bool(fewest) and len(colocation.groups) == 1 and kind in ELASTIC and int(number) >= fewest
 
-    def _reserve(self, fixed: list[Cohort]) -> None:
+    def _reserve(self, fixed: list[Colocation]) -> None:
         """One placement group for each strategy, all or nothing; `UserError` that says who lacks what."""
         refuse_what_never_fits(fixed, rooms())
-        strategies = dict.fromkeys(cohort.strategy for cohort in fixed)
+        strategies = dict.fromkeys(colocation.strategy for colocation in fixed)
         self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
         for strategy in strategies:
-            members = [cohort for cohort in fixed if cohort.strategy == strategy and cohort.total]
+            members = [colocation for colocation in fixed if colocation.strategy == strategy and colocation.total]
             if members:
-                group = placement_group([cohort.total for cohort in members], strategy=strategy)
+                group = placement_group([colocation.total for colocation in members], strategy=strategy)
                 self._reserved.append(group)
-                for index, cohort in enumerate(members):
-                    self._bundles |= {name: (group, index) for name in cohort.groups}
+                for index, colocation in enumerate(members):
+                    self._bundles |= {name: (group, index) for name in colocation.groups}
         deadline = time.monotonic() + self._config.cluster.patience
         for group in self._reserved:
             if not group.wait(max(0.1, deadline - time.monotonic())):
@@ -148,12 +148,12 @@ class RayRuntime(Supervisor):
         )(Host)
         return made.remote(group)
 
-    def _start(self, worker: Worker) -> None:
-        edges = {end.edge: self._program.edges[end.edge] for node in worker.nodes for end in node.ends()}
+    def _start(self, worker: ManagedProcess) -> None:
+        edges = {end.edge: self._program.edges[end.edge] for node in worker.specs for end in node.ends()}
         assignment = Assignment(
-            group=worker.group, nodes=worker.nodes, edges=list(edges.values()), block_sizes={}, block_descriptors={},
+            group=worker.group, specs=worker.specs, edges=list(edges.values()), block_sizes={}, block_descriptors={},
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
-            threads=max(1, int(self._cohort(worker.group).amounts[worker.group].get("CPU", 1))),
+            threads=max(1, int(self._colocation(worker.group).amounts[worker.group].get("CPU", 1))),
             spin=spin_for(len(self._workers), usable_cores()),
         )
         self._begins_with[worker.group] = self._checkpoint
@@ -161,20 +161,20 @@ class RayRuntime(Supervisor):
         life = host.run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)
         self._lives[life] = worker
 
-    def _cohort(self, group: str) -> Cohort:
-        return next(cohort for cohort in self._cohorts if group in cohort.groups)
+    def _colocation(self, group: str) -> Colocation:
+        return next(colocation for colocation in self._colocations if group in colocation.groups)
 
     def _listen(self, seconds: float) -> None:
-        assert self._switchboard is not None
+        assert self._connection_listener is not None
         lines = {worker.line.fileno(): worker for worker in self._workers.values() if worker.line is not None}
         poll = select.poll()
-        for descriptor in (*lines, *self._switchboard.descriptors()):
+        for descriptor in (*lines, *self._connection_listener.descriptors()):
             poll.register(descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(1000 * seconds)}
         for descriptor, worker in lines.items():
             if descriptor in ready:
                 self._hear(worker)
-        for hello, line in self._switchboard.arrivals(time.monotonic()):
+        for hello, line in self._connection_listener.arrivals(time.monotonic()):
             self._arrived(hello, line)
         lives = [*self._lives, self._registry_life]
         done, _ = ray.wait(lives, num_returns=len(lives), timeout=0)
@@ -184,7 +184,7 @@ class RayRuntime(Supervisor):
             self._ended(self._lives.pop(life), life)
         self._tell_of_the_homeless()
 
-    def _arrived(self, hello: dict[str, Any], line: StreamLine) -> None:
+    def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
         """A host has begun a life."""
         worker = self._workers[hello["group"]]
         if hello["incarnation"] != worker.incarnation:
@@ -201,9 +201,9 @@ class RayRuntime(Supervisor):
     def _rewind(self, checkpoint: Path | None) -> None:
         """A learner that came back goes on from a checkpoint, and so does the counting."""
         metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
-        self._conductor.rewind(metadata["steps"], metadata["updates"])
+        self._controller.rewind(metadata["steps"], metadata["updates"])
 
-    def _ended(self, worker: Worker, life: Any) -> None:
+    def _ended(self, worker: ManagedProcess, life: Any) -> None:
         """A life is over: it died, or Ray could not even begin it."""
         self._hear(worker)
         try:
@@ -223,7 +223,7 @@ class RayRuntime(Supervisor):
         self._died(worker, death_notice(worker, how), worker.essential and (not alone or bool(worker.last_words)))
         self._homeless[worker.group] = time.monotonic() + PATIENCE_SECONDS
 
-    def _lost_its_node(self, worker: Worker) -> bool:
+    def _lost_its_node(self, worker: ManagedProcess) -> bool:
         """Whether the node where it was is gone; the registry is told, once."""
         node = self._places.get(worker.group, "")
         if not node or node in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
@@ -237,18 +237,18 @@ class RayRuntime(Supervisor):
         for group, until in list(self._homeless.items()):
             if time.monotonic() > until:
                 self._homeless[group] = float("inf")
-                self._conductor.event(waits_for(self._cohort(group), rooms(free=True)), group)
+                self._controller.event(waits_for(self._colocation(group), rooms(free=True)), group)
         gone = [group for group, until in self._homeless.items() if until == float("inf")]
         if self._saving is not None and self._saving[1] & set(gone):
             self._saving = None
-            self._conductor.save_failed(f"{', '.join(gone)} has no place")
+            self._controller.save_failed(f"{', '.join(gone)} has no place")
 
-    def _ask_again(self, worker: Worker, error: ray.exceptions.RayError) -> None:
+    def _ask_again(self, worker: ManagedProcess, error: ray.exceptions.RayError) -> None:
         """Ray is still about to place it, or has said why it never will."""
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
             raise RunError(f"Ray could not start {worker.group}: {error}")
         if self._lost_its_node(worker):
-            self._conductor.event("its node is gone; Ray looks for another place", worker.group)
+            self._controller.event("its node is gone; Ray looks for another place", worker.group)
         worker.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
@@ -267,8 +267,8 @@ class RayRuntime(Supervisor):
     def _clean_up(self) -> None:
         for worker in self._workers.values():
             worker.close()
-        if self._switchboard is not None:
-            self._switchboard.close()
+        if self._connection_listener is not None:
+            self._connection_listener.close()
         actors = [*self._hosts.values(), *([self._registry] if self._registry is not None else [])]
         ends = [(ray.kill, actor) for actor in actors] + [(remove_placement_group, group) for group in self._reserved]
         for end, thing in ends:

@@ -16,7 +16,7 @@ import ray
 
 from pappus.config import ClusterConfig
 from pappus.errors import RunError, UserError
-from pappus.runtimes.placement import NodeRoom
+from pappus.runtimes.resources import NodeRoom
 from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.versions import versions
 from pappus.transports.addresses import Address

@@ -1,7 +1,7 @@
 """Where the parts of a run on a cluster find each other: a named Ray actor on the driver's node.
 
 A group of roles that starts somewhere says so (`settle`) before it builds anything. The registry then sees to it that
-its node has a station, and tells all stations concerned where the ends of edges live now. Whoever serves something at
+its node has a node agent, and tells all node agents concerned where the ends of edges live now. Whoever serves something at
 an address announces it here, and others look it up; after a restart the address is another, and they find that.
 """
 
@@ -18,17 +18,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pappus.errors import RunError
-from pappus.runtimes.ray_station import station_class
-from pappus.topologies.program import CallsEdge, Edge, Node, Program, QueueEdge, TallyEdge, WeightsEdge
-from pappus.transports.mirrors import Placement
+from pappus.runtimes.ray_node_agent import node_agent_class
+from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, RoleSpec, WeightsEdge
+from pappus.transports.mirrors import PortLocations
 
-STATION_SECONDS = 90.0
-"""A station that has not started by then is given up; a process that fails to start is replaced by Ray after 60."""
+NODE_AGENT_SECONDS = 90.0
+"""A node agent that has not started by then is given up; a process that fails to start is replaced by Ray after 60."""
 CALL_SECONDS = 25.0
-"""For a station's answer: Ray takes a part of it to notice that a node is lost."""
+"""For a node agent's answer: Ray takes a part of it to notice that a node is lost."""
 CALLS_AT_ONCE = 1024
-HUB_SIDES = {QueueEdge: "source", CallsEdge: "desk", TallyEdge: "reader", WeightsEdge: "writer"}
-END_SIDES = {QueueEdge: "sink", CallsEdge: "caller", TallyEdge: "counter"}
+HUB_SIDES = {QueueEdge: "source", CallsEdge: "request_server", CounterEdge: "reader", WeightsEdge: "writer"}
+END_SIDES = {QueueEdge: "sink", CallsEdge: "request_client", CounterEdge: "counter"}
 
 
 class Ends(NamedTuple):
@@ -49,7 +49,7 @@ class Home(NamedTuple):
 
 @dataclass
 class Post:
-    """A node's station."""
+    """A node's node agent."""
 
     handle: Any
     address: str = ""
@@ -59,7 +59,7 @@ class Post:
 
 
 class Registry:
-    """Placements, stations and addresses of one run."""
+    """Placements, node agents and addresses of one run."""
 
     def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
         self._edges, self._ends, self._token = edges, ends, token
@@ -68,14 +68,14 @@ class Registry:
         self._posts: dict[str, Post] = {}
         self._addresses: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
-        """Held while placements are told: two that cross would leave stations with the older one."""
+        """Held while placements are told: two that cross would leave node agents with the older one."""
 
     def prepare(self, node: str, host: str) -> None:
-        """Roles will come to a node: have its station start while they do."""
+        """Roles will come to a node: have its node agent start while they do."""
         self._post(node, host)
 
     def settle(self, group: str, node: str, host: str) -> str:
-        """A group is about to live on a node; the socket of its station, when all know."""
+        """A group is about to live on a node; the socket of its node agent, when all know."""
         post = self._post(node, host)
         with self._lock:
             before = self._homes.get(group)
@@ -86,7 +86,7 @@ class Registry:
         return post.socket
 
     def gone(self, group: str, node: str) -> None:
-        """A group has left a node that is lost, or of which the station is."""
+        """A group has left a node that is lost, or of which the node agent is."""
         with self._lock:
             home = self._homes.get(group)
             if home is not None and home.node == node:
@@ -142,7 +142,7 @@ class Registry:
             return file.read(size)
 
     def _post(self, node: str, host: str) -> Post:
-        """The station of a node, started if it has none; whoever comes second waits for the first."""
+        """The node agent of a node, started if it has none; whoever comes second waits for the first."""
         with self._lock:
             post, mine = self._posts.get(node), False
             if post is not None and post.ready.is_set() and not self._answers(post):
@@ -150,19 +150,19 @@ class Registry:
                 post = None
             if post is None or post.failure:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
-                handle = station_class().options(scheduling_strategy=where).remote(
+                handle = node_agent_class().options(scheduling_strategy=where).remote(
                     node, host, self._edges, self._token
                 )
                 post, mine = Post(handle), True
                 self._posts[node] = post
         if mine:
             try:
-                post.address, post.socket = ray.get(post.handle.where.remote(), timeout=STATION_SECONDS)
+                post.address, post.socket = ray.get(post.handle.where.remote(), timeout=NODE_AGENT_SECONDS)
             except Exception as error:
-                post.failure = f"the station of node {host} did not start: {error}"
+                post.failure = f"the node agent of node {host} did not start: {error}"
             post.ready.set()
-        if not post.ready.wait(STATION_SECONDS) or post.failure:
-            raise RunError(post.failure or f"the station of node {host} did not start within {STATION_SECONDS:.0f} s")
+        if not post.ready.wait(NODE_AGENT_SECONDS) or post.failure:
+            raise RunError(post.failure or f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s")
         return post
 
     def _answers(self, post: Post) -> bool:
@@ -173,7 +173,7 @@ class Registry:
         return True
 
     def _forget(self, node: str) -> None:
-        """A station is lost, and with it the memory that the groups of its node had in common. One that still lives
+        """A node agent is lost, and with it the memory that the groups of its node had in common. One that still lives
         somewhere must not go on beside its successor; its groups notice its end, and settle anew."""
         post = self._posts.pop(node, None)
         if post is not None:
@@ -183,7 +183,7 @@ class Registry:
 
     def _tell(self, group: str, before: Home | None) -> None:
         """Tell those concerned where the ends are now that a group holds."""
-        messages: dict[str, dict[str, Placement]] = {}
+        messages: dict[str, dict[str, PortLocations]] = {}
         for name, ends in self._ends.items():
             if isinstance(self._edges[name], WeightsEdge):
                 continue
@@ -204,7 +204,7 @@ class Registry:
                 self._follow(name, ends, group)
 
     def _follow(self, name: str, ends: Ends, group: str) -> None:
-        """Have the writer's station carry weights to the nodes of all who read them."""
+        """Have the writer's node agent carry weights to the nodes of all who read them."""
         writer = self._node_of(ends.hub)
         posts = {self._homes[one].node for one in ends.readers if one in self._homes} - {writer, ""}
         followers = {node: self._posts[node].handle for node in posts if node in self._posts}
@@ -222,7 +222,7 @@ class Registry:
             self._await({writer: self._posts[writer].handle.deliver.remote(name, *newest)})
 
     def _await(self, calls: Mapping[str, Any]) -> list[Any]:
-        """The answers of stations; one that gives none is lost."""
+        """The answers of node agents; one that gives none is lost."""
         answers = []
         for node, call in calls.items():
             try:
@@ -231,11 +231,11 @@ class Registry:
                 self._forget(node)
         return answers
 
-    def _placement(self, ends: Ends) -> Placement:
+    def _placement(self, ends: Ends) -> PortLocations:
         hub = self._homes.get(ends.hub)
         post = self._posts.get(hub.node) if hub is not None else None
         homes = {index: self._homes[group] for index, group in ends.ends.items() if group in self._homes}
-        return Placement(
+        return PortLocations(
             hub=hub.node if hub is not None and post is not None else "", hub_epoch=hub.epoch if hub is not None else 0,
             hub_address=post.address if post is not None else "",
             ends={index: (home.node, home.epoch) for index, home in homes.items()},
@@ -248,11 +248,11 @@ class Registry:
 
 def mirrored_ends(program: Program) -> dict[str, Ends]:
     """Who holds the ends of each edge that can be mirrored."""
-    found = {name: _ends_of(edge, program.nodes) for name, edge in program.edges.items()}
+    found = {name: _ends_of(edge, program.roles) for name, edge in program.edges.items()}
     return {name: ends for name, ends in found.items() if ends is not None}
 
 
-def _ends_of(edge: Edge, nodes: Sequence[Node]) -> Ends | None:
+def _ends_of(edge: Edge, nodes: Sequence[RoleSpec]) -> Ends | None:
     side = HUB_SIDES.get(type(edge))
     if side is None or (isinstance(edge, QueueEdge | WeightsEdge) and edge.device):
         return None

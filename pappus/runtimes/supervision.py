@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from pappus import errors
 from pappus.errors import NonFiniteError, PappusError, RoleDied
-from pappus.runtimes.lines import Line
+from pappus.runtimes.connections import Connection
 from pappus.telemetry.metrics import Report
-from pappus.topologies.program import Node
+from pappus.topologies.program import RoleSpec
 
 LONG_LIFE = 60.0
 """Seconds after which a death is no longer one of a row."""
@@ -18,29 +18,29 @@ FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
 
 
-class ClosableLine(Line, Protocol):
+class ClosableConnection(Connection, Protocol):
     """A line that its owner can close."""
 
     def close(self) -> None: ...
 
 
-class Worker:
+class ManagedProcess:
     """One group of roles, through all its incarnations."""
 
-    def __init__(self, group: str, nodes: list[Node]) -> None:
-        self.group, self.nodes = group, nodes
-        self.essential = any(node.essential for node in nodes)
-        self.saved = any(node.saved for node in nodes)
+    def __init__(self, group: str, specs: list[RoleSpec]) -> None:
+        self.group, self.specs = group, specs
+        self.essential = any(spec.essential for spec in specs)
+        self.saved = any(spec.saved for spec in specs)
         self.incarnation = 0
         self.pid: int | None = None
-        self.line: ClosableLine | None = None
+        self.line: ClosableConnection | None = None
         self.restart_at: float | None = None
         self.deaths_in_a_row = 0
         self.first_notice = ""
         self.last_words: dict[str, str] = {}
         self._born = 0.0
 
-    def begin(self, line: ClosableLine) -> None:
+    def begin(self, line: ClosableConnection) -> None:
         """The next incarnation is reached through this line."""
         self.close()
         self.line, self.last_words, self._born = line, {}, time.monotonic()
@@ -88,13 +88,13 @@ class Worker:
         return 0.0 if self.deaths_in_a_row == 1 else FIRST_DELAY * 2.0 ** (self.deaths_in_a_row - 2)
 
 
-def death_notice(worker: Worker, how: str, fault: str = "") -> str:
+def death_notice(worker: ManagedProcess, how: str, fault: str = "") -> str:
     """What is known of a death: a line, then its last words, or what the system wrote when it crashed."""
     details = worker.last_words.get("died", "") or fault
     return f"{worker.group} died ({how})" + (f"\n{details}" if details else "")
 
 
-def essential_death(worker: Worker, notice: str) -> PappusError:
+def essential_death(worker: ManagedProcess, notice: str) -> PappusError:
     """The error that ends the run: the role's own sentence if it had one, its traceback otherwise."""
     sentence, kind = worker.last_words.get("error", ""), worker.last_words.get("kind", "")
     error = getattr(errors, kind, None) if sentence else None

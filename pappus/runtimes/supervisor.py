@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError
-from pappus.runtimes.conductor import FRESH_START, Conductor, interrupts
-from pappus.runtimes.supervision import ClosableLine, Worker, essential_death
+from pappus.runtimes.controller import FRESH_START, Controller, interrupts
+from pappus.runtimes.supervision import ClosableConnection, ManagedProcess, essential_death
 from pappus.topologies.program import Program
 
 TICK_SECONDS = 0.1
@@ -20,9 +20,9 @@ SAVE_SECONDS = 900.0
 class Supervisor:
     """One run's workers. Subclasses say how they are started (`_start`), heard (`_listen`) and stopped (`_stop`)."""
 
-    def __init__(self, program: Program, conductor: Conductor, supervision: SupervisionConfig) -> None:
-        self._program, self._conductor, self._supervision = program, conductor, supervision
-        self._workers = {group: Worker(group, nodes) for group, nodes in program.groups().items()}
+    def __init__(self, program: Program, controller: Controller, supervision: SupervisionConfig) -> None:
+        self._program, self._controller, self._supervision = program, controller, supervision
+        self._workers = {group: ManagedProcess(group, nodes) for group, nodes in program.groups().items()}
         self._checkpoint: Path | None = None
         """What those who die go on from: the newest one."""
         self._saving: tuple[Path, set[str], float] | None = None
@@ -30,17 +30,17 @@ class Supervisor:
         """Steps and updates of the state that was saved last: the run goes on while others still write."""
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Supervise until the conductor says that the run is over."""
+        """Supervise until the controller says that the run is over."""
         self._checkpoint = checkpoint
         if checkpoint is not None:
-            self._conductor.event(FRESH_START)
+            self._controller.event(FRESH_START)
         try:
-            with interrupts(self._conductor):
+            with interrupts(self._controller):
                 self._open()
                 for worker in self._workers.values():
                     self._start(worker)
-                self._conductor.started(self)
-                while not self._conductor.decide():
+                self._controller.started(self)
+                while not self._controller.decide():
                     self._listen(TICK_SECONDS)
                     self._watch_saving()
                     self._restart_due()
@@ -49,9 +49,9 @@ class Supervisor:
             self._clean_up()
 
     def command(self, role: str, command: str, argument: int) -> bool:
-        """Send a command to a role; one that is being restarted will be told by the conductor when it is back."""
+        """Send a command to a role; one that is being restarted will be told by the controller when it is back."""
         for worker in self._workers.values():
-            if any(node.name == role for node in worker.nodes):
+            if any(spec.name == role for spec in worker.specs):
                 worker.send({"role": role, "command": command, "argument": argument})
                 return True
         return False
@@ -66,7 +66,7 @@ class Supervisor:
     def _open(self) -> None:
         """Prepare what workers need."""
 
-    def _start(self, worker: Worker) -> None:
+    def _start(self, worker: ManagedProcess) -> None:
         raise NotImplementedError
 
     def _listen(self, seconds: float) -> None:
@@ -78,15 +78,15 @@ class Supervisor:
     def _clean_up(self) -> None:
         raise NotImplementedError
 
-    def _hear(self, worker: Worker) -> None:
+    def _hear(self, worker: ManagedProcess) -> None:
         for message in worker.receive():
             if "report" in message:
                 worker.note_progress(message["report"])
                 if "process" in message:
-                    self._conductor.role_measured(message["report"]["role"], *message["process"])
-                self._conductor.report(message["report"])
+                    self._controller.role_measured(message["report"]["role"], *message["process"])
+                self._controller.report(message["report"])
             elif "finished" in message:
-                self._conductor.role_finished(message["finished"])
+                self._controller.role_finished(message["finished"])
             elif "saved" in message and self._saving is not None:
                 self._progress = message["progress"] or self._progress
                 self._note_saved(worker.group, Path(message["saved"]))
@@ -100,27 +100,27 @@ class Supervisor:
             waiting.discard(group)
             if not waiting:
                 self._saving = None
-                self._checkpoint = self._conductor.saved(directory, self._progress)
+                self._checkpoint = self._controller.saved(directory, self._progress)
 
     def _watch_saving(self) -> None:
         if self._saving is not None and time.monotonic() > self._saving[2]:
             raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
 
-    def _begin(self, worker: Worker, line: ClosableLine) -> None:
+    def _begin(self, worker: ManagedProcess, line: ClosableConnection) -> None:
         """The next incarnation is reached through a line; have it save what its predecessor was asked to."""
         worker.begin(line)
         if self._saving is not None and worker.group in self._saving[1]:
             worker.send({"save": str(self._saving[0])})
 
-    def _came(self, worker: Worker, pid: int, node: str = "") -> None:
-        """An incarnation lives: tell the conductor."""
+    def _came(self, worker: ManagedProcess, pid: int, node: str = "") -> None:
+        """An incarnation lives: tell the controller."""
         worker.pid = pid
-        for role in worker.nodes:
-            self._conductor.role_started(role.name, pid, node)
+        for role in worker.specs:
+            self._controller.role_started(role.name, pid, node)
             if worker.incarnation:
-                self._conductor.role_restarted(role.name)
+                self._controller.role_restarted(role.name)
 
-    def _died(self, worker: Worker, notice: str, essential: bool) -> None:
+    def _died(self, worker: ManagedProcess, notice: str, essential: bool) -> None:
         """Bury it, and say when it comes back; the error that ends the run if it does not."""
         if essential or worker.beyond_help:
             raise essential_death(worker, notice)
@@ -128,7 +128,7 @@ class Supervisor:
         if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
             raise essential_death(worker, worker.first_notice)
         first_line, _, details = notice.partition("\n")
-        self._conductor.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
+        self._controller.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
         worker.restart_at = time.monotonic() + delay
 
     def _restart_due(self) -> None:
@@ -138,7 +138,7 @@ class Supervisor:
                 worker.incarnation += 1
                 self._start(worker)
 
-    def _in_order(self) -> list[Collection[Worker]]:
+    def _in_order(self) -> list[Collection[ManagedProcess]]:
         """Workers in the order in which they stop: those who feed others first."""
         workers = self._workers.values()
         return [[worker for worker in workers if worker.essential is essential] for essential in (False, True)]

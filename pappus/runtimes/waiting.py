@@ -28,7 +28,7 @@ class Waiter:
         self._usual = 0.0
 
     def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
-        """Until the port or the descriptor `commands` wakes the caller, or time is up; whether it was `commands`."""
+        """Until the port or the descriptor `commands` wakes the client, or time is up; whether it was `commands`."""
         sleep = getattr(port, "sleep", None)
         if sleep is not None:  # a port that has work to do meanwhile, such as a wire
             return bool(sleep(commands, seconds))
@@ -50,7 +50,7 @@ class Waiter:
             if time.perf_counter() >= until:
                 return False
             os.sched_yield()
-        return True  # a bell that still rings makes the next sleep short, and no more
+        return True  # a notifier that still rings makes the next sleep short, and no more
 
 
 def _sleep(port: Waitable, commands: int, seconds: float) -> bool:

@@ -1,6 +1,6 @@
 """Edges become ports: every edge gets a block of memory, every end an object over that block.
 
-What needs torch is imported where such an edge is met: a node's station carries queues and calls without it.
+What needs torch is imported where such an edge is met: a node's node agent carries queues and calls without it.
 """
 
 from __future__ import annotations
@@ -10,101 +10,101 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pappus.core import Desk
+from pappus.core import RequestServer
 from pappus.roles.role import Role
-from pappus.telemetry.board import BYTES
 from pappus.telemetry.meter import Meter
+from pappus.telemetry.run_stats import BYTES
 from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
+    AllReduceEdge,
     CallsEdge,
-    CommonsEdge,
+    CounterEdge,
     Edge,
-    End,
-    HatchEdge,
-    MeetingEdge,
-    Node,
+    LoanEdge,
+    PortRef,
     QueueEdge,
     ReplayEdge,
-    TallyEdge,
+    RoleSpec,
+    SharedParametersEdge,
     WeightsEdge,
 )
 from pappus.transports.calls import SharedCalls
-from pappus.transports.commons import SharedCommons
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import Block, SharedBlock
 from pappus.transports.rings import RingQueue, poison
-from pappus.transports.tally import Tally
+from pappus.transports.shared_parameters import ParameterMemory
 from pappus.transports.weights import FlatWeights
 
 if TYPE_CHECKING:
-    from pappus.replay.ports import DirectReplay, SharedReplay, Whereabouts
-    from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
-    from pappus.transports.distributed import DistributedMeeting
-    from pappus.transports.meetings import MemoryMeeting
+    from pappus.replay.ports import DirectReplay, ServiceDirectory, SharedReplay
+    from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
+    from pappus.transports.memory_all_reduce import MemoryAllReduce
+    from pappus.transports.torch_all_reduce import TorchAllReduce
 
     Transport: TypeAlias = (
-        RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | Hatch | DirectReplay | SharedReplay
-        | Tally | MemoryMeeting | DistributedMeeting | SharedCommons
+        RingQueue | FlatWeights | SharedCalls | DeviceQueue | DeviceWeights | BufferLoan | DirectReplay | SharedReplay
+        | SharedCounters | MemoryAllReduce | TorchAllReduce | ParameterMemory
     )
 
 
 def footprint(edge: Edge) -> tuple[int, int]:
-    """Bytes and bells of an edge's block."""
+    """Bytes and notifiers of an edge's block."""
     match edge:
         case QueueEdge(device=""):
             return RingQueue.footprint(edge.spec, edge.producers, edge.capacity)
         case WeightsEdge(device=""):
             return FlatWeights.footprint(edge.size)
         case CallsEdge():
-            return SharedCalls.footprint(edge.lane_request, edge.lane_reply, edge.callers, edge.lanes)
-        case TallyEdge():
-            return Tally.footprint(edge.writers)
-        case MeetingEdge(backend="memory"):
-            from pappus.transports.meetings import MemoryMeeting
+            return SharedCalls.footprint(edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups)
+        case CounterEdge():
+            return SharedCounters.footprint(edge.writers)
+        case AllReduceEdge(backend="memory"):
+            from pappus.transports.memory_all_reduce import MemoryAllReduce
 
-            return MemoryMeeting.footprint(edge.members, edge.size)
-        case MeetingEdge():
-            from pappus.transports.distributed import DistributedMeeting
+            return MemoryAllReduce.footprint(edge.members, edge.size)
+        case AllReduceEdge():
+            from pappus.transports.torch_all_reduce import TorchAllReduce
 
-            return DistributedMeeting.footprint(edge.members)
-        case CommonsEdge():
-            return SharedCommons.footprint(edge.size, edge.rows)
+            return TorchAllReduce.footprint(edge.members)
+        case SharedParametersEdge():
+            return ParameterMemory.footprint(edge.size, edge.rows)
         case ReplayEdge():
-            return 8, 0  # how many items came; the rest is with its keeper
+            return 8, 0  # how many items came; the rest is with its replay server
     return 0, 2  # it lies on a device, or in one process
 
 
-def transport(edge: Edge, block: Block, cluster: Whereabouts | None = None) -> Transport:
+def transport(edge: Edge, block: Block, cluster: ServiceDirectory | None = None) -> Transport:
     """An edge over the block that holds it; in a cluster, what has no block is looked up."""
     match edge:
         case QueueEdge(device=""):
             return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
         case CallsEdge():
-            return SharedCalls(edge.name, edge.lane_request, edge.lane_reply, edge.callers, edge.lanes, block)
+            return SharedCalls(edge.name, edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups, block)
         case WeightsEdge(device=""):
             return FlatWeights(edge.name, edge.size, block)
-        case TallyEdge():
-            return Tally(edge.name, edge.writers, block)
-        case CommonsEdge():
-            return SharedCommons(edge.name, edge.size, edge.rows, block)
-        case MeetingEdge():
-            return _meeting(edge, block)
+        case CounterEdge():
+            return SharedCounters(edge.name, edge.writers, block)
+        case SharedParametersEdge():
+            return ParameterMemory(edge.name, edge.size, edge.rows, block)
+        case AllReduceEdge():
+            return _all_reduce(edge, block)
         case ReplayEdge():
             return _replay(edge, block, cluster)
-        case QueueEdge() | WeightsEdge() | HatchEdge():
+        case QueueEdge() | WeightsEdge() | LoanEdge():
             return _within_a_process(edge, block)
 
 
-def _meeting(edge: MeetingEdge, block: Block) -> MemoryMeeting | DistributedMeeting:
-    from pappus.transports.distributed import DistributedMeeting
-    from pappus.transports.meetings import MemoryMeeting
+def _all_reduce(edge: AllReduceEdge, block: Block) -> MemoryAllReduce | TorchAllReduce:
+    from pappus.transports.memory_all_reduce import MemoryAllReduce
+    from pappus.transports.torch_all_reduce import TorchAllReduce
 
     if edge.backend == "memory":
         one_thread = not isinstance(block, SharedBlock)
-        return MemoryMeeting(edge.name, edge.members, edge.size, block, in_turn=one_thread)
-    return DistributedMeeting(edge.name, edge.members, edge.backend, block)
+        return MemoryAllReduce(edge.name, edge.members, edge.size, block, in_turn=one_thread)
+    return TorchAllReduce(edge.name, edge.members, edge.backend, block)
 
 
-def _replay(edge: ReplayEdge, block: Block, cluster: Whereabouts | None) -> DirectReplay | SharedReplay:
+def _replay(edge: ReplayEdge, block: Block, cluster: ServiceDirectory | None) -> DirectReplay | SharedReplay:
     from pappus.replay.ports import DirectReplay, SharedReplay
 
     if isinstance(block, SharedBlock):
@@ -113,25 +113,25 @@ def _replay(edge: ReplayEdge, block: Block, cluster: Whereabouts | None) -> Dire
 
 
 def _within_a_process(
-    edge: QueueEdge | WeightsEdge | HatchEdge, block: Block
-) -> DeviceQueue | DeviceWeights | Hatch:
+    edge: QueueEdge | WeightsEdge | LoanEdge, block: Block
+) -> DeviceQueue | DeviceWeights | BufferLoan:
     from pappus.accelerator import Accelerator
-    from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
+    from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
 
     match edge:
         case QueueEdge():
-            return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.bells)
+            return DeviceQueue(edge.name, edge.spec, edge.capacity, Accelerator(edge.device), block.notifiers)
         case WeightsEdge():
-            return DeviceWeights(edge.name, edge.size, Accelerator(edge.device), block.bells[0])
-        case HatchEdge():
-            return Hatch(edge.name, block.bells)
+            return DeviceWeights(edge.name, edge.size, Accelerator(edge.device), block.notifiers[0])
+        case LoanEdge():
+            return BufferLoan(edge.name, block.notifiers)
 
 
 class Wiring:
     """Connects the ends of edges over the blocks that hold them."""
 
     def __init__(
-        self, edges: Iterable[Edge], blocks: Mapping[str, Block], cluster: Whereabouts | None = None
+        self, edges: Iterable[Edge], blocks: Mapping[str, Block], cluster: ServiceDirectory | None = None
     ) -> None:
         self._edges = {edge.name: edge for edge in edges}
         self._blocks, self._cluster = blocks, cluster
@@ -144,22 +144,22 @@ class Wiring:
             self._transports[name] = transport(self._edges[name], self._blocks[name], self._cluster)
         return self._transports[name]
 
-    def connect(self, end: End) -> Any:
+    def connect(self, end: PortRef) -> Any:
         """The port that an end stands for."""
         transport: Any = self.transport(end.edge)
         match end.side:
             case "sink" if isinstance(transport, RingQueue):
                 return transport.sink(end.index)
-            case "caller":
-                return transport.caller(end.index)
+            case "request_client":
+                return transport.request_client(end.index)
             case "recorder":
                 return transport.sink(end.index)
             case "counter":
                 return transport.counter(end.index)
             case "member":
                 return transport.member(end.index)
-            case "desk":
-                return self._desk(end.edge, transport)
+            case "request_server":
+                return self._request_server(end.edge, transport)
             case "reader" if isinstance(transport, FlatWeights):
                 return transport.reader()
             case "writer" | "reader":
@@ -167,23 +167,23 @@ class Wiring:
             case side:
                 return getattr(transport, side)()
 
-    def _desk(self, name: str, calls: SharedCalls) -> Desk:
+    def _request_server(self, name: str, calls: SharedCalls) -> RequestServer:
         """The answering end of a calls edge, open to others where the edge says so."""
         edge = self._edges[name]
         assert isinstance(edge, CallsEdge)
         if not edge.wire.listen:
-            return calls.desk()
-        from pappus.transports.grpc_desk import GrpcDesk
-        from pappus.transports.joint_desk import JointDesk
+            return calls.request_server()
+        from pappus.transports.combined_request_server import CombinedRequestServer
+        from pappus.transports.grpc_request_server import GrpcRequestServer
 
-        wire = GrpcDesk(name, edge.wire, edge.request, edge.reply, edge.choices, edge.run, calls.asked)
-        return JointDesk(calls.desk(), wire)
+        wire = GrpcRequestServer(name, edge.wire, edge.request, edge.reply, edge.choices, edge.run, calls.asked)
+        return CombinedRequestServer(calls.request_server(), wire)
 
-    def build(self, node: Node, incarnation: int) -> Role:
+    def build(self, spec: RoleSpec, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""
-        ports = {end: self.connect(end) for end in node.ends()}
-        arguments = {key: _connected(value, ports) for key, value in node.arguments.items()}
-        role = node.build(node.name, incarnation, **arguments)
+        ports = {end: self.connect(end) for end in spec.ends()}
+        arguments = {key: _connected(value, ports) for key, value in spec.arguments.items()}
+        role = spec.build(spec.name, incarnation, **arguments)
         for end, port in ports.items():
             self._watch(end.edge, port, role)
         return role
@@ -207,7 +207,7 @@ class Wiring:
                     poison(ring)
 
 
-def _connected(value: Any, ports: Mapping[End, Any]) -> Any:
+def _connected(value: Any, ports: Mapping[PortRef, Any]) -> Any:
     if isinstance(value, list):
         return [_connected(one, ports) for one in value]
-    return ports[value] if isinstance(value, End) else value
+    return ports[value] if isinstance(value, PortRef) else value

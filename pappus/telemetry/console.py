@@ -12,9 +12,9 @@ from typing import Protocol
 
 from rich.console import Console as RichConsole
 
-from pappus.telemetry.board import Board
 from pappus.telemetry.live_view import LiveView
 from pappus.telemetry.plain_view import PlainView
+from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.summary import Summary
 from pappus.telemetry.wording import farewell
 
@@ -41,13 +41,13 @@ class Console:
 
     def __init__(
         self,
-        board: Board,
+        run_stats: RunStats,
         run: Path | str = "",
         output: Output | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._board, self._clock = board, clock
-        self._run = _short(run or board.config.run_dir)
+        self._run_stats, self._clock = run_stats, clock
+        self._run = _short(run or run_stats.config.run_dir)
         self._output = output or _standard_output()
         self._view: View | None = None
         self._updated = -float("inf")
@@ -65,7 +65,7 @@ class Console:
 
     def close(self, summary: Summary | None = None) -> None:
         """Leave the last words: how the run ended, where it is, what to try next."""
-        self._attempt(lambda view: view.close(farewell(summary, self._run, self._board.verdict(whole_run=True))))
+        self._attempt(lambda view: view.close(farewell(summary, self._run, self._run_stats.verdict(whole_run=True))))
         self._over = True
 
     def _attempt(self, show: Callable[[View], None]) -> None:
@@ -79,8 +79,8 @@ class Console:
 
     def _make_view(self) -> View:
         if self._output.is_terminal and not self._output.is_dumb_terminal and self._output.encoding.startswith("utf"):
-            return LiveView(self._board, self._output, self._run)
-        return PlainView(self._board, self._write_line, self._clock, self._run)
+            return LiveView(self._run_stats, self._output, self._run)
+        return PlainView(self._run_stats, self._write_line, self._clock, self._run)
 
     def _write_line(self, line: str) -> None:
         """Not through rich, which would wrap long lines."""
@@ -93,7 +93,7 @@ class Console:
         if self._view:
             with contextlib.suppress(Exception):  # gives the terminal back where there still is one
                 self._view.close([])
-        self._board.event(f"the console ended: {type(error).__name__}: {error}")
+        self._run_stats.event(f"the console ended: {type(error).__name__}: {error}")
         if isinstance(error, BrokenPipeError) and self._output.file is sys.stdout:
             _silence_standard_output()
 

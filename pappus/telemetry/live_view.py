@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pappus.telemetry.board import Board
+from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import RoleView, percent
 from pappus.telemetry.wording import figure, lag, memory, printable, remaining, returns, title
 
@@ -29,14 +29,14 @@ EVENTS_SHOWN = 3
 class LiveView:
     """Repaints itself in place; gone when closed, so that only the last words stay."""
 
-    def __init__(self, board: Board, output: RichConsole, run: str) -> None:
-        self._board, self._output, self._run = board, output, run
+    def __init__(self, run_stats: RunStats, output: RichConsole, run: str) -> None:
+        self._run_stats, self._output, self._run = run_stats, output, run
         self._live = Live(console=output, auto_refresh=False, transient=True)
         self._live.start()
 
     def update(self) -> None:
         """Paint the present state."""
-        self._live.update(picture(self._board, self._run, self._output.width, self._output.height), refresh=True)
+        self._live.update(picture(self._run_stats, self._run, self._output.width, self._output.height), refresh=True)
 
     def event(self, text: str) -> None:
         """The board holds it already."""
@@ -49,17 +49,17 @@ class LiveView:
             self._output.print(Text(printable(line), style="" if index else "bold"), soft_wrap=True)
 
 
-def picture(board: Board, run: str, width: int, height: int) -> RenderableType:
+def picture(run_stats: RunStats, run: str, width: int, height: int) -> RenderableType:
     """Everything worth seeing at once, for a terminal of that size."""
-    header = Text.assemble(_flow(board), "\n", (printable(run), "dim"), no_wrap=True, overflow="ellipsis")
-    views = shown_roles(board.views(), rows=max(4, height - OTHER_LINES))
+    header = Text.assemble(_flow(run_stats), "\n", (printable(run), "dim"), no_wrap=True, overflow="ellipsis")
+    views = shown_roles(run_stats.views(), rows=max(4, height - OTHER_LINES))
     return Group(
-        Panel(header, title=Text(printable(title(board)), style="bold"), title_align="left", width=width),
-        _progress(board, width),
-        _numbers(board),
+        Panel(header, title=Text(printable(title(run_stats)), style="bold"), title_align="left", width=width),
+        _progress(run_stats, width),
+        _numbers(run_stats),
         _roles(views, width < NARROW),
-        _events(board),
-        Text(f"▸ {board.verdict()}", style="bold"),
+        _events(run_stats),
+        Text(f"▸ {run_stats.verdict()}", style="bold"),
     )
 
 
@@ -93,44 +93,44 @@ def _nodes(views: Sequence[RoleView]) -> str:
     return ", ".join(f"{node} ×{count}" for node, count in counts.items())
 
 
-def _flow(board: Board) -> Text:
+def _flow(run_stats: RunStats) -> Text:
     """`actor ×4 51,200/s ──▶ queue 3 ──▶ learner 48,211/s`."""
-    windows = board.windows()
-    stations = []
+    windows = run_stats.windows()
+    node_agents = []
     for kind in FLOW:
         members = [totals for role, totals in windows.items() if role == kind or role.startswith(f"{kind}-")]
         rate = sum(totals.rate("env_steps") for totals in members)
-        if kind == "learner" and board.queue_depth is not None:
-            stations.append(f"queue {board.queue_depth:.0f}")
+        if kind == "learner" and run_stats.queue_depth is not None:
+            node_agents.append(f"queue {run_stats.queue_depth:.0f}")
         if members:
             many = f" ×{len(members)}" if len(members) > 1 else ""
-            stations.append(f"{kind}{many}" + (f" {figure(rate)}/s" if rate else ""))
-    return Text(" ──▶ ".join(stations) or "starting", style="cyan")
+            node_agents.append(f"{kind}{many}" + (f" {figure(rate)}/s" if rate else ""))
+    return Text(" ──▶ ".join(node_agents) or "starting", style="cyan")
 
 
-def _progress(board: Board, width: int) -> RenderableType:
-    steps = f" {percent(board.progress)} · {board.env_steps:,} of {board.config.steps:,} steps · ETA {remaining(board)}"
-    bar = ProgressBar(total=1.0, completed=board.progress, width=max(8, width - len(steps) - 1))
+def _progress(run_stats: RunStats, width: int) -> RenderableType:
+    steps = f" {percent(run_stats.progress)} · {run_stats.env_steps:,} of {run_stats.config.steps:,} steps · ETA {remaining(run_stats)}"
+    bar = ProgressBar(total=1.0, completed=run_stats.progress, width=max(8, width - len(steps) - 1))
     line = Table.grid()
     line.add_row(bar, Text(steps, no_wrap=True, overflow="ellipsis"))
     return line
 
 
-def _numbers(board: Board) -> RenderableType:
-    limits = ", ".join(f"{kind} {figure(limit)}" for kind, limit in board.limits().items())
-    depth = "–" if board.queue_depth is None else f"{board.queue_depth:.0f}"
+def _numbers(run_stats: RunStats) -> RenderableType:
+    limits = ", ".join(f"{kind} {figure(limit)}" for kind, limit in run_stats.limits().items())
+    depth = "–" if run_stats.queue_depth is None else f"{run_stats.queue_depth:.0f}"
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim", no_wrap=True, min_width=len("policy lag"))
     lines.add_column(overflow="ellipsis", no_wrap=True)
-    lines.add_row("speed", f"{figure(board.steps_per_second)} steps/s, {figure(board.updates_per_second)} updates/s")
+    lines.add_row("speed", f"{figure(run_stats.steps_per_second)} steps/s, {figure(run_stats.updates_per_second)} updates/s")
     lines.add_row("limits", f"{limits} steps/s" if limits else "–")
-    lines.add_row("episodes", f"{board.episodes:,} · {returns(board)}{_evaluation(board)}")
-    lines.add_row("policy lag", f"{lag(board)} · queue depth {depth} · restarts {board.restarts}")
+    lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{_evaluation(run_stats)}")
+    lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
     return lines
 
 
-def _evaluation(board: Board) -> str:
-    return "" if board.eval_return is None else f" · greedy {figure(board.eval_return)}"
+def _evaluation(run_stats: RunStats) -> str:
+    return "" if run_stats.eval_return is None else f" · greedy {figure(run_stats.eval_return)}"
 
 
 def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
@@ -167,9 +167,9 @@ def _waits(view: RoleView) -> str:
     return ", ".join(f"{what} {percent(share)}" for what, share in longest if share >= 0.005)
 
 
-def _events(board: Board) -> RenderableType:
+def _events(run_stats: RunStats) -> RenderableType:
     lines = []
-    for event in list(board.events)[-EVENTS_SHOWN:]:
+    for event in list(run_stats.events)[-EVENTS_SHOWN:]:
         moment = datetime.datetime.fromtimestamp(event.time)
         first = printable(str(event)).partition("\n")[0]
         lines.append(Text(f"{moment:%H:%M:%S} {first}", style="dim", no_wrap=True, overflow="ellipsis"))

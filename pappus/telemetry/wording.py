@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pappus.telemetry.board import NO_EPISODE, Board
+from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 from pappus.telemetry.summary import Summary
 
 RUNTIMES = {"ray": "cluster (ray)"}
@@ -42,27 +42,27 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
 
 
-def remaining(board: Board) -> str:
+def remaining(run_stats: RunStats) -> str:
     """Time to go at the present rate."""
-    rate = board.steps_per_second
-    return duration((board.config.steps - board.env_steps) / rate) if rate and board.progress < 1 else "–"
+    rate = run_stats.steps_per_second
+    return duration((run_stats.config.steps - run_stats.env_steps) / rate) if rate and run_stats.progress < 1 else "–"
 
 
-def returns(board: Board) -> str:
+def returns(run_stats: RunStats) -> str:
     """`return 132.4, length 132`."""
-    if board.episodic_return is None or board.episodic_length is None:
+    if run_stats.episodic_return is None or run_stats.episodic_length is None:
         return NO_EPISODE
-    return f"return {figure(board.episodic_return)}, length {figure(board.episodic_length)}"
+    return f"return {figure(run_stats.episodic_return)}, length {figure(run_stats.episodic_length)}"
 
 
-def lag(board: Board) -> str:
+def lag(run_stats: RunStats) -> str:
     """`1.2 (max 4)`, in versions of the weights."""
-    return "–" if board.policy_lag is None else f"{board.policy_lag[0]:.1f} (max {board.policy_lag[1]:.0f})"
+    return "–" if run_stats.policy_lag is None else f"{run_stats.policy_lag[0]:.1f} (max {run_stats.policy_lag[1]:.0f})"
 
 
-def title(board: Board) -> str:
+def title(run_stats: RunStats) -> str:
     """What is run on what, and by whom."""
-    config = board.config
+    config = run_stats.config
     runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
     return f"{config.system} · {config.env} · seed {config.seed} · {runtime}"
 

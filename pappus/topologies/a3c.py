@@ -3,7 +3,7 @@
 Lock-free, as in the paper: every worker changes the weights and the optimizer's statistics where they lie.
 
     worker 0: env ⇄ actor ──unroll──▶ learner ──changes──┐
-    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ commons (weights, statistics) ──▶ master ──▶ evaluator
+    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ shared parameters (weights, statistics) ──▶ master ──▶ evaluator
       ⋮                                                  │        │
     worker N: env ⇄ actor ──unroll──▶ learner ──changes──┘        │
                       ▲                  ▲                        │
@@ -29,12 +29,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import Commons, Exchange, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
+from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.errors import UserError
-from pappus.roles.lock_free import LockFreeExchange, statistics_of
+from pappus.roles.lock_free import LockFreeChannel, statistics_of
 from pappus.roles.master import Master
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
-from pappus.roles.shards import ShardExchange, shard_sizes
+from pappus.roles.shards import ShardedChannel, shard_sizes
 from pappus.roles.worker import UnrollSlot, Worker, WorkerLearner
 from pappus.topologies.gorila import build_evaluator as build_sharded_evaluator
 from pappus.topologies.gorila import build_server, initial_weights, refuse_buffers
@@ -108,16 +108,16 @@ def a3c(run: Run) -> Program:
 def lock_free(run: Run, program: Program, topology: A3CConfig) -> None:
     """The first figure."""
     config = run.config
-    steps, updates = (program.tally(name, writers=config.actors) for name in ("steps", "updates"))
-    commons = program.commons("commons", run.weights_size, 1 + len(statistics_of(config.optimizer)))
+    steps, updates = (program.counters(name, writers=config.actors) for name in ("steps", "updates"))
+    shared_parameters = program.shared_parameters("shared_parameters", run.weights_size, 1 + len(statistics_of(config.optimizer)))
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_lock_free_worker, run=run, index=i, commons=commons.end(), steps=steps.counter(i),
+            f"worker-{i}", build_lock_free_worker, run=run, index=i, shared_parameters=shared_parameters.end(), steps=steps.counter(i),
             updates=updates.counter(i),
         )
     program.add(
-        "master", build_master, durable=True, run=run, commons=commons.end(), weights=weights.writer(),
+        "master", build_master, durable=True, run=run, shared_parameters=shared_parameters.end(), weights=weights.writer(),
         steps=steps.reader(), updates=updates.reader(),
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
@@ -127,7 +127,7 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     """The second figure."""
     config, sizes = run.config, shard_sizes(run.weights_size, topology.shards)
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
-    steps = program.tally("steps", writers=config.actors)
+    steps = program.counters("steps", writers=config.actors)
     gradients = [
         program.queue(f"gradients-{i}", gradient_spec(size), config.actors, capacity=1, after=f"weights-{i}")
         for i, size in enumerate(sizes)
@@ -135,7 +135,7 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_served_worker, run=run, index=i, gradients=[edge.sink(i) for edge in gradients],
+            f"worker-{i}", build_remote_gradient_worker, run=run, index=i, gradients=[edge.sink(i) for edge in gradients],
             weights=[edge.reader() for edge in weights], steps=steps.counter(i),
         )
     for i in range(topology.shards):
@@ -147,35 +147,35 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
 
 
 def build_lock_free_worker(
-    name: str, incarnation: int, run: Run, index: int, commons: Commons, steps: StepCounter, updates: StepCounter
+    name: str, incarnation: int, run: Run, index: int, shared_parameters: SharedParameters, steps: StepCounter, updates: StepCounter
 ) -> Worker:
     """One that changes the weights itself."""
-    exchange = LockFreeExchange(commons, updates, steps, run.config.optimizer, run.config.steps)
-    return build_worker(name, incarnation, run, index, exchange, steps)
+    gradient_channel = LockFreeChannel(shared_parameters, updates, steps, run.config.optimizer, run.config.steps)
+    return build_worker(name, incarnation, run, index, gradient_channel, steps)
 
 
-def build_served_worker(
+def build_remote_gradient_worker(
     name: str, incarnation: int, run: Run, index: int, gradients: Sequence[Sink], weights: Sequence[WeightsReader],
     steps: StepCounter,
 ) -> Worker:
     """One that sends its gradients to shards."""
-    exchange = ShardExchange(weights, gradients, shard_sizes(run.weights_size, len(weights)))
-    return build_worker(name, incarnation, run, index, exchange, steps)
+    gradient_channel = ShardedChannel(weights, gradients, shard_sizes(run.weights_size, len(weights)))
+    return build_worker(name, incarnation, run, index, gradient_channel, steps)
 
 
 def build_worker(
-    name: str, incarnation: int, run: Run, index: int, exchange: Exchange, steps: StepCounter
+    name: str, incarnation: int, run: Run, index: int, gradient_channel: GradientChannel, steps: StepCounter
 ) -> Worker:
     """An actor and a learner around one unroll."""
-    slot = UnrollSlot(run.unroll_spec(run.config.envs_per_actor), exchange)
-    learner = WorkerLearner(name, on_policy(run.algorithm), slot, exchange, steps, learner_settings(run))
+    slot = UnrollSlot(run.unroll_spec(run.config.envs_per_actor), gradient_channel)
+    learner = WorkerLearner(name, on_policy(run.algorithm), slot, gradient_channel, steps, learner_settings(run))
     return Worker(name, build_actor(name, incarnation, run, index, slot, learner.weights), learner, slot)
 
 
 def build_master(
-    name: str, incarnation: int, run: Run, commons: Commons, weights: WeightsWriter, steps: StepTotal,
+    name: str, incarnation: int, run: Run, shared_parameters: SharedParameters, weights: WeightsWriter, steps: StepTotal,
     updates: StepTotal,
 ) -> Master:
     """The one master."""
     config = run.config
-    return Master(name, initial_weights(run), commons, weights, steps, updates, config.optimizer, config.steps)
+    return Master(name, initial_weights(run), shared_parameters, weights, steps, updates, config.optimizer, config.steps)

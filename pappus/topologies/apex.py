@@ -29,8 +29,8 @@ from pappus.replay.service import CHUNK_LENGTH
 from pappus.replay.spec import ReplaySpec
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
-from pappus.roles.replay_keeper import Keeper, ReplayKeeper
 from pappus.roles.replay_learner import ReplayLearner
+from pappus.roles.replay_server import ReplayHost, ReplayServer
 from pappus.topologies.impala import build_evaluator, learner_settings
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed, off_policy
@@ -85,14 +85,14 @@ def apex(run: Run) -> Program:
     envs = config.actors * config.envs_per_actor
     replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
     weights = program.weights("weights", run.weights_size)
-    steps = program.tally("steps", writers=config.actors)
+    steps = program.counters("steps", writers=config.actors)
 
     for i in range(config.actors):
         program.add(
             f"actor-{i}", build_actor, run=run, index=i, sink=replay.sink(config.envs_per_actor),
             weights=weights.reader(), counter=steps.counter(i),
         )
-    program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
+    program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
     program.add(
         "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
@@ -135,9 +135,9 @@ def exploration_of(run: Run, index: int, counter: StepCounter) -> Callable[[], A
     return lambda: algorithm.exploration(envs, run.config.actors * count, counter.total())
 
 
-def build_keeper(name: str, incarnation: int, run: Run, keeper: Keeper) -> ReplayKeeper:
+def build_replay_server(name: str, incarnation: int, run: Run, replay_server: ReplayHost) -> ReplayServer:
     """The one table."""
-    return ReplayKeeper(name, keeper, None if run.directory is None else run.directory / "replay")
+    return ReplayServer(name, replay_server, None if run.directory is None else run.directory / "replay")
 
 
 def build_learner(

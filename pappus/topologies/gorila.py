@@ -42,11 +42,11 @@ from pappus.core import (
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.replay.ports import DirectReplay
-from pappus.roles.bundle import Bundle, ServedLearner
+from pappus.roles.actor_learner import Bundle, RemoteGradientLearner
 from pappus.roles.evaluator import Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradient_spec
-from pappus.roles.shards import ShardedWeights, ShardExchange, shard_sizes
-from pappus.topologies.apex import ApexConfig, build_actor, build_keeper, replay_spec
+from pappus.roles.shards import ShardedChannel, ShardedWeights, shard_sizes
+from pappus.topologies.apex import ApexConfig, build_actor, build_replay_server, replay_spec
 from pappus.topologies.impala import build_evaluator as build_plain_evaluator
 from pappus.topologies.impala import learner_settings
 from pappus.topologies.program import Program
@@ -89,7 +89,7 @@ def gorila(run: Run) -> Program:
     assert isinstance(config.topology, GorilaConfig)
     check_network(off_policy(run.algorithm))
     topology, shards = config.topology, config.topology.shards
-    steps = program.tally("steps", writers=config.actors)
+    steps = program.counters("steps", writers=config.actors)
     sizes = shard_sizes(run.weights_size, shards)
     gradients = [
         program.queue(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=2)
@@ -109,7 +109,7 @@ def gorila(run: Run) -> Program:
             sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
     if replay:
-        program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
+        program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
     for i in range(shards):
         program.add(
             f"parameter-server-{i}", build_server, durable=True, run=run, index=i, shards=shards, settings=settings,
@@ -167,8 +167,8 @@ def build_bundle(
         sink, source = replay.sink(config.envs_per_actor), replay.source()
     sizes = shard_sizes(run.weights_size, topology.shards)
     actor = build_actor(name, incarnation, run, index, sink, ShardedWeights(weights, sizes), counter)
-    learner = ServedLearner(
-        name, off_policy(run.algorithm), source, ShardExchange(weights, gradients, sizes), counter,
+    learner = RemoteGradientLearner(
+        name, off_policy(run.algorithm), source, ShardedChannel(weights, gradients, sizes), counter,
         learner_settings(run), topology.replay.capacity,
     )
     return Bundle(name, actor, learner)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import GradientMeeting, Sink, Source, WeightsReader, WeightsWriter
+from pappus.core import AllReduce, Sink, Source, WeightsReader, WeightsWriter
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.actor import Actor
@@ -120,10 +120,10 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
 
 def build_learner(
     name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
-    nearby: WeightsWriter | None = None, index: int = 0, meeting: GradientMeeting | None = None,
+    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
 ) -> Learner:
     """A learner; so many slots of its source make one batch."""
-    settings = replace(learner_settings(run, index), meeting=meeting)
+    settings = replace(learner_settings(run, index), all_reduce=all_reduce)
     return Learner(name, on_policy(run.algorithm), source, weights or NoWeights(), settings, slots, nearby)
 
 

@@ -11,12 +11,12 @@ from pappus.errors import UserError
 from pappus.networks.body import Body
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments
-from pappus.roles.common_gradient import numbers_beside
 from pappus.roles.role import Role
-from pappus.topologies.program import End, MeetingEdge, Program, WeightsEdge
+from pappus.roles.synced_gradient import numbers_beside
+from pappus.topologies.program import AllReduceEdge, PortRef, Program, WeightsEdge
 from pappus.topologies.run import Run
 
-MEETING = "other learners"
+ALL_REDUCE = "other learners"
 """What a learner waits for that has brought its gradient."""
 
 
@@ -36,28 +36,28 @@ def add_learners(
 ) -> None:
     """All learners of a run; `arguments` are those of the learner of that number, beside what follows here.
 
-    The first publishes and saves; the others are its twins. All are essential: none can go on without the others.
+    The first publishes and saves; the others are its replicas. All are essential: none can go on without the others.
     """
     for i in range(run.config.learners):
         program.add(
-            learner_name(i), build, essential=True, twin="" if i == 0 else learner_name(0), run=run, index=i,
-            weights=weights.writer() if i == 0 else None, meeting=meeting_end(program, run, i), **arguments(i),
+            learner_name(i), build, essential=True, replica_of="" if i == 0 else learner_name(0), run=run, index=i,
+            weights=weights.writer() if i == 0 else None, all_reduce=all_reduce_end(program, run, i), **arguments(i),
         )
 
 
-def meeting_end(program: Program, run: Run, index: int) -> End | None:
+def all_reduce_end(program: Program, run: Run, index: int) -> PortRef | None:
     """Where the learner of that number meets the others; None where it is alone."""
     if run.config.learners == 1:
         return None
-    edge = program.edges.get(MEETING) or program.meeting(_meeting(run))
-    assert isinstance(edge, MeetingEdge)
+    edge = program.edges.get(ALL_REDUCE) or program.all_reduce(_all_reduce(run))
+    assert isinstance(edge, AllReduceEdge)
     return edge.member(index)
 
 
-def _meeting(run: Run) -> MeetingEdge:
+def _all_reduce(run: Run) -> AllReduceEdge:
     members = run.config.learners
     parameters = check_network(run)
-    return MeetingEdge(MEETING, members, parameters + numbers_beside(members), backend_of(run.config))
+    return AllReduceEdge(ALL_REDUCE, members, parameters + numbers_beside(members), backend_of(run.config))
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:

@@ -1,6 +1,6 @@
-"""A program is data: nodes (roles to be), edges between them, and which nodes live together.
+"""A program is data: roles (roles to be), edges between them, and which roles live together.
 
-A topology is a function from a run to a `Program`. It starts nothing: a runtime builds the nodes where they
+A topology is a function from a run to a `Program`. It starts nothing: a runtime builds the roles where they
 shall live and connects their `End`s by whatever transport joins those places.
 """
 
@@ -20,12 +20,12 @@ from pappus.types import ArraySpec, Nest
 
 
 @dataclass(frozen=True)
-class End:
+class PortRef:
     """One end of an edge, handed to a role's constructor in place of the port that it will become."""
 
     edge: str
     side: Literal[
-        "sink", "source", "writer", "reader", "caller", "desk", "giver", "taker", "keeper", "counter",
+        "sink", "source", "writer", "reader", "request_client", "request_server", "lender", "borrower", "replay_server", "counter",
         "recorder", "sinks", "member",
     ]
     index: int = 0
@@ -47,13 +47,13 @@ class QueueEdge:
     device: str = ""
     after: str = ""
 
-    def sink(self, producer: int) -> End:
+    def sink(self, producer: int) -> PortRef:
         """For the producer of that number."""
-        return End(self.name, "sink", producer)
+        return PortRef(self.name, "sink", producer)
 
-    def source(self) -> End:
+    def source(self) -> PortRef:
         """For the consumer."""
-        return End(self.name, "source")
+        return PortRef(self.name, "source")
 
 
 @dataclass(frozen=True)
@@ -67,65 +67,65 @@ class WeightsEdge:
     size: int
     device: str = ""
 
-    def writer(self) -> End:
+    def writer(self) -> PortRef:
         """For the one who publishes."""
-        return End(self.name, "writer")
+        return PortRef(self.name, "writer")
 
-    def reader(self) -> End:
+    def reader(self) -> PortRef:
         """For those who follow."""
-        return End(self.name, "reader")
+        return PortRef(self.name, "reader")
 
 
 @dataclass(frozen=True)
 class CallsEdge:
-    """Requests from the lanes of several callers to one desk, each answered in its turn.
+    """Requests from the env groups of several clients to one request server, each answered in its turn.
 
-    `request` and `reply` are of one env; a lane holds `envs` of them. With `wire.listen`, others may join from
+    `request` and `reply` are of one env; an env group holds `envs` of them. With `wire.listen`, others may join from
     elsewhere.
     """
 
     name: str
     request: Nest
     reply: ArraySpec
-    callers: int
-    lanes: int
+    request_clients: int
+    env_groups: int
     envs: int
     wire: WireConfig
     choices: tuple[int, ...] = ()
     run: str = ""
 
     @property
-    def lane_request(self) -> Nest:
-        """A request of all envs of a lane."""
+    def env_group_request(self) -> Nest:
+        """A request of all envs of an env group."""
         return optree.tree_map(lambda leaf: leaf.prefixed(self.envs), self.request)
 
     @property
-    def lane_reply(self) -> ArraySpec:
-        """A reply for all envs of a lane."""
+    def env_group_reply(self) -> ArraySpec:
+        """A reply for all envs of an env group."""
         return self.reply.prefixed(self.envs)
 
-    def caller(self, index: int) -> End:
-        """For the caller of that number."""
-        return End(self.name, "caller", index)
+    def request_client(self, index: int) -> PortRef:
+        """For the client of that number."""
+        return PortRef(self.name, "request_client", index)
 
-    def desk(self) -> End:
+    def request_server(self) -> PortRef:
         """For the one who answers."""
-        return End(self.name, "desk")
+        return PortRef(self.name, "request_server")
 
 
 @dataclass(frozen=True)
-class HatchEdge:
+class LoanEdge:
     """Objects that go from one role to another of the same process, and come back."""
 
     name: str
 
-    def giver(self) -> End:
+    def lender(self) -> PortRef:
         """For the one whose objects they are."""
-        return End(self.name, "giver")
+        return PortRef(self.name, "lender")
 
-    def taker(self) -> End:
+    def borrower(self) -> PortRef:
         """For the one who uses them."""
-        return End(self.name, "taker")
+        return PortRef(self.name, "borrower")
 
 
 @dataclass(frozen=True)
@@ -135,41 +135,41 @@ class ReplayEdge:
     name: str
     spec: ReplaySpec
 
-    def sink(self, envs: int) -> End:
+    def sink(self, envs: int) -> PortRef:
         """For one who records the steps of so many envs."""
-        return End(self.name, "recorder", envs)
+        return PortRef(self.name, "recorder", envs)
 
-    def sinks(self) -> End:
+    def sinks(self) -> PortRef:
         """For one who records for many: a function that makes a sink for so many envs."""
-        return End(self.name, "sinks")
+        return PortRef(self.name, "sinks")
 
-    def source(self) -> End:
+    def source(self) -> PortRef:
         """For one who draws."""
-        return End(self.name, "source")
+        return PortRef(self.name, "source")
 
-    def keeper(self) -> End:
+    def replay_server(self) -> PortRef:
         """For the one in whose process it lies."""
-        return End(self.name, "keeper")
+        return PortRef(self.name, "replay_server")
 
 
 @dataclass(frozen=True)
-class TallyEdge:
+class CounterEdge:
     """A sum that several roles add to, and all can read."""
 
     name: str
     writers: int
 
-    def counter(self, writer: int) -> End:
+    def counter(self, writer: int) -> PortRef:
         """For the writer of that number."""
-        return End(self.name, "counter", writer)
+        return PortRef(self.name, "counter", writer)
 
-    def reader(self) -> End:
+    def reader(self) -> PortRef:
         """For those who only read."""
-        return End(self.name, "reader")
+        return PortRef(self.name, "reader")
 
 
 @dataclass(frozen=True)
-class MeetingEdge:
+class AllReduceEdge:
     """Sums of what several learners bring: tensors of `size` float32, `backend` says through what."""
 
     name: str
@@ -177,31 +177,31 @@ class MeetingEdge:
     size: int
     backend: Literal["memory", "gloo", "nccl"]
 
-    def member(self, index: int) -> End:
+    def member(self, index: int) -> PortRef:
         """For the learner of that number."""
-        return End(self.name, "member", index)
+        return PortRef(self.name, "member", index)
 
 
 @dataclass(frozen=True)
-class CommonsEdge:
+class SharedParametersEdge:
     """Rows of `size` float32 each, weights and their statistics, that all who hold an end change in place."""
 
     name: str
     size: int
     rows: int
 
-    def end(self) -> End:
+    def end(self) -> PortRef:
         """For all alike."""
-        return End(self.name, "writer")
+        return PortRef(self.name, "writer")
 
 
 Edge: TypeAlias = (
-    QueueEdge | WeightsEdge | CallsEdge | HatchEdge | ReplayEdge | TallyEdge | MeetingEdge | CommonsEdge
+    QueueEdge | WeightsEdge | CallsEdge | LoanEdge | ReplayEdge | CounterEdge | AllReduceEdge | SharedParametersEdge
 )
 
 
 @dataclass(frozen=True)
-class Node:
+class RoleSpec:
     """A role to be: `build(name, incarnation, **arguments)` makes it where it shall live.
 
     Ends, and lists of ends, among the arguments become ports.
@@ -215,22 +215,22 @@ class Node:
     group: str
     essential: bool
     durable: bool = False
-    twin: str = ""
+    replica_of: str = ""
 
     @property
     def saved(self) -> bool:
         """Whether checkpoints hold its state."""
-        return (self.essential or self.durable) and not self.twin
+        return (self.essential or self.durable) and not self.replica_of
 
     @property
     def begins_with(self) -> str:
-        """Whose saved state it begins with, if there is a checkpoint: its own, its twin's, or nobody's."""
-        return self.twin or (self.name if self.saved else "")
+        """Whose saved state it begins with, if there is a checkpoint: its own, its replica's, or nobody's."""
+        return self.replica_of or (self.name if self.saved else "")
 
-    def ends(self) -> list[End]:
-        """The ends of edges that this node holds."""
+    def ends(self) -> list[PortRef]:
+        """The ends of edges that this spec holds."""
         listed = [value if isinstance(value, list) else [value] for value in self.arguments.values()]
-        return [value for values in listed for value in values if isinstance(value, End)]
+        return [value for values in listed for value in values if isinstance(value, PortRef)]
 
 
 @dataclass
@@ -240,7 +240,7 @@ class Program:
     name: str
     seed: int = 0
     """What random states of libraries derive from, beside those that roles hold themselves."""
-    nodes: list[Node] = field(default_factory=list)
+    roles: list[RoleSpec] = field(default_factory=list)
     edges: dict[str, Edge] = field(default_factory=dict)
 
     def queue(
@@ -258,13 +258,13 @@ class Program:
         return edge
 
     def calls(self, edge: CallsEdge) -> CallsEdge:
-        """New lines from callers to a desk."""
+        """New lines from clients to a request server."""
         self._add_edge(edge)
         return edge
 
-    def hatch(self, name: str) -> HatchEdge:
-        """A new hatch between two roles of one process."""
-        edge = HatchEdge(name)
+    def loan(self, name: str) -> LoanEdge:
+        """A new loan between two roles of one process."""
+        edge = LoanEdge(name)
         self._add_edge(edge)
         return edge
 
@@ -274,39 +274,39 @@ class Program:
         self._add_edge(edge)
         return edge
 
-    def tally(self, name: str, writers: int) -> TallyEdge:
+    def counters(self, name: str, writers: int) -> CounterEdge:
         """A new sum."""
-        edge = TallyEdge(name, writers)
+        edge = CounterEdge(name, writers)
         self._add_edge(edge)
         return edge
 
-    def meeting(self, edge: MeetingEdge) -> MeetingEdge:
-        """A new meeting of gradients."""
+    def all_reduce(self, edge: AllReduceEdge) -> AllReduceEdge:
+        """A new all-reduce of gradients."""
         self._add_edge(edge)
         return edge
 
-    def commons(self, name: str, size: int, rows: int) -> CommonsEdge:
+    def shared_parameters(self, name: str, size: int, rows: int) -> SharedParametersEdge:
         """New weights that all change in place."""
-        edge = CommonsEdge(name, size, rows)
+        edge = SharedParametersEdge(name, size, rows)
         self._add_edge(edge)
         return edge
 
     def add(
         self, name: str, build: Callable[..., Role], *, essential: bool = False, durable: bool = False,
-        group: str = "", twin: str = "", **arguments: Any,
+        group: str = "", replica_of: str = "", **arguments: Any,
     ) -> None:
         """A new role. The run ends when an essential one dies; others are restarted, a durable one from the newest
-        checkpoint. Nodes of one group share a process, each with a thread of its own. One that has the same state as
-        its `twin` at all times is not saved, and begins with what the twin saved."""
-        if any(node.name == name for node in self.nodes):
+        checkpoint. Roles of one group share a process, each with a thread of its own. One that has the same state as
+        its `twin` at all times is not saved, and begins with what the replica saved."""
+        if any(spec.name == name for spec in self.roles):
             raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
-        self.nodes.append(Node(name, build, arguments, group or name, essential, durable, twin))
+        self.roles.append(RoleSpec(name, build, arguments, group or name, essential, durable, replica_of))
 
-    def groups(self) -> dict[str, list[Node]]:
-        """Nodes by process, in the order in which they were added."""
-        groups: dict[str, list[Node]] = {}
-        for node in self.nodes:
-            groups.setdefault(node.group, []).append(node)
+    def groups(self) -> dict[str, list[RoleSpec]]:
+        """Roles by process, in the order in which they were added."""
+        groups: dict[str, list[RoleSpec]] = {}
+        for spec in self.roles:
+            groups.setdefault(spec.group, []).append(spec)
         return groups
 
     def _add_edge(self, edge: Edge) -> None:

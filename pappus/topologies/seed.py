@@ -14,7 +14,7 @@ Many learners share one inference server, which deals the batches out in turn; t
 
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
 assembles what they experience; an actor needs a core for its envs and nothing else. An actor may have several
-lanes of envs, so that it steps one while the others wait for their actions.
+env groups of envs, so that it steps one while the others wait for their actions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from typing import ClassVar, Literal
 
 from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
-from pappus.core import Caller, Desk, Giver, Sink, Taker, WeightsReader
+from pappus.core import Borrower, Lender, RequestClient, RequestServer, Sink, WeightsReader
 from pappus.envs.external import is_external
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.accelerated_inference import SMALLEST_BATCH, AcceleratedInference, DeviceNetwork
-from pappus.roles.host_inference import HostInference
+from pappus.roles.cpu_inference import CpuInference
+from pappus.roles.gpu_inference import SMALLEST_BATCH, DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
-from pappus.roles.thin_actor import ThinActor
+from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.impala import build_evaluator, build_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
@@ -51,7 +51,7 @@ class SeedConfig(TopologyConfig):
 
     many_learners: ClassVar[bool] = True
 
-    lanes: int = 0
+    env_groups: int = 0
     """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
     actors, inference and learner have room beside each other, one otherwise."""
     max_inference_envs: int = 0
@@ -59,7 +59,7 @@ class SeedConfig(TopologyConfig):
     inference_deadline_ms: float = -1.0
     """Time that a request may wait for others to share its forward pass; -1: chosen by measurement."""
 
-    placement: Literal["auto", "process", "learner"] = "auto"
+    inference_in: Literal["auto", "process", "learner"] = "auto"
     """Where inference runs: in a process of its own, or in threads of the learner's process, on its device; auto: the
     latter on an accelerator."""
     wire: WireConfig = field(default_factory=WireConfig)
@@ -69,19 +69,19 @@ class SeedConfig(TopologyConfig):
         """Raise `UserError` for a rule that the run's config breaks."""
         check_wire(self.wire)
         check_learners(config)
-        if config.learners > 1 and (self.placement == "learner" or config.device != "cpu"):
+        if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
             raise UserError(
                 f"learners={config.learners} share one inference server, but with device={config.device!r} and "
-                f"topology.placement={self.placement!r} it lives in the process of one; use --device cpu and process"
+                f"topology.inference_in={self.inference_in!r} it lives in the process of one; use --device cpu and process"
             )
         if self.wire.listen and config.inline:
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
         if not self.wire.listen and (config.actors == 0 or is_external(config.env)):
             raise UserError(f"actors={config.actors} on env {config.env!r} leaves nobody to learn from; give --listen")
-        if self.lanes < 0 or config.envs_per_actor % (self.lanes or 1):
+        if self.env_groups < 0 or config.envs_per_actor % (self.env_groups or 1):
             choices = [str(n) for n in range(1, config.envs_per_actor + 1) if config.envs_per_actor % n == 0]
             raise UserError(
-                f"topology.lanes={self.lanes} does not divide envs_per_actor={config.envs_per_actor}; "
+                f"topology.env_groups={self.env_groups} does not divide envs_per_actor={config.envs_per_actor}; "
                 f"use {', '.join(choices[:12])}"
             )
         if self.max_inference_envs < 0:
@@ -90,11 +90,11 @@ class SeedConfig(TopologyConfig):
             )
 
     def settled(self, config: RunConfig) -> SeedConfig:
-        """With a port that actors find again after a restart, and as many lanes as the machine has use for."""
+        """With a port that actors find again after a restart, and as many env groups as the machine has use for."""
         room = config.device != "cpu" or usable_cores() >= config.actors + 2  # for actors, inference and learner
         overlap = room and not config.inline and config.envs_per_actor % 2 == 0
         wire = replace(self.wire, listen=with_port(self.wire.listen))
-        return replace(self, lanes=self.lanes or (2 if overlap else 1), wire=wire)
+        return replace(self, env_groups=self.env_groups or (2 if overlap else 1), wire=wire)
 
     @property
     def slack_option(self) -> str:
@@ -108,7 +108,7 @@ def seed(run: Run) -> Program:
     inference = program.calls(calls(run))
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, caller=inference.caller(i))
+        program.add(f"actor-{i}", build_actor, run=run, index=i, request_client=inference.request_client(i))
     if _beside_learner(run):
         _add_threads(run, program, inference, weights)
     else:
@@ -125,7 +125,7 @@ def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: We
     names = [numbered("batches", i) for i in range(config.learners)]
     batches = [program.queue(name, spec, producers=1, capacity=config.queue_size) for name in names]
     program.add(
-        "inference", build_inference, run=run, desk=inference.desk(), sinks=[queue.sink(0) for queue in batches],
+        "inference", build_inference, run=run, request_server=inference.request_server(), sinks=[queue.sink(0) for queue in batches],
         weights=weights.reader(),
     )
     add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
@@ -134,59 +134,59 @@ def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: We
 def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
     config, device = run.config, run.config.device
-    unrolls = program.hatch("unrolls")
+    unrolls = program.loan("unrolls")
     spec = run.unroll_spec(config.batch_envs)
     batches = program.queue("batches", spec, producers=1, capacity=config.queue_size, device=device)
     nearby = program.weights("nearby weights", run.weights_size, device=device)
     program.add(
-        "inference", build_accelerated_inference, group="learner", run=run, desk=inference.desk(),
-        unrolls=unrolls.giver(), weights=nearby.reader(),
+        "inference", build_gpu_inference, group="learner", run=run, request_server=inference.request_server(),
+        unrolls=unrolls.lender(), weights=nearby.reader(),
     )
-    program.add("prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.taker(), sink=batches.sink(0))
+    program.add("prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.borrower(), sink=batches.sink(0))
     program.add(
         "learner", build_learner, group="learner", essential=True, run=run, slots=1, source=batches.source(),
         weights=weights.writer(), nearby=nearby.writer(),
     )
 
 
-def build_actor(name: str, incarnation: int, run: Run, index: int, caller: Caller) -> ThinActor:
-    """An actor with an env for each of its lanes."""
+def build_actor(name: str, incarnation: int, run: Run, index: int, request_client: RequestClient) -> SeedActor:
+    """An actor with an env for each of its env groups."""
     config = run.config
-    lanes = [[lane] if lane else [] for lane in range(_options(run).lanes)]  # the first is IMPALA's actor
-    seeds = [derive_seed(config.seed, "actor", index, incarnation, *lane)[0] for lane in lanes]
-    return ThinActor(name, [make_env(run.env, _lane_envs(run), seed, config.env_options) for seed in seeds], caller)
+    env_groups = [[env_group] if env_group else [] for env_group in range(_options(run).env_groups)]  # the first is IMPALA's actor
+    seeds = [derive_seed(config.seed, "actor", index, incarnation, *env_group)[0] for env_group in env_groups]
+    return SeedActor(name, [make_env(run.env, _env_group_envs(run), seed, config.env_options) for seed in seeds], request_client)
 
 
 def build_inference(
-    name: str, incarnation: int, run: Run, desk: Desk, sinks: Sequence[Sink], weights: WeightsReader
-) -> HostInference:
+    name: str, incarnation: int, run: Run, request_server: RequestServer, sinks: Sequence[Sink], weights: WeightsReader
+) -> CpuInference:
     """The one network that acts, for one learner or many."""
     network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
-    return HostInference(name, desk, network, sinks, inference_settings(run))
+    return CpuInference(name, request_server, network, sinks, inference_settings(run))
 
 
-def build_accelerated_inference(
-    name: str, incarnation: int, run: Run, desk: Desk, unrolls: Giver, weights: WeightsReader
-) -> AcceleratedInference:
+def build_gpu_inference(
+    name: str, incarnation: int, run: Run, request_server: RequestServer, unrolls: Lender, weights: WeightsReader
+) -> GpuInference:
     """The one network that acts, on the learner's device."""
     config, accelerator = run.config, Accelerator(run.config.device)
-    for memory in desk.memory():
+    for memory in request_server.memory():
         accelerator.pin(memory)
     seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
     network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
-    return AcceleratedInference(name, desk, network, unrolls, inference_settings(run), config.device)
+    return GpuInference(name, request_server, network, unrolls, inference_settings(run), config.device)
 
 
-def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Taker, sink: Sink) -> Prefetcher:
+def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:
     """What lays unrolls into batches."""
     return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
 
 
 def calls(run: Run) -> CallsEdge:
-    """The lines of all lanes to the inference server."""
+    """The lines of all env groups to the inference server."""
     config, options, env = run.config, _options(run), run.env_spec
     return CallsEdge(
-        "inference", request_spec(env), env.action.array, config.actors, options.lanes, _lane_envs(run), options.wire,
+        "inference", request_spec(env), env.action.array, config.actors, options.env_groups, _env_group_envs(run), options.wire,
         env.action.choices, Path(config.run_dir).name,
     )
 
@@ -208,8 +208,8 @@ def policy_seed(run: Run, incarnation: int) -> int:
 
 
 def _beside_learner(run: Run) -> bool:
-    placement = _options(run).placement
-    return placement == "learner" or (placement == "auto" and run.config.device != "cpu")
+    inference_in = _options(run).inference_in
+    return inference_in == "learner" or (inference_in == "auto" and run.config.device != "cpu")
 
 
 def _options(run: Run) -> SeedConfig:
@@ -217,5 +217,5 @@ def _options(run: Run) -> SeedConfig:
     return run.config.topology
 
 
-def _lane_envs(run: Run) -> int:
-    return run.config.envs_per_actor // _options(run).lanes
+def _env_group_envs(run: Run) -> int:
+    return run.config.envs_per_actor // _options(run).env_groups

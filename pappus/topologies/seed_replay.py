@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pappus.config import ReplayConfig, RunConfig
-from pappus.core import Desk, ItemSink, StepCounter, WeightsReader
+from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference
-from pappus.topologies.apex import build_keeper, build_learner, check_replay, replay_spec
+from pappus.topologies.apex import build_learner, build_replay_server, check_replay, replay_spec
 from pappus.topologies.impala import build_evaluator
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, off_policy
@@ -60,9 +60,9 @@ class SeedReplayConfig(SeedConfig):
         check_replay(self.replay)
         if config.batch_size < 1 or self.prefetch < 1:
             raise UserError(f"batch_size={config.batch_size} and prefetch={self.prefetch} must be at least 1")
-        if config.device != "cpu" and self.placement != "process":
+        if config.device != "cpu" and self.inference_in != "process":
             raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
-                            "--topology.placement process")
+                            "--topology.inference_in process")
 
     @property
     def slack_option(self) -> str:
@@ -78,15 +78,15 @@ def seed_replay(run: Run) -> Program:
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
     replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
     weights = program.weights("weights", run.weights_size)
-    steps = program.tally("steps", writers=1)
+    steps = program.counters("steps", writers=1)
 
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, caller=inference.caller(i))
+        program.add(f"actor-{i}", build_actor, run=run, index=i, request_client=inference.request_client(i))
     program.add(
-        "inference", build_inference, run=run, desk=inference.desk(), open_sink=replay.sinks(),
+        "inference", build_inference, run=run, request_server=inference.request_server(), open_sink=replay.sinks(),
         weights=weights.reader(), counter=steps.counter(0),
     )
-    program.add("replay", build_keeper, durable=True, run=run, keeper=replay.keeper())
+    program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
     program.add(
         "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
@@ -97,7 +97,7 @@ def seed_replay(run: Run) -> Program:
 
 
 def build_inference(
-    name: str, incarnation: int, run: Run, desk: Desk, open_sink: Callable[[int], ItemSink], weights: WeightsReader,
+    name: str, incarnation: int, run: Run, request_server: RequestServer, open_sink: Callable[[int], ItemSink], weights: WeightsReader,
     counter: StepCounter,
 ) -> ReplayInference:
     """The one network that acts."""
@@ -105,5 +105,5 @@ def build_inference(
     network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
-        name, desk, network, algorithm, open_sink, counter, expected, inference_settings(run)
+        name, request_server, network, algorithm, open_sink, counter, expected, inference_settings(run)
     )

@@ -23,15 +23,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from pappus.algorithms.common_ppo import CommonPPO
 from pappus.algorithms.ppo import PPO
+from pappus.algorithms.synced_ppo import SyncedPPO
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import GradientMeeting, Source, WeightsReader, WeightsWriter
+from pappus.core import AllReduce, Source, WeightsReader, WeightsWriter
 from pappus.errors import UserError
-from pappus.roles.common_epochs import CommonEpochLearner
 from pappus.roles.epoch_learner import EpochLearner
 from pappus.roles.gradient_learner import GradientLearner, NoWeights
 from pappus.roles.learner import Learner
+from pappus.roles.synced_epochs import SyncedEpochLearner
 from pappus.topologies.impala import actors_of, build_actor, build_evaluator, learner_settings
 from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import Program
@@ -110,14 +110,14 @@ def sync(run: Run) -> Program:
 
 def build_learner(
     name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None, index: int = 0,
-    meeting: GradientMeeting | None = None, published: WeightsReader | None = None,
+    all_reduce: AllReduce | None = None, published: WeightsReader | None = None,
 ) -> GradientLearner:
     """One that goes over a batch several times, if its algorithm does so; so many slots make a batch."""
-    settings = replace(learner_settings(run, index), meeting=meeting, published=published)
+    settings = replace(learner_settings(run, index), all_reduce=all_reduce, published=published)
     publishes = weights or NoWeights()
     algorithm: Any = run.algorithm
     if not isinstance(algorithm, PPO):
         return Learner(name, on_policy(algorithm), source, publishes, settings, slots)
-    if meeting is None:
+    if all_reduce is None:
         return EpochLearner(name, algorithm, source, publishes, settings, slots)
-    return CommonEpochLearner(name, algorithm, CommonPPO(algorithm), source, publishes, settings, slots)
+    return SyncedEpochLearner(name, algorithm, SyncedPPO(algorithm), source, publishes, settings, slots)

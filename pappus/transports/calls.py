@@ -1,14 +1,14 @@
-"""Questions and answers in place: lanes write requests, one desk answers them, over one block of memory.
+"""Questions and answers in place: env groups write requests, one request server answers them, over one block of memory.
 
-Each lane has one request and one reply, and counters that only one side writes:
+Each env group has one request and one reply, and counters that only one side writes:
 
-    sent      ─ requests of the lane so far; written by the lane
-    session   ─ how often somebody has opened the lane; written by the lane
-    answered  ─ replies so far; written by the desk
+    sent      ─ requests of the env group so far; written by the env group
+    session   ─ how often somebody has opened the env group; written by the env group
+    answered  ─ replies so far; written by the request server
     invariant   answered ≤ sent ≤ answered + 1
 
-While sent = answered the lane owns both arrays, otherwise the desk does. A lane whose process died leaves at most one
-unanswered request; its successor waits for that answer, ignores it, and opens a new session. A desk that died leaves
+While sent = answered the env group owns both arrays, otherwise the request server does. An env group whose process died leaves at most one
+unanswered request; its successor waits for that answer, ignores it, and opens a new session. A request server that died leaves
 unanswered requests; its successor finds them.
 """
 
@@ -19,44 +19,44 @@ from collections.abc import Sequence
 import numpy as np
 
 from pappus.telemetry.meter import Meter
-from pappus.transports.memory import ALIGNMENT, Bell, Block, lay_out, layout_bytes
+from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
 from pappus.types import Array, Nest, leaves_of
 
-_COUNTERS = 2 * ALIGNMENT  # bytes per lane: a cache line for each side
+_COUNTERS = 2 * ALIGNMENT  # bytes per env group: a cache line for each side
 _WORDS = ALIGNMENT // 8
 
 
 class SharedCalls:
     """Both ends of a calls edge."""
 
-    def __init__(self, name: str, request: Nest, reply: Nest, callers: int, lanes: int, block: Block) -> None:
-        self._name, self._lanes = name, lanes
+    def __init__(self, name: str, request: Nest, reply: Nest, request_clients: int, env_groups: int, block: Block) -> None:
+        self._name, self._env_groups = name, env_groups
         self.meter = Meter()
-        total = callers * lanes
+        total = request_clients * env_groups
         counters = block.memory[: total * _COUNTERS].view(np.int64).reshape(2, total, _WORDS)
         self.sent, self.session, self.answered = counters[0, :, 0], counters[0, :, 1], counters[1, :, 0]
         size = layout_bytes((request, reply))
         rest = block.memory[total * _COUNTERS :]
         self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
-        self.asked, *self.replied = block.bells
+        self.asked, *self.replied = block.notifiers
         self.memory = block.memory
 
     @staticmethod
-    def footprint(request: Nest, reply: Nest, callers: int, lanes: int) -> tuple[int, int]:
-        """Bytes and bells that its block must have."""
-        return callers * lanes * (_COUNTERS + layout_bytes((request, reply))), 1 + callers
+    def footprint(request: Nest, reply: Nest, request_clients: int, env_groups: int) -> tuple[int, int]:
+        """Bytes and notifiers that its block must have."""
+        return request_clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + request_clients
 
-    def caller(self, index: int) -> SharedCaller:
+    def request_client(self, index: int) -> SharedRequestClient:
         """The end for one actor."""
-        lanes = range(index * self._lanes, (index + 1) * self._lanes)
-        return SharedCaller(self._name, [SharedLane(self, lane) for lane in lanes], self.replied[index])
+        env_groups = range(index * self._env_groups, (index + 1) * self._env_groups)
+        return SharedRequestClient(self._name, [SharedEnvGroup(self, env_group) for env_group in env_groups], self.replied[index])
 
-    def desk(self) -> SharedDesk:
+    def request_server(self) -> SharedRequestServer:
         """The end for the one who answers."""
-        return SharedDesk(self._name, self, self._lanes)
+        return SharedRequestServer(self._name, self, self._env_groups)
 
 
-class SharedLane:
+class SharedEnvGroup:
     """One group of envs."""
 
     def __init__(self, calls: SharedCalls, index: int) -> None:
@@ -75,26 +75,26 @@ class SharedLane:
     def send(self) -> None:
         self._sent[0] += 1
         self._meter.total += self._bytes
-        self._asked.ring()
+        self._asked.notify()
 
     def reply(self) -> Array | None:
         return self._reply if self._sent[0] == self._answered[0] else None
 
 
-class SharedCaller:
-    """All lanes of one actor, with one bell for all."""
+class SharedRequestClient:
+    """All env groups of one actor, with one notifier for all."""
 
-    def __init__(self, name: str, lanes: Sequence[SharedLane], replied: Bell) -> None:
+    def __init__(self, name: str, env_groups: Sequence[SharedEnvGroup], replied: Notifier) -> None:
         self.name = name
-        self.lanes = lanes
+        self.env_groups = env_groups
         self._replied = replied
 
     def ready(self) -> bool:
         """Whether an answer is there, by a look at the memory."""
-        return any(lane.reply() is not None for lane in self.lanes)
+        return any(env_group.reply() is not None for env_group in self.env_groups)
 
     def explain(self) -> str:
-        return f"none of {len(self.lanes)} requests is answered"
+        return f"none of {len(self.env_groups)} requests is answered"
 
     def fileno(self) -> int:
         return self._replied.fileno()
@@ -104,39 +104,39 @@ class SharedCaller:
 
 
 class SharedCall:
-    """One lane's request, the same object each time."""
+    """One env group's request, the same object each time."""
 
-    def __init__(self, calls: SharedCalls, lane: int, replied: Bell) -> None:
-        self.lane, self.session, self.taken = lane, 0, False
-        self.request, self.reply = calls.arrays[lane]
-        self._answered, self._replied = calls.answered[lane : lane + 1], replied
+    def __init__(self, calls: SharedCalls, env_group: int, replied: Notifier) -> None:
+        self.env_group, self.session, self.taken = env_group, 0, False
+        self.request, self.reply = calls.arrays[env_group]
+        self._answered, self._replied = calls.answered[env_group : env_group + 1], replied
 
     def answer(self) -> None:
         self.taken = False
         self._answered[0] += 1
-        self._replied.ring()
+        self._replied.notify()
 
 
-class SharedDesk:
-    """The answering end of all lanes."""
+class SharedRequestServer:
+    """The answering end of all env groups."""
 
-    def __init__(self, name: str, calls: SharedCalls, lanes_per_caller: int) -> None:
+    def __init__(self, name: str, calls: SharedCalls, env_groups_per_request_client: int) -> None:
         self.name = f"{name} requests"
         self._calls = calls
         self._objects = [
-            SharedCall(calls, lane, calls.replied[lane // lanes_per_caller]) for lane in range(len(calls.arrays))
+            SharedCall(calls, env_group, calls.replied[env_group // env_groups_per_request_client]) for env_group in range(len(calls.arrays))
         ]
 
     def calls(self) -> list[SharedCall]:
         calls = self._calls
         unanswered = (calls.sent != calls.answered).nonzero()[0].tolist()
-        arrived = [call for lane in unanswered if not (call := self._objects[lane]).taken]
+        arrived = [call for env_group in unanswered if not (call := self._objects[env_group]).taken]
         for call in arrived:
-            call.taken, call.session = True, int(calls.session[call.lane])
+            call.taken, call.session = True, int(calls.session[call.env_group])
         return arrived
 
     def left(self) -> list[int]:
-        return []  # a lane's process that died is replaced, and its successor opens a new session
+        return []  # an env group's process that died is replaced, and its successor opens a new session
 
     def news(self) -> list[str]:
         return []
@@ -149,10 +149,10 @@ class SharedDesk:
     def ready(self) -> bool:
         """Whether a request is there that was not taken yet, by a look at the memory."""
         unanswered = (self._calls.sent != self._calls.answered).nonzero()[0].tolist()
-        return any(not self._objects[lane].taken for lane in unanswered)
+        return any(not self._objects[env_group].taken for env_group in unanswered)
 
     def explain(self) -> str:
-        return f"none of {len(self._objects)} lanes has sent anything new"
+        return f"none of {len(self._objects)} env groups has sent anything new"
 
     def fileno(self) -> int:
         return self._calls.asked.fileno()

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from pappus.errors import WireError
-from pappus.transports.codec import Buffer, decode_lane
+from pappus.transports.codec import Buffer, decode_env_group
 from pappus.types import Array, Request, leaves_of
 
 LARGEST = 1e15
@@ -35,8 +35,8 @@ def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
 
 
 def decode_steps(message: Buffer) -> tuple[int, Buffer]:
-    """Which lane, and the bytes of its values."""
-    return decode_lane(message, "Steps")
+    """Which env group, and the bytes of its values."""
+    return decode_env_group(message, "Steps")
 
 
 def complaint_about(request: Request) -> str:

@@ -63,7 +63,7 @@ class Hello:
 
     tensors: tuple[Tensor, ...]
     action: Tensor
-    lanes: int = 1
+    env_groups: int = 1
     envs: int = 1
     name: str = ""
     token: str = ""
@@ -72,7 +72,7 @@ class Hello:
     def encode(self) -> bytes:
         tensors = [blob(6, tensor.encode()) for tensor in self.tensors]
         body = (
-            integer(1, self.protocol), text(2, self.token), text(3, self.name), integer(4, self.lanes),
+            integer(1, self.protocol), text(2, self.token), text(3, self.name), integer(4, self.env_groups),
             integer(5, self.envs), *tensors, blob(7, self.action.encode()),
         )
         return blob(1, b"".join(body))
@@ -87,7 +87,7 @@ class Hello:
             found[number] = value
         return cls(
             tensors=tuple(tensors), action=Tensor.decode(as_bytes(found.get(7, b""))),
-            lanes=as_number(found.get(4, 0)), envs=as_number(found.get(5, 0)), name=as_text(found.get(3, b"")),
+            env_groups=as_number(found.get(4, 0)), envs=as_number(found.get(5, 0)), name=as_text(found.get(3, b"")),
             token=as_text(found.get(2, b"")), protocol=as_number(found.get(1, 0)),
         )
 
@@ -125,13 +125,13 @@ class Welcome:
         return cls(tuple(tensors), action, tuple(choices), run, protocol)
 
 
-class LaneEncoder:
-    """Steps or Actions of one lane, whose arrays stay where they are: each message is one copy of them."""
+class EnvGroupEncoder:
+    """Steps or Actions of one env group, whose arrays stay where they are: each message is one copy of them."""
 
-    def __init__(self, lane: int, arrays: Iterable[Array]) -> None:
+    def __init__(self, env_group: int, arrays: Iterable[Array]) -> None:
         self._buffers = [array.reshape(-1).view(np.uint8).data for array in arrays]
         size = sum(len(buffer) for buffer in self._buffers)
-        body = integer(1, lane) + b"\x12" + varint(size)
+        body = integer(1, env_group) + b"\x12" + varint(size)
         self._head = b"\x12" + varint(len(body) + size) + body
 
     def encode(self) -> bytes:
@@ -139,24 +139,24 @@ class LaneEncoder:
         return b"".join((self._head, *self._buffers))
 
 
-def encode_lane(lane: int, arrays: Iterable[Array]) -> bytes:
-    """Steps or Actions of one lane, once."""
-    return LaneEncoder(lane, map(np.ascontiguousarray, arrays)).encode()
+def encode_env_group(env_group: int, arrays: Iterable[Array]) -> bytes:
+    """Steps or Actions of one env group, once."""
+    return EnvGroupEncoder(env_group, map(np.ascontiguousarray, arrays)).encode()
 
 
-def decode_lane(data: Buffer, what: str) -> tuple[int, Buffer]:
-    """Steps or Actions: which lane, and the bytes of its values where they lie."""
-    lane, payload = 0, b""
+def decode_env_group(data: Buffer, what: str) -> tuple[int, Buffer]:
+    """Steps or Actions: which env group, and the bytes of its values where they lie."""
+    env_group, payload = 0, b""
     for number, value in fields(only(data, 2, what)):
         if number == 1:
-            lane = as_number(value)
+            env_group = as_number(value)
         elif number == 2:
             payload = as_bytes(value)  # type: ignore[assignment]
-    return lane, payload
+    return env_group, payload
 
 
-class LaneReader:
-    """Takes the bytes of a lane's messages apart, into arrays that stay where they are."""
+class EnvGroupReader:
+    """Takes the bytes of an env group's messages apart, into arrays that stay where they are."""
 
     def __init__(self, specs: Sequence[ArraySpec]) -> None:
         self.arrays = [np.zeros(spec.shape, spec.dtype) for spec in specs]
@@ -302,6 +302,6 @@ def as_numbers(value: int | memoryview) -> list[int]:
     return numbers
 
 
-def lane_specs(spec: Nest, num_envs: int) -> list[ArraySpec]:
-    """The leaves of a nest of specs (of one env), for a lane of so many envs."""
+def env_group_specs(spec: Nest, num_envs: int) -> list[ArraySpec]:
+    """The leaves of a nest of specs (of one env), for an env group of so many envs."""
     return [leaf.prefixed(num_envs) for leaf in leaves_of(spec)]

@@ -14,19 +14,19 @@ from typing import Any
 import torch
 
 from pappus.accelerator import Accelerator
-from pappus.transports.memory import Bell
+from pappus.transports.memory import Notifier
 from pappus.types import ArraySpec, Nest, Unroll, map_leaves
 
 
 class DeviceQueue:
     """A bounded queue of unrolls on a device, from one producer to one consumer. Both ends are this object's."""
 
-    def __init__(self, name: str, spec: Nest, capacity: int, accelerator: Accelerator, bells: Sequence[Bell]) -> None:
+    def __init__(self, name: str, spec: Nest, capacity: int, accelerator: Accelerator, notifiers: Sequence[Notifier]) -> None:
         self.accelerator, self.capacity = accelerator, capacity
         self.slots: list[Unroll] = [map_leaves(self._allocate, spec) for _ in range(capacity)]
         self.events: list[Any] = [None] * capacity
         self.committed = self.released = 0
-        self._name, (self._filled, self._freed) = name, bells
+        self._name, (self._filled, self._freed) = name, notifiers
 
     def _allocate(self, leaf: ArraySpec) -> torch.Tensor:
         return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=self.accelerator.device)
@@ -43,7 +43,7 @@ class DeviceQueue:
 class DeviceSink:
     """Where batches are written."""
 
-    def __init__(self, name: str, queue: DeviceQueue, freed: Bell, filled: Bell) -> None:
+    def __init__(self, name: str, queue: DeviceQueue, freed: Notifier, filled: Notifier) -> None:
         self.name = f"{name} slots"
         self._queue, self._freed, self._filled = queue, freed, filled
 
@@ -60,7 +60,7 @@ class DeviceSink:
         i = queue.committed % queue.capacity
         queue.events[i] = queue.accelerator.mark(queue.events[i])
         queue.committed += 1
-        self._filled.ring()
+        self._filled.notify()
 
     def explain(self) -> str:
         return f"all {self._queue.capacity} slots are full"
@@ -75,7 +75,7 @@ class DeviceSink:
 class DeviceSource:
     """Where batches are read."""
 
-    def __init__(self, name: str, queue: DeviceQueue, filled: Bell, freed: Bell) -> None:
+    def __init__(self, name: str, queue: DeviceQueue, filled: Notifier, freed: Notifier) -> None:
         self.name = name
         self._queue, self._filled, self._freed = queue, filled, freed
         self._wanted = 1
@@ -95,7 +95,7 @@ class DeviceSource:
             i = queue.released % queue.capacity
             queue.events[i] = queue.accelerator.mark(queue.events[i])
             queue.released += 1
-        self._freed.ring()
+        self._freed.notify()
 
     def depth(self) -> int:
         return self._queue.committed - self._queue.released
@@ -110,40 +110,40 @@ class DeviceSource:
         self._filled.clear()
 
 
-class Hatch:
+class BufferLoan:
     """Through which objects go from one role to another of the same process, and come back when they were used."""
 
-    def __init__(self, name: str, bells: Sequence[Bell]) -> None:
-        self._name, (self._given, self._returned) = name, bells
+    def __init__(self, name: str, notifiers: Sequence[Notifier]) -> None:
+        self._name, (self._given, self._returned) = name, notifiers
         self.given: deque[Any] = deque()
         self.returned: deque[Any] = deque()
 
-    def giver(self) -> HatchGiver:
+    def lender(self) -> BufferLender:
         """The end of the one whose objects they are."""
-        return HatchGiver(self._name, self, self._given, self._returned)
+        return BufferLender(self._name, self, self._given, self._returned)
 
-    def taker(self) -> HatchTaker:
+    def borrower(self) -> BufferBorrower:
         """The end of the one who uses them."""
-        return HatchTaker(self._name, self, self._given, self._returned)
+        return BufferBorrower(self._name, self, self._given, self._returned)
 
 
-class HatchGiver:
+class BufferLender:
     """Gives objects away and gets them back."""
 
-    def __init__(self, name: str, hatch: Hatch, given: Bell, returned: Bell) -> None:
+    def __init__(self, name: str, loan: BufferLoan, given: Notifier, returned: Notifier) -> None:
         self.name = f"{name} back"
-        self._hatch, self._given, self._returned = hatch, given, returned
+        self._loan, self._given, self._returned = loan, given, returned
 
     def give(self, thing: Any) -> None:
-        self._hatch.given.append(thing)
-        self._given.ring()
+        self._loan.given.append(thing)
+        self._given.notify()
 
     def returned(self) -> list[Any]:
         """What has come back since the last look."""
-        return [self._hatch.returned.popleft() for _ in range(len(self._hatch.returned))]
+        return [self._loan.returned.popleft() for _ in range(len(self._loan.returned))]
 
     def explain(self) -> str:
-        return f"{len(self._hatch.given)} are still to be used"
+        return f"{len(self._loan.given)} are still to be used"
 
     def fileno(self) -> int:
         return self._returned.fileno()
@@ -152,20 +152,20 @@ class HatchGiver:
         self._returned.clear()
 
 
-class HatchTaker:
+class BufferBorrower:
     """Takes objects and gives them back."""
 
-    def __init__(self, name: str, hatch: Hatch, given: Bell, returned: Bell) -> None:
+    def __init__(self, name: str, loan: BufferLoan, given: Notifier, returned: Notifier) -> None:
         self.name = name
-        self._hatch, self._given, self._returned = hatch, given, returned
+        self._loan, self._given, self._returned = loan, given, returned
 
     def take(self) -> Any:
         """The oldest object, or None."""
-        return self._hatch.given.popleft() if self._hatch.given else None
+        return self._loan.given.popleft() if self._loan.given else None
 
     def give_back(self, thing: Any) -> None:
-        self._hatch.returned.append(thing)
-        self._returned.ring()
+        self._loan.returned.append(thing)
+        self._returned.notify()
 
     def explain(self) -> str:
         return "nothing was given"
@@ -180,9 +180,9 @@ class HatchTaker:
 class DeviceWeights:
     """Both ends of a weights edge on a device: two buffers, written in turn, never while one is read."""
 
-    def __init__(self, name: str, size: int, accelerator: Accelerator, bell: Bell) -> None:
+    def __init__(self, name: str, size: int, accelerator: Accelerator, notifier: Notifier) -> None:
         self.name = name
-        self._accelerator, self._bell, self._lock = accelerator, bell, threading.Lock()
+        self._accelerator, self._notifier, self._lock = accelerator, notifier, threading.Lock()
         self._buffers = [torch.zeros(size, device=accelerator.device) for _ in range(2)]
         self._written: list[Any] = [None, None]
         self._read: list[Any] = [None, None]
@@ -198,7 +198,7 @@ class DeviceWeights:
             self._newest, first = i, self._version < 0
             self._version = version
         if first:
-            self._bell.ring()  # never cleared: from now on nobody has to wait for weights
+            self._notifier.notify()  # never cleared: from now on nobody has to wait for weights
 
     def version(self) -> int:
         """The newest version, -1 before the first."""
@@ -217,6 +217,6 @@ class DeviceWeights:
         return "no version was published yet"
 
     def fileno(self) -> int:
-        return self._bell.fileno()
+        return self._notifier.fileno()
 
     def clear(self) -> None: ...

@@ -1,4 +1,4 @@
-"""All streams of one station: a server for the spokes of the hubs that are here, and a line to each hub elsewhere.
+"""All streams of one node agent: a server for the spokes of the hubs that are here, and a line to each hub elsewhere.
 
 Everything here runs in one event loop.
 """
@@ -16,8 +16,17 @@ import grpc.aio
 from pappus.errors import RunError, WireError
 from pappus.transports.addresses import Address
 from pappus.transports.checks import Refusal
-from pappus.transports.grpc_lines import HANDSHAKE_SECONDS, METHOD, SERVICE, TOKEN, Count, Line, Opening, SpokeLine
-from pappus.transports.grpc_ports import SERVER_OPTIONS
+from pappus.transports.grpc_listen import SERVER_OPTIONS
+from pappus.transports.grpc_streams import (
+    HANDSHAKE_SECONDS,
+    METHOD,
+    SERVICE,
+    TOKEN,
+    Count,
+    MirrorStream,
+    Opening,
+    SpokeStream,
+)
 from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
 
 GRACE_SECONDS = 0.5
@@ -31,11 +40,11 @@ class Traffic(NamedTuple):
     bytes: int = 0
 
 
-class HubLine(NamedTuple):
+class HubStream(NamedTuple):
     """A spoke's stream to a hub that is here."""
 
     hub: Hub
-    line: Line
+    line: MirrorStream
 
 
 class Streams:
@@ -44,9 +53,9 @@ class Streams:
     def __init__(self, node: str, token: str) -> None:
         self._node, self._token, self._life = node, token.encode(), random.SystemRandom().getrandbits(62)
         self._edges: dict[str, MirroredEdge] = {}
-        self._hub_lines: dict[tuple[str, str], HubLine] = {}
+        self._hub_lines: dict[tuple[str, str], HubStream] = {}
         """By edge and the spoke's node."""
-        self._spoke_lines: dict[str, SpokeLine] = {}
+        self._spoke_lines: dict[str, SpokeStream] = {}
         self._ended: set[asyncio.Task[None]] = set()
         """Tasks of lines that were ended, until they are done."""
         self.traffic: dict[str, Traffic] = {}
@@ -83,7 +92,7 @@ class Streams:
             self._end(name)
         if edge.spoke is not None and name not in self._spoke_lines:
             opening = Opening(name, edge.placement.hub_epoch, self._node, self._life)
-            line = SpokeLine(opening, edge.spoke, edge.placement, self._token, self._counter(name))
+            line = SpokeStream(opening, edge.spoke, edge.placement, self._token, self._counter(name))
             self._spoke_lines[name] = line
 
     def wake(self, edge: str, node: str) -> None:
@@ -125,7 +134,7 @@ class Streams:
         except WireError as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    async def _greet(self, context: Any) -> tuple[tuple[str, str], HubLine, bytes]:
+    async def _greet(self, context: Any) -> tuple[tuple[str, str], HubStream, bytes]:
         if not hmac.compare_digest(dict(context.invocation_metadata()).get(TOKEN, b""), self._token):
             raise Refusal("UNAUTHENTICATED", "the token is wrong")
         try:
@@ -143,7 +152,7 @@ class Streams:
             half, welcome = hub.greet(Peer(opening.node, opening.life), hello)
         except Misplaced as error:
             raise Refusal("FAILED_PRECONDITION", str(error)) from None
-        served = self._hub_lines[key] = HubLine(hub, Line(half, self._counter(opening.edge)))
+        served = self._hub_lines[key] = HubStream(hub, MirrorStream(half, self._counter(opening.edge)))
         return key, served, welcome
 
     def _hub(self, opening: Opening) -> Hub:

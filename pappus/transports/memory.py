@@ -1,7 +1,7 @@
 """Where slots live: on the heap (one process), or in anonymous memory files that die with their last user.
 
-A `Block` is some bytes and a few *bells*. A bell wakes whoever polls it: ringing is one system call, waiting
-needs no polling sleep, and a bell that rang before anybody listened is not lost. Truth is in the bytes; a bell
+A `Block` is some bytes and a few *notifiers*. A notifier wakes whoever polls it: ringing is one system call, waiting
+needs no polling sleep, and a notifier that rang before anybody listened is not lost. Truth is in the bytes; a notifier
 only says "look again".
 """
 
@@ -22,24 +22,24 @@ ALIGNMENT = 64
 """Leaves start on cache lines, so that writer and reader never share one by accident."""
 
 
-class Bell(Protocol):
+class Notifier(Protocol):
     """Rings once or more; heard until cleared."""
 
-    def ring(self) -> None: ...
+    def notify(self) -> None: ...
 
     def clear(self) -> None: ...
 
     def fileno(self) -> int: ...
 
 
-class CountingBell:
+class CountingNotifier:
     """For ports inside one thread, where nobody sleeps: whoever waits need not look again before it has rung."""
 
     def __init__(self) -> None:
-        self.rings = 0
+        self.count = 0
 
-    def ring(self) -> None:
-        self.rings += 1
+    def notify(self) -> None:
+        self.count += 1
 
     def clear(self) -> None: ...
 
@@ -47,7 +47,7 @@ class CountingBell:
         return -1
 
 
-class EventBell:
+class EventNotifier:
     """An eventfd, or a pipe's two ends where the system has none."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
@@ -64,7 +64,7 @@ class EventBell:
         os.set_blocking(write_fd, False)
         return read_fd, write_fd
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         with suppress(BlockingIOError):  # a full pipe is heard already
             os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")
 
@@ -77,17 +77,17 @@ class EventBell:
 
 
 class Block:
-    """Zeroed bytes and bells."""
+    """Zeroed bytes and notifiers."""
 
-    def __init__(self, memory: Array, bells: Sequence[Bell]) -> None:
-        self.memory, self.bells = memory, bells
+    def __init__(self, memory: Array, notifiers: Sequence[Notifier]) -> None:
+        self.memory, self.notifiers = memory, notifiers
 
 
 class HeapBlock(Block):
     """For roles of one process."""
 
-    def __init__(self, nbytes: int, num_bells: int) -> None:
-        super().__init__(np.zeros(nbytes, np.uint8), [CountingBell() for _ in range(num_bells)])
+    def __init__(self, nbytes: int, num_notifiers: int) -> None:
+        super().__init__(np.zeros(nbytes, np.uint8), [CountingNotifier() for _ in range(num_notifiers)])
 
 
 class SharedBlock(Block):
@@ -97,14 +97,14 @@ class SharedBlock(Block):
         self.nbytes, self.descriptors = nbytes, tuple(descriptors)
         mapping = mmap.mmap(self.descriptors[0], max(nbytes, 1))
         pairs = zip(self.descriptors[1::2], self.descriptors[2::2], strict=True)
-        super().__init__(np.frombuffer(mapping, np.uint8, nbytes), [EventBell(*pair) for pair in pairs])
+        super().__init__(np.frombuffer(mapping, np.uint8, nbytes), [EventNotifier(*pair) for pair in pairs])
 
     @classmethod
-    def create(cls, nbytes: int, num_bells: int) -> SharedBlock:
+    def create(cls, nbytes: int, num_notifiers: int) -> SharedBlock:
         """Fresh memory; whoever gets `descriptors` can map it with the constructor."""
         descriptors = [_anonymous_file(max(nbytes, 1))]
-        for _ in range(num_bells):
-            descriptors += EventBell.descriptors()
+        for _ in range(num_notifiers):
+            descriptors += EventNotifier.descriptors()
         return cls(nbytes, descriptors)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """A queue over several nodes.
 
-    spoke's ring   committed is the producer's, released its station's
-    hub's ring     committed is the hub's station's, released the consumer's
+    spoke's ring   committed is the producer's, released its node agent's
+    hub's ring     committed is the hub's node agent's, released the consumer's
 
 Slots are numbered by the spoke's `committed`. A slot is released at the spoke only when the consumer has released it,
 so whatever a hub may lose when it goes is still with the spokes and is sent again to the next one. Per stream:
@@ -23,7 +23,7 @@ import numpy as np
 
 from pappus.errors import WireError
 from pappus.transports.memory import Block
-from pappus.transports.mirrors import Half, Peer, Placement, check_ends, lives_at, rows_of
+from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
 from pappus.transports.rings import RingQueue, ring_bytes
 from pappus.types import Nest
 
@@ -50,9 +50,9 @@ class QueueMirror:
         self.rings = RingQueue("", spec, producers, capacity, block).rings
         slots = block.memory.reshape(producers, -1)[:, ring_bytes(spec, 0) :]
         self.slots = [memory.reshape(capacity, -1) for memory in slots]
-        self.filled, *self.freed = block.bells
+        self.filled, *self.freed = block.notifiers
 
-    def hub(self, placement: Placement) -> QueueHub:
+    def hub(self, placement: PortLocations) -> QueueHub:
         return QueueHub(self, placement)
 
     def spoke(self, epochs: Mapping[int, int]) -> QueueSpoke:
@@ -73,7 +73,7 @@ class QueueSpoke:
     seconds = 0.0
 
     def __init__(self, mirror: QueueMirror, epochs: Mapping[int, int]) -> None:
-        self.bells = [mirror.filled]
+        self.notifiers = [mirror.filled]
         self._mirror, self._epochs = mirror, epochs
         self._next: dict[int, int] = {}
         self._limit: dict[int, int] = {}
@@ -113,17 +113,17 @@ class QueueSpoke:
         self._limit[end] = released + ring.capacity
         if released > ring.released[0]:
             ring.released[0] = released
-            self._mirror.freed[end].ring()
+            self._mirror.freed[end].notify()
 
 
 class QueueHub:
     """Takes the slots of far producers; what it knows of them outlasts their streams."""
 
-    def __init__(self, mirror: QueueMirror, placement: Placement) -> None:
-        self.placement, self.bells = placement, mirror.freed
+    def __init__(self, mirror: QueueMirror, placement: PortLocations) -> None:
+        self.placement, self.notifiers = placement, mirror.freed
         self.mirror = mirror
         self._offsets: dict[int, tuple[int, int, int]] = {}
-        """Of each end its epoch, its station's life, and what to add to the spoke's numbers to get the hub's."""
+        """Of each end its epoch, its node agent's life, and what to add to the spoke's numbers to get the hub's."""
         self._notes: dict[int, deque[tuple[int, int]]] = {}
         """Of each end the steps of `released`, with the weights that each has to wait for. The first step was made."""
 
@@ -209,4 +209,4 @@ class QueueStream:
             )
         slot[:] = np.frombuffer(message, np.uint8, offset=_SLOT.size)
         ring.committed[0] = committed + 1
-        mirror.filled.ring()
+        mirror.filled.notify()

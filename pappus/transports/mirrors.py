@@ -1,4 +1,4 @@
-"""Edges whose ends live on several nodes: each node has a block of its own, and stations keep the blocks alike.
+"""Edges whose ends live on several nodes: each node has a block of its own, and node agents keep the blocks alike.
 
     node A (spoke)                                        node B (hub)
     producer 0 ─▶ ring 0 ─┐                          ┌─▶ ring 0 ─┐
@@ -6,14 +6,14 @@
                                                         ring 2 ──┘
                                                           ▲ producer 2 (lives on B, and is not mirrored)
 
-The hub is the node of the one whom all others speak to: the consumer of a queue, the desk of calls, the reader of a
-tally. Each other node that holds ends is a spoke. Roles know nothing of this.
+The hub is the node of the one whom all others speak to: the consumer of a queue, the request server of calls, the reader of a
+counters. Each other node that holds ends is a spoke. Roles know nothing of this.
 
-Invariant: every word in memory has exactly one owner, a role or, where that role is away, the station. The sides never
+Invariant: every word in memory has exactly one owner, a role or, where that role is away, the node agent. The sides never
 copy counters: they speak in the spoke's numbers, and the hub keeps the difference (the offset) for as long as an end
-stays what it is: the same end, epoch and life of the spoke's station.
+stays what it is: the same end, epoch and life of the spoke's node agent.
 
-Here is what stations do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives what
+Here is what node agents do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives what
 is to be sent now, `apply()` takes what came.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from pappus.errors import WireError
-from pappus.transports.memory import Bell
+from pappus.transports.memory import Notifier
 
 
 class Misplaced(WireError):
@@ -33,7 +33,7 @@ class Misplaced(WireError):
 
 
 @dataclass(frozen=True)
-class Placement:
+class PortLocations:
     """Where the ends of an edge live.
 
     An epoch changes whenever its end moves to another node, not when a role restarts where it was.
@@ -43,9 +43,9 @@ class Placement:
     """A node; empty while nobody holds that end."""
     hub_epoch: int
     hub_address: str
-    """HOST:PORT of the hub's station."""
+    """HOST:PORT of the hub's node agent."""
     ends: Mapping[int, tuple[str, int]]
-    """Of each producer, caller or counter: its node and its epoch."""
+    """Of each producer, client or counter: its node and its epoch."""
 
     def at(self, node: str) -> dict[int, int]:
         """The epochs of the ends that live on a node."""
@@ -53,7 +53,7 @@ class Placement:
 
 
 class Peer(NamedTuple):
-    """A spoke as the hub knows it. A station that comes back with fresh memory has another life."""
+    """A spoke as the hub knows it. A node agent that comes back with fresh memory has another life."""
 
     node: str
     life: int
@@ -64,7 +64,7 @@ class Half(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Look for changes this often, or, if 0, whenever a bell has rung or something was applied."""
+        """Look for changes this often, or, if 0, whenever a notifier has rung or something was applied."""
         ...
 
     def changes(self) -> Iterator[bytes]:
@@ -81,7 +81,7 @@ class Spoke(Half, Protocol):
     """The side that connects. All that must outlast a stream is in the words of the block."""
 
     @property
-    def bells(self) -> Sequence[Bell]: ...
+    def notifiers(self) -> Sequence[Notifier]: ...
 
     def hello(self) -> bytes:
         """What to say on each (re)connect."""
@@ -95,12 +95,12 @@ class Spoke(Half, Protocol):
 class Hub(Protocol):
     """The side that is connected to: it keeps what must outlast a stream, and makes a half for each stream."""
 
-    placement: Placement
+    placement: PortLocations
     """Ends may move while the hub stays."""
 
     @property
-    def bells(self) -> Sequence[Bell]:
-        """Of each end, if there are any; those of far ends belong to the station."""
+    def notifiers(self) -> Sequence[Notifier]:
+        """Of each end, if there are any; those of far ends belong to the node agent."""
         ...
 
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
@@ -115,7 +115,7 @@ class Mirror(Protocol):
     @property
     def ends(self) -> int: ...
 
-    def hub(self, placement: Placement) -> Hub: ...
+    def hub(self, placement: PortLocations) -> Hub: ...
 
     def spoke(self, epochs: Mapping[int, int]) -> Spoke: ...
 
@@ -134,12 +134,12 @@ class MirroredEdge:
 
     def __init__(self, node: str, mirror: Mirror) -> None:
         self.node, self._mirror = node, mirror
-        self.placement = Placement("", 0, "", {})
+        self.placement = PortLocations("", 0, "", {})
         self.hub: Hub | None = None
         self.spoke: Spoke | None = None
         """A new object whenever a new stream is needed."""
 
-    def place(self, placement: Placement) -> None:
+    def place(self, placement: PortLocations) -> None:
         """Settle the words. Roles that moved must not run meanwhile; those that stay may. A hub whose role restarts
         where it was must not be placed nowhere in between: it would begin anew."""
         before, self.placement = self.placement, placement
@@ -148,7 +148,7 @@ class MirroredEdge:
         else:
             self._become_spoke(before)
 
-    def _become_hub(self, before: Placement) -> None:
+    def _become_hub(self, before: PortLocations) -> None:
         self.spoke = None
         if self.hub is not None and before.hub_epoch == self.placement.hub_epoch:
             self.hub.placement = self.placement
@@ -157,7 +157,7 @@ class MirroredEdge:
         self._mirror.settle_as_hub([end for end in range(self._mirror.ends) if end not in near])
         self.hub = self._mirror.hub(self.placement)
 
-    def _become_spoke(self, before: Placement) -> None:
+    def _become_spoke(self, before: PortLocations) -> None:
         self.hub = None
         near, then = self.placement.at(self.node), before.at(self.node)
         stale = [end for end in range(self._mirror.ends) if end not in near or then.get(end) != near[end]]
@@ -168,20 +168,20 @@ class MirroredEdge:
         elif self.spoke is None or near != then or other_hub:
             self.spoke = self._mirror.spoke(near)
 
-    def bells(self) -> dict[Bell, str]:
-        """The bells that the station hears here, and who may have to be told something when one rings."""
-        if self.hub is not None and self.hub.bells:
+    def notifiers(self) -> dict[Notifier, str]:
+        """The notifiers that the node agent hears here, and who may have to be told something when one rings."""
+        if self.hub is not None and self.hub.notifiers:
             far = ((end, node) for end, (node, _) in self.placement.ends.items() if node != self.node)
-            return {self.hub.bells[end]: node for end, node in far}
-        return {bell: self.placement.hub for bell in self.spoke.bells} if self.spoke is not None else {}
+            return {self.hub.notifiers[end]: node for end, node in far}
+        return {notifier: self.placement.hub for notifier in self.spoke.notifiers} if self.spoke is not None else {}
 
 
-def lives_at(placement: Placement, end: int, node: str, epoch: int) -> bool:
+def lives_at(placement: PortLocations, end: int, node: str, epoch: int) -> bool:
     """Whether what a spoke says of an end still counts."""
     return placement.ends.get(end) == (node, epoch)
 
 
-def check_ends(placement: Placement, node: str, epochs: Iterable[tuple[int, int]]) -> None:
+def check_ends(placement: PortLocations, node: str, epochs: Iterable[tuple[int, int]]) -> None:
     """Raise `Misplaced` unless these ends live on that node in these epochs."""
     for end, epoch in epochs:
         if not lives_at(placement, end, node, epoch):
@@ -199,5 +199,5 @@ def rows_of(layout: struct.Struct, message: bytes) -> list[tuple[int, ...]]:
     return list(layout.iter_unpack(message))
 
 
-def _line_of(placement: Placement) -> tuple[str, int, str]:
+def _line_of(placement: PortLocations) -> tuple[str, int, str]:
     return placement.hub, placement.hub_epoch, placement.hub_address

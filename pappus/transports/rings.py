@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pappus.telemetry.meter import Meter
-from pappus.transports.memory import Bell, Block, lay_out, layout_bytes
+from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
 from pappus.types import Array, Nest, Unroll, leaves_of
 
 _COUNTERS = 128  # bytes: one cache line for each counter
@@ -48,12 +48,12 @@ def ring_bytes(spec: Nest, capacity: int) -> int:
 class RingSink:
     """The producer's end of its ring."""
 
-    def __init__(self, name: str, ring: Ring, freed: Bell, filled: Bell, meter: Meter) -> None:
+    def __init__(self, name: str, ring: Ring, freed: Notifier, filled: Notifier, meter: Meter) -> None:
         self.name = f"{name} slots"
         self._meter = meter
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
         self._ring, self._freed, self._filled = ring, freed, filled
-        self.bell = freed
+        self.notifier = freed
 
     def acquire(self) -> Unroll | None:
         ring = self._ring
@@ -64,7 +64,7 @@ class RingSink:
     def commit(self) -> None:
         self._ring.committed[0] += 1
         self._meter.total += self._slot_bytes
-        self._filled.ring()
+        self._filled.notify()
 
     def explain(self) -> str:
         return f"all {self._ring.capacity} slots are full"
@@ -79,10 +79,10 @@ class RingSink:
 class RingSource:
     """The consumer's end of all rings; producers are served in turn, so none is starved."""
 
-    def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Bell], filled: Bell) -> None:
+    def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Notifier], filled: Notifier) -> None:
         self.name = name
         self._rings, self._freed, self._filled = rings, freed, filled
-        self.bell = filled
+        self.notifier = filled
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
@@ -106,7 +106,7 @@ class RingSource:
         for i, count in enumerate(self._taken):
             if count:
                 self._rings[i].released[0] += count
-                self._freed[i].ring()
+                self._freed[i].notify()
         self._taken = []
 
     def depth(self) -> int:
@@ -130,11 +130,11 @@ class RingQueue:
         self.meter = Meter()
         size = ring_bytes(spec, capacity)
         self.rings = [Ring(block.memory[i * size : (i + 1) * size], spec, capacity) for i in range(producers)]
-        self._filled, *self._freed = block.bells
+        self._filled, *self._freed = block.notifiers
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
-        """Bytes and bells that its block must have."""
+        """Bytes and notifiers that its block must have."""
         return producers * ring_bytes(spec, capacity), 1 + producers
 
     def sink(self, producer: int) -> RingSink:

@@ -29,11 +29,11 @@ class FlatWeights:
         self._buffers = [
             block.memory[ALIGNMENT + i * stride : ALIGNMENT + i * stride + size * 4].view(np.float32) for i in range(2)
         ]
-        self._bell, self.changed = block.bells
+        self._notifier, self.changed = block.notifiers
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
-        """Bytes and bells that its block must have."""
+        """Bytes and notifiers that its block must have."""
         return ALIGNMENT + 2 * aligned(size * 4), 2
 
     def reader(self) -> FlatWeights:
@@ -50,9 +50,9 @@ class FlatWeights:
         self._sequence[i] += 1
         self._published[0] = version + 1
         if version == 0 or self._sequence[1 - i] == 0:
-            self._bell.ring()  # never cleared: from now on nobody has to wait for weights
+            self._notifier.notify()  # never cleared: from now on nobody has to wait for weights
         if self._followed[0]:
-            self.changed.ring()
+            self.changed.notify()
 
     def follow(self) -> None:
         """Have `changed` ring with every version from now on, for one who carries them elsewhere."""
@@ -78,6 +78,6 @@ class FlatWeights:
         return "no version was published yet"
 
     def fileno(self) -> int:
-        return self._bell.fileno()
+        return self._notifier.fileno()
 
     def clear(self) -> None: ...

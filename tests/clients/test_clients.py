@@ -18,8 +18,8 @@ import trustme
 
 import pappus
 from pappus.config import WireConfig
-from pappus.transports.grpc_desk import GrpcDesk
-from pappus.transports.memory import EventBell
+from pappus.transports.grpc_request_server import GrpcRequestServer
+from pappus.transports.memory import EventNotifier
 from pappus.types import ArraySpec, ContinuousAction, EnvSpec, Request, request_spec
 from tests.contracts.calls_contract import take
 from tests.wire_tools import Listening
@@ -133,9 +133,9 @@ EXPECTED = [
 ]
 
 
-def open_desk(listen: str) -> GrpcDesk:
-    bell = EventBell(*EventBell.descriptors())
-    return GrpcDesk("inference", WireConfig(listen), request_spec(NESTED), NESTED.action.array, (), "run", bell)
+def open_request_server(listen: str) -> GrpcRequestServer:
+    notifier = EventNotifier(*EventNotifier.descriptors())
+    return GrpcRequestServer("inference", WireConfig(listen), request_spec(NESTED), NESTED.action.array, (), "run", notifier)
 
 
 def check_request(request: Request, first: bool, reward: float, discount: float, valid: bool, *episode: float) -> None:
@@ -155,23 +155,23 @@ def test_a_client_sends_what_the_protocol_says_and_outlives_a_run_that_goes_betw
 ) -> None:
     fixture: Language = request.getfixturevalue(language)
     (fixture[2] / file).write_text(script)
-    desk = open_desk("127.0.0.1:0")
-    address = desk.address
+    request_server = open_request_server("127.0.0.1:0")
+    address = request_server.address
     with running(fixture, file, address) as client:
         assert client.stdin is not None and client.stdout is not None
         for turn, expected in enumerate(EXPECTED):
-            (call,) = take(desk, 1)
+            (call,) = take(request_server, 1)
             check_request(call.request, *expected)
             call.reply[...] = actions = np.arange(6).reshape(2, 3) / 2 + turn
             call.answer()
             assert json.loads(client.stdout.readline()) == actions.tolist()
             if turn in (1, 2):
-                desk.close()
-                desk = open_desk(address)
+                request_server.close()
+                request_server = open_request_server(address)
             client.stdin.write("\n")
             client.stdin.flush()
         assert client.wait(10) == 0
-    desk.close()
+    request_server.close()
 
 
 PYTHON_TLS = """
@@ -209,13 +209,13 @@ def test_a_client_joins_a_run_that_uses_tls(
     server.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     server.private_key_pem.write_to_path(tmp_path / "server.key")
     wire = WireConfig("127.0.0.1:0", certificate=str(tmp_path / "server.pem"), key=str(tmp_path / "server.key"))
-    bell = EventBell(*EventBell.descriptors())
-    desk = GrpcDesk("inference", wire, request_spec(NESTED), NESTED.action.array, (), "run", bell)
-    target = desk.address.replace("127.0.0.1", "localhost")
+    notifier = EventNotifier(*EventNotifier.descriptors())
+    request_server = GrpcRequestServer("inference", wire, request_spec(NESTED), NESTED.action.array, (), "run", notifier)
+    target = request_server.address.replace("127.0.0.1", "localhost")
     with running(fixture, file, target, str(tmp_path / "authority.pem")) as client:
-        (call,) = take(desk, 1)
+        (call,) = take(request_server, 1)
         call.reply[...] = 0.5
         call.answer()
         assert client.stdout is not None and json.loads(client.stdout.readline()) == [[0.5, 0.5, 0.5]]
         assert client.wait(10) == 0
-    desk.close()
+    request_server.close()

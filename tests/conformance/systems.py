@@ -50,7 +50,7 @@ ROWS: dict[str, Row] = {
     "impala": Row("impala", ON_POLICY),
     "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 8_000}),
     "seed-vtrace": Row("seed-vtrace", ON_POLICY),
-    "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.placement": "learner"}),
+    "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.inference_in": "learner"}),
     "a2c": Row("a2c", ON_POLICY),
     "a3c": Row("a3c", ON_POLICY),
     "a3c-serialised": Row("a3c", ON_POLICY | {"topology.updates": "serialised"}),

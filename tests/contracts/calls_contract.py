@@ -1,6 +1,6 @@
 """What every line between envs and a central policy must do, whatever it crosses.
 
-Subclasses provide `desk()` (once per test) and `caller(lanes)`, which connects to it.
+Subclasses provide `request_server()` (once per test) and `request_client(env_groups)`, which connects to it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pappus.core import Call, Caller, Desk
-from pappus.roles.thin_actor import write_request
+from pappus.core import Call, RequestClient, RequestServer
+from pappus.roles.seed_actor import write_request
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Episodes, Timestep, request_spec
 
 ENV = EnvSpec({"a": ArraySpec((2, 3), "float32"), "b": ArraySpec((), "uint8")}, DiscreteAction(5))
@@ -42,29 +42,29 @@ def wait_for(port: Any, look: Callable[[], Any]) -> Any:
     return found
 
 
-def take(desk: Desk, count: int) -> list[Call]:
+def take(request_server: RequestServer, count: int) -> list[Call]:
     calls: list[Call] = []
 
     def enough() -> bool:
-        calls.extend(desk.calls())
+        calls.extend(request_server.calls())
         return len(calls) >= count
 
-    wait_for(desk, enough)
+    wait_for(request_server, enough)
     assert len(calls) == count
     return calls
 
 
-def ask(caller: Caller, lane: int, mark: int) -> None:
-    write_request(caller.lanes[lane].request, timestep(mark))
-    caller.lanes[lane].send()
+def ask(request_client: RequestClient, env_group: int, mark: int) -> None:
+    write_request(request_client.env_groups[env_group].request, timestep(mark))
+    request_client.env_groups[env_group].send()
 
 
-def open_all(caller: Caller) -> None:
-    wait_for(caller, lambda: all(lane.open() for lane in caller.lanes))
+def open_all(request_client: RequestClient) -> None:
+    wait_for(request_client, lambda: all(env_group.open() for env_group in request_client.env_groups))
 
 
-def reply(caller: Caller, lane: int) -> Array:
-    return np.array(wait_for(caller, lambda: [found] if (found := caller.lanes[lane].reply()) is not None else [])[0])
+def reply(request_client: RequestClient, env_group: int) -> Array:
+    return np.array(wait_for(request_client, lambda: [found] if (found := request_client.env_groups[env_group].reply()) is not None else [])[0])
 
 
 def answer(calls: Sequence[Call], action: int) -> None:
@@ -75,17 +75,17 @@ def answer(calls: Sequence[Call], action: int) -> None:
 
 class CallsContract:
     @pytest.fixture
-    def desk(self) -> Any:
+    def request_server(self) -> Any:
         raise NotImplementedError
 
-    def caller(self, lanes: int) -> Any:
+    def request_client(self, env_groups: int) -> Any:
         raise NotImplementedError
 
-    def test_a_request_arrives_as_it_was_written(self, desk: Desk) -> None:
-        caller = self.caller(1)
-        open_all(caller)
-        ask(caller, 0, 9)
-        (call,) = take(desk, 1)
+    def test_a_request_arrives_as_it_was_written(self, request_server: RequestServer) -> None:
+        request_client = self.request_client(1)
+        open_all(request_client)
+        ask(request_client, 0, 9)
+        (call,) = take(request_server, 1)
         sent, request = timestep(9), call.request
         assert (request.observation["a"] == sent.observation["a"]).all()
         assert (request.observation["b"] == sent.observation["b"]).all()
@@ -94,58 +94,58 @@ class CallsContract:
         assert request.episode_length.tolist() == [0, 0, 3, 0] and request.episode_return[2] == 7.5
         assert request.first.dtype == bool and request.observation["b"].dtype == np.uint8
 
-    def test_actions_come_back_to_the_lane_that_asked(self, desk: Desk) -> None:
-        caller = self.caller(2)
-        open_all(caller)
-        ask(caller, 0, 10)
-        ask(caller, 1, 11)
-        calls = {int(call.request.reward[0]): call for call in take(desk, 2)}
-        assert caller.lanes[0].reply() is None and caller.lanes[1].reply() is None
+    def test_actions_come_back_to_the_env_group_that_asked(self, request_server: RequestServer) -> None:
+        request_client = self.request_client(2)
+        open_all(request_client)
+        ask(request_client, 0, 10)
+        ask(request_client, 1, 11)
+        calls = {int(call.request.reward[0]): call for call in take(request_server, 2)}
+        assert request_client.env_groups[0].reply() is None and request_client.env_groups[1].reply() is None
         answer([calls[11]], 1)
-        assert reply(caller, 1).tolist() == [1] * ENVS
-        assert caller.lanes[0].reply() is None, "the other lane still waits"
+        assert reply(request_client, 1).tolist() == [1] * ENVS
+        assert request_client.env_groups[0].reply() is None, "the other env group still waits"
         answer([calls[10]], 0)
-        assert reply(caller, 0).tolist() == [0] * ENVS
+        assert reply(request_client, 0).tolist() == [0] * ENVS
 
-    def test_a_request_is_seen_once_and_the_next_one_again(self, desk: Desk) -> None:
-        caller = self.caller(1)
-        open_all(caller)
+    def test_a_request_is_seen_once_and_the_next_one_again(self, request_server: RequestServer) -> None:
+        request_client = self.request_client(1)
+        open_all(request_client)
         for turn in range(50):
-            ask(caller, 0, turn)
-            (call,) = take(desk, 1)
-            assert not desk.calls() and call.request.reward[0] == turn
+            ask(request_client, 0, turn)
+            (call,) = take(request_server, 1)
+            assert not request_server.calls() and call.request.reward[0] == turn
             call.reply[...] = turn % 5
             call.answer()
-            assert reply(caller, 0)[0] == turn % 5
+            assert reply(request_client, 0)[0] == turn % 5
 
-    def test_replies_have_the_shape_and_dtype_of_the_action(self, desk: Desk) -> None:
-        caller = self.caller(1)
-        open_all(caller)
-        ask(caller, 0, 0)
-        (call,) = take(desk, 1)
+    def test_replies_have_the_shape_and_dtype_of_the_action(self, request_server: RequestServer) -> None:
+        request_client = self.request_client(1)
+        open_all(request_client)
+        ask(request_client, 0, 0)
+        (call,) = take(request_server, 1)
         assert call.reply.shape == (ENVS,) and call.reply.dtype == np.int64
         answer([call], 4)
-        assert reply(caller, 0).dtype == np.int64
+        assert reply(request_client, 0).dtype == np.int64
 
-    def test_a_successor_is_told_apart_from_its_predecessor(self, desk: Desk) -> None:
-        first = self.caller(1)
+    def test_a_successor_is_told_apart_from_its_predecessor(self, request_server: RequestServer) -> None:
+        first = self.request_client(1)
         open_all(first)
         ask(first, 0, 1)
-        (old,) = take(desk, 1)
-        identity = (old.lane, old.session)
+        (old,) = take(request_server, 1)
+        identity = (old.env_group, old.session)
         self.kill(first)
-        second = self.caller(1)
+        second = self.request_client(1)
         answer([old], 3)
         open_all(second)
         ask(second, 0, 2)
-        (new,) = take(desk, 1)
-        assert (new.lane, new.session) != identity and new.request.reward[0] == 2
+        (new,) = take(request_server, 1)
+        assert (new.env_group, new.session) != identity and new.request.reward[0] == 2
         answer([new], 4)
         assert reply(second, 0)[0] == 4
 
-    def kill(self, caller: Any) -> None:
-        """End a caller without farewell, as far as a test can."""
+    def kill(self, request_client: Any) -> None:
+        """End a client without farewell, as far as a test can."""
 
-    def test_both_ends_say_what_they_wait_for(self, desk: Desk) -> None:
-        caller = self.caller(1)
-        assert caller.explain() and desk.explain() and caller.name and desk.name
+    def test_both_ends_say_what_they_wait_for(self, request_server: RequestServer) -> None:
+        request_client = self.request_client(1)
+        assert request_client.explain() and request_server.explain() and request_client.name and request_server.name

@@ -1,4 +1,4 @@
-"""What every runtime must do with any program. Subclasses provide `run(program, conductor)`."""
+"""What every runtime must do with any program. Subclasses provide `run(program, controller)`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def program(producers: int = 2) -> Program:
     return made
 
 
-class FakeConductor:
+class FakeController:
     """Counts what is reported and ends the run with the role called `consumer`."""
 
     finishing = False
@@ -144,7 +144,7 @@ class FakeConductor:
         return self.is_over
 
 
-class Endless(FakeConductor):
+class Endless(FakeController):
     """Waits for the error that must come."""
 
     def decide(self) -> bool:
@@ -152,20 +152,20 @@ class Endless(FakeConductor):
 
 
 class RuntimeContract:
-    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
+    def run(self, made: Program, controller: Any, checkpoint: Path | None = None) -> None:
         raise NotImplementedError
 
     def test_items_of_all_producers_arrive_with_the_weights_they_were_made_with(self) -> None:
-        conductor = FakeConductor()
-        self.run(program(), conductor)
-        assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == ITEMS
+        controller = FakeController()
+        self.run(program(), controller)
+        assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == ITEMS
 
     def test_roles_of_one_group_share_a_place(self) -> None:
         made = program(1)
-        made.nodes = [type(node)(node.name, node.build, node.arguments, "all", node.essential) for node in made.nodes]
-        conductor = FakeConductor()
-        self.run(made, conductor)
-        assert conductor.counts["from 0"] == ITEMS
+        made.roles = [type(node)(node.name, node.build, node.arguments, "all", node.essential) for node in made.roles]
+        controller = FakeController()
+        self.run(made, controller)
+        assert controller.counts["from 0"] == ITEMS
 
     def test_a_role_that_raises_ends_the_run_with_its_traceback(self) -> None:
         made = program(1)
@@ -174,9 +174,9 @@ class RuntimeContract:
             self.run(made, Endless())
 
     def test_state_is_saved_on_command_and_loaded_on_resume(self, tmp_path: Path) -> None:
-        conductor = FakeConductor(save_into=tmp_path)
-        self.run(program(1), conductor)
-        assert conductor.saved_in == tmp_path and (tmp_path / "consumer.safetensors").exists()
-        again = FakeConductor()
+        controller = FakeController(save_into=tmp_path)
+        self.run(program(1), controller)
+        assert controller.saved_in == tmp_path and (tmp_path / "consumer.safetensors").exists()
+        again = FakeController()
         self.run(program(1), again, tmp_path)
         assert again.counts.get("from 0", 0) <= 4, "a consumer that was done when it was saved has little left to do"

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pappus.config import NetworkConfig
+from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import build_q_network
 from pappus.networks.heads import QHead
-from pappus.networks.looking import Look
 from pappus.networks.q_network import FORBIDDEN
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
@@ -116,7 +116,7 @@ def test_a_look_at_stacks_is_what_the_frames_give_one_by_one(env: EnvSpec) -> No
     blank = torch.cat([torch.zeros(2, 2, 4), frames])  # what a network sees from before an episode
     for t in range(6):
         stack = observation(blank[t : t + 3].transpose(0, 1), masks[t].unsqueeze(1).expand(2, 3, 3))
-        seen = Look()(network, stack)
+        seen = BatchForward()(network, stack)
         torch.testing.assert_close(seen.q, expected[t])
         assert seen.quantiles.shape == (2, 3, 1)
 
@@ -124,4 +124,4 @@ def test_a_look_at_stacks_is_what_the_frames_give_one_by_one(env: EnvSpec) -> No
 def test_a_look_without_frames_is_one_step() -> None:
     network, observation = build_q_network(PLAIN, SMALL), torch.randn(6, 4)
     expected = network(observation.unsqueeze(0), no_resets(1, 6), NO_STATE)
-    torch.testing.assert_close(Look()(network, observation).q, expected.q[0])
+    torch.testing.assert_close(BatchForward()(network, observation).q, expected.q[0])

@@ -26,7 +26,7 @@ from pappus.replay.service import Service
 from pappus.replay.sessions import MAX_HELLO, PROTOCOL, ServedSession
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.waiting import Session
-from pappus.transports.grpc_caller import Identity
+from pappus.transports.grpc_request_client import Identity
 from pappus.types import Array, ArraySpec
 from tests.contracts.replay_tools import (
     NUMBER,

@@ -30,15 +30,15 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedRe
     shared = SharedReplay(
         dataclasses.replace(spec(str(tmp_path / "socket")), prefetch=PREFETCH), np.zeros(1, np.int64)
     )
-    keeper = shared.keeper()
-    keeper.open()
+    replay_server = shared.replay_server()
+    replay_server.open()
     sink = shared.sink(2)
     while not sink.ready():
         pass
     record(sink, steps(40))
     yield shared
     sink.close()
-    keeper.close()
+    replay_server.close()
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -119,8 +119,8 @@ def test_a_group_never_waits_for_those_who_wait_for_it(
     monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
     settings = spec(str(tmp_path / "socket"), tolerance=tolerance, samples_per_insert=ratio, capacity=200)
     shared = SharedReplay(dataclasses.replace(settings, prefetch=16, max_steps=400), np.zeros(1, np.int64))
-    keeper = shared.keeper()
-    keeper.open()
+    replay_server = shared.replay_server()
+    replay_server.open()
     sink, source = shared.sink(2), shared.source()
     while not sink.ready():
         pass
@@ -144,7 +144,7 @@ def test_a_group_never_waits_for_those_who_wait_for_it(
     assert not thread.is_alive()
     source.close()
     sink.close()
-    keeper.close()
+    replay_server.close()
 
 
 def change_all(source: PrefetchedSource, heavy: Any) -> None:

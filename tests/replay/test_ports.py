@@ -109,8 +109,8 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
     assert not sink.ready() and source.take() is None and source.info() == {}
     lives = []
     for _ in range(2):
-        keeper = replay.keeper()
-        keeper.open()
+        replay_server = replay.replay_server()
+        replay_server.open()
         while not sink.ready():
             pass
         record(sink, steps(30))
@@ -121,7 +121,7 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
         source.update(batch, np.ones(16))
         lives.append(batch.service)
         assert source.info()["size"] >= 20
-        keeper.close()
+        replay_server.close()
     assert lives[0] < lives[1], "the same keys mean other items now"
     source.close()
     sink.close()
@@ -182,7 +182,7 @@ class Registered:
         return self._places[name]
 
 
-def test_an_actor_of_another_node_records_over_the_wire_and_follows_a_keeper_that_moves(tmp_path: Path) -> None:
+def test_an_actor_of_another_node_records_over_the_wire_and_follows_a_replay_server_that_moves(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     (tmp_path / "token").write_text("secret")
     places: dict[str, tuple[str, str]] = {}
@@ -193,15 +193,15 @@ def test_an_actor_of_another_node_records_over_the_wire_and_follows_a_keeper_tha
     }
     sink, source = ends["actors"].sink(2), ends["second"].source()
     assert not sink.ready(), "nobody keeps the table yet"
-    keepers = [ends["first"].keeper(), ends["second"].keeper()]
-    for keeper in keepers:
-        keeper.open()
+    saving_roles = [ends["first"].replay_server(), ends["second"].replay_server()]
+    for replay_server in saving_roles:
+        replay_server.open()
         while not sink.ready():
             pass
         record(sink, steps(30))  # woken by every answer
-        assert keeper.service.info(TABLE)["size"] >= 20
-        if keeper is keepers[1]:
+        assert replay_server.service.info(TABLE)["size"] >= 20
+        if replay_server is saving_roles[1]:
             assert len(taken(source).keys) == 16, "from the same node, through memory"
-        keeper.close()
+        replay_server.close()
     source.close()
     sink.close()

@@ -146,7 +146,7 @@ def _until(true: object) -> None:
 
 
 def test_a_token_is_asked_for(tmp_path: Path) -> None:
-    from pappus.transports.grpc_caller import Identity
+    from pappus.transports.grpc_request_client import Identity
 
     (tmp_path / "token").write_text("secret")
     (tmp_path / "wrong").write_text("guess")

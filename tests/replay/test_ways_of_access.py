@@ -18,7 +18,7 @@ from pappus.replay.grpc_wire import GrpcServer
 from pappus.replay.service import Service
 from pappus.replay.sockets import SharedMemory, SocketServer
 from pappus.replay.tables import Table
-from pappus.transports.grpc_caller import Identity
+from pappus.transports.grpc_request_client import Identity
 from tests.contracts.replay_contract import ReplayContract
 from tests.contracts.replay_tools import (
     NUMBER,

@@ -11,12 +11,12 @@ import numpy as np
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
-from pappus.core import GradientMeeting
-from pappus.roles.common_gradient import numbers_beside
+from pappus.core import AllReduce
 from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
+from pappus.roles.synced_gradient import numbers_beside
 from pappus.threads import one_thread
-from pappus.topologies.program import MeetingEdge
+from pappus.topologies.program import AllReduceEdge
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 
 T, N, UPDATES = 5, 3, 50
@@ -76,17 +76,17 @@ def record(count: int, network_config: NetworkConfig = NETWORK) -> list[Unroll]:
     return unrolls
 
 
-def meeting_edge(members: int, backend: Any) -> MeetingEdge:
+def all_reduce_edge(members: int, backend: Any) -> AllReduceEdge:
     parameters = sum(parameter.numel() for parameter in algorithm().build_network().parameters())
-    return MeetingEdge("other learners", members, parameters + numbers_beside(members), backend)
+    return AllReduceEdge("other learners", members, parameters + numbers_beside(members), backend)
 
 
 def learner(
-    name: str, unrolls: Sequence[Unroll], slots: int, meeting: GradientMeeting | None = None, reduction: str = "mean",
+    name: str, unrolls: Sequence[Unroll], slots: int, all_reduce: AllReduce | None = None, reduction: str = "mean",
     seed: int = 1, total_steps: int = 10**6, weights: Any = None,
 ) -> Learner:
     """One that begins with the weights of `seed`; so many unrolls make a batch."""
-    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), total_steps, seed, meeting=meeting)
+    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), total_steps, seed, all_reduce=all_reduce)
     return Learner(name, algorithm(reduction), Recorded(unrolls), weights or NoWeights(), settings, slots)
 
 
@@ -106,9 +106,9 @@ def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Lea
 class KeepsWeights(Learner):
     """Writes its weights down after so many updates, and is done then."""
 
-    def __init__(self, name: str, incarnation: int, meeting: GradientMeeting, folder: Path) -> None:
-        unrolls = record(meeting.members * UPDATES)[meeting.member :: meeting.members]
-        settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1, meeting=meeting)
+    def __init__(self, name: str, incarnation: int, all_reduce: AllReduce, folder: Path) -> None:
+        unrolls = record(all_reduce.members * UPDATES)[all_reduce.member :: all_reduce.members]
+        settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1, all_reduce=all_reduce)
         super().__init__(name, algorithm(), Recorded(unrolls), NoWeights(), settings, 1)
         self._folder = folder
 

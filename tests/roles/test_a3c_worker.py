@@ -20,14 +20,14 @@ from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE
 from pappus.roles.worker import UnrollSlot, Worker, WorkerLearner
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.tally import Tally
 from pappus.types import Array, map_leaves, unroll_spec
 
 LENGTH, ENVS = 6, 2
 
 
-class FakeExchange:
+class FakeGradientChannel:
     """An exchange that the test plays."""
 
     name = "weights"
@@ -64,19 +64,19 @@ class FakeExchange:
 
 
 class Setup:
-    """A worker on CartPole and the exchange that it holds."""
+    """A worker on CartPole and the gradient channel that it holds."""
 
     def __init__(self, core: Any = "none", crash_dir: Path | None = None, clip_norm: float = 1e6) -> None:
         env = make_env("CartPole-v1", ENVS, 1, EnvOptions())
         self.algorithm = A2C(A2CConfig(), env.spec, NetworkConfig(hidden_sizes=(4,), core=core, core_size=4))
         network: Any = self.algorithm.build_network()
-        self.exchange = FakeExchange(FlatParameters(network).size)
-        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.gradient_channel = FakeGradientChannel(FlatParameters(network).size)
+        self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         spec = unroll_spec(env.spec, self.algorithm.behaviour, network.state_spec, LENGTH, ENVS)
-        self.slot = UnrollSlot(spec, self.exchange)
+        self.slot = UnrollSlot(spec, self.gradient_channel)
         settings = LearnerSettings(OptimizerConfig(clip_norm=clip_norm), 10**6, seed=1, crash_dir=crash_dir)
         self.learner = WorkerLearner(
-            "worker-0", self.algorithm, self.slot, self.exchange, self.tally.counter(0), settings
+            "worker-0", self.algorithm, self.slot, self.gradient_channel, self.counters.counter(0), settings
         )
         policy = LocalPolicy(self.algorithm, self.learner.weights, ENVS, seed=1)
         self.worker = Worker("worker-0", Actor("worker-0", env, policy, self.slot, LENGTH), self.learner, self.slot)
@@ -98,65 +98,65 @@ class Setup:
 def test_it_waits_for_the_first_weights() -> None:
     setup = Setup()
     port = setup.worker.step()
-    assert port is not None and port.name == "weights" and not setup.exchange.read_versions
+    assert port is not None and port.name == "weights" and not setup.gradient_channel.read_versions
 
 
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_it_sends_the_literal_gradient_of_the_weights_that_acted(core: str) -> None:
     setup = Setup(core)
     for version in range(3):
-        setup.exchange.newest = version
-        acted = setup.exchange.flat.copy()
+        setup.gradient_channel.newest = version
+        acted = setup.gradient_channel.flat.copy()
         setup.worker.step()
-        setup.exchange.flat, setup.exchange.newest = setup.exchange.flat + 0.05, version + 1  # others are faster
+        setup.gradient_channel.flat, setup.gradient_channel.newest = setup.gradient_channel.flat + 0.05, version + 1  # others are faster
         unroll = setup.act()
         assert setup.worker.step() is None
-        sent, loss = setup.exchange.sent[-1]
+        sent, loss = setup.gradient_channel.sent[-1]
         gradient, expected = setup.literal(acted, unroll)
         torch.testing.assert_close(torch.from_numpy(sent), gradient)
         assert loss == pytest.approx(expected) and set(unroll.version.flatten().tolist()) == {version}
-        setup.exchange.newest = -1  # never looked at in the middle of an unroll
+        setup.gradient_channel.newest = -1  # never looked at in the middle of an unroll
 
 
 def test_weights_are_taken_once_per_unroll() -> None:
     setup = Setup()
     for version in range(4):
-        setup.exchange.newest = version
+        setup.gradient_channel.newest = version
         setup.act()
         setup.worker.step()
-    assert setup.exchange.read_versions == [0, 1, 2, 3] and len(setup.exchange.sent) == 4
+    assert setup.gradient_channel.read_versions == [0, 1, 2, 3] and len(setup.gradient_channel.sent) == 4
 
 
 def test_the_next_unroll_waits_until_the_last_gradient_is_taken_care_of() -> None:
     setup = Setup()
-    setup.exchange.newest = 0
+    setup.gradient_channel.newest = 0
     setup.act()
     setup.worker.step()
-    setup.exchange.port = setup.exchange
+    setup.gradient_channel.port = setup.gradient_channel
     port = setup.worker.step()
-    assert port is setup.slot and port.explain() == setup.exchange.explain()
-    setup.exchange.port, setup.exchange.newest = None, 1
+    assert port is setup.slot and port.explain() == setup.gradient_channel.explain()
+    setup.gradient_channel.port, setup.gradient_channel.newest = None, 1
     setup.act()
-    assert setup.exchange.read_versions == [0, 1]
+    assert setup.gradient_channel.read_versions == [0, 1]
 
 
 def test_it_rests_when_the_run_is_over() -> None:
     setup = Setup()
-    setup.exchange.newest = 0
-    setup.exchange.port = IDLE
+    setup.gradient_channel.newest = 0
+    setup.gradient_channel.port = IDLE
     port = setup.worker.step()
     assert port is not None and port.fileno() == -1
 
 
 def test_it_counts_valid_steps_gradients_and_staleness() -> None:
     setup = Setup()
-    setup.exchange.newest = 0
+    setup.gradient_channel.newest = 0
     valid = 0
     for _ in range(8):
         valid += int(setup.act().valid.sum())
         setup.worker.step()
     report = setup.worker.metrics.drain()
-    assert setup.tally.total() == valid < 8 * LENGTH * ENVS, "some rows are resets"
+    assert setup.counters.total() == valid < 8 * LENGTH * ENVS, "some rows are resets"
     assert report["role"] == "worker-0" and report["counts"]["gradients"] == 8 and "updates" not in report["counts"]
     assert report["means"]["staleness"] == [24.0, 8.0] and report["maxima"]["staleness_max"] == 3
     assert "losses/entropy" in report["means"] and not report["gauges"]
@@ -164,18 +164,18 @@ def test_it_counts_valid_steps_gradients_and_staleness() -> None:
 
 def test_a_gradient_is_clipped_before_it_is_sent() -> None:
     setup = Setup(clip_norm=0.01)
-    setup.exchange.newest = 0
+    setup.gradient_channel.newest = 0
     setup.act()
     setup.worker.step()
-    assert np.linalg.norm(setup.exchange.sent[0][0]) == pytest.approx(0.01, rel=1e-3)
+    assert np.linalg.norm(setup.gradient_channel.sent[0][0]) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     setup = Setup(crash_dir=tmp_path)
-    setup.exchange.newest = 0
+    setup.gradient_channel.newest = 0
     setup.act()
     (unroll,) = setup.slot.take(1) or ()
     unroll.reward[0, 0] = np.nan
     with pytest.raises(NonFiniteError, match=r"value_loss=nan at update 1 \(0 steps\) is not finite; lower"):
         setup.worker.step()
-    assert not setup.exchange.sent and (tmp_path / "non_finite_batch.safetensors").exists()
+    assert not setup.gradient_channel.sent and (tmp_path / "non_finite_batch.safetensors").exists()

@@ -1,4 +1,4 @@
-"""The inference server against a desk that the test holds."""
+"""The inference server against a request server that the test holds."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pappus.accelerator import Accelerator
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig
 from pappus.networks.flat import FlatParameters
-from pappus.roles.accelerated_inference import AcceleratedInference, DeviceNetwork
-from pappus.roles.host_inference import HostInference
+from pappus.roles.cpu_inference import CpuInference
+from pappus.roles.gpu_inference import DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
-from pappus.transports.device import DeviceQueue, DeviceWeights, Hatch
-from pappus.transports.memory import CountingBell, HeapBlock
+from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
+from pappus.transports.memory import CountingNotifier, HeapBlock
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
-from tests.roles.desk_tools import FakeCall, FakeDesk
+from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 
 T = 3
 ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(2))
@@ -37,7 +37,7 @@ class Setup:
         torch.manual_seed(0)
         network: Any = algorithm.build_network()
         flat = FlatParameters(network)
-        self.desk, self.network = FakeDesk(ENV), network
+        self.request_server, self.network = FakeRequestServer(ENV), network
 
         def spec(num_envs: int) -> Unroll:
             return unroll_spec(ENV, algorithm.behaviour, network.state_spec, T, num_envs)
@@ -50,21 +50,21 @@ class Setup:
             weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
             weights.publish(flat.values.detach().numpy(), 0)
             acting = ActingNetwork(algorithm, weights, 5, "float32")
-            self.server: InferenceServer[Any] = HostInference("inference", self.desk, acting, [queue.sink(0)], settings)
+            self.server: InferenceServer[Any] = CpuInference("inference", self.request_server, acting, [queue.sink(0)], settings)
             self.source: Any = queue.source()
         else:
-            batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [CountingBell(), CountingBell()])
-            nearby = DeviceWeights("weights", flat.size, CPU, CountingBell())
+            batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [CountingNotifier(), CountingNotifier()])
+            nearby = DeviceWeights("weights", flat.size, CPU, CountingNotifier())
             nearby.publish(flat.values.detach(), 0)
-            hatch = Hatch("unrolls", [CountingBell(), CountingBell()])
+            loan = BufferLoan("unrolls", [CountingNotifier(), CountingNotifier()])
             acting_there = DeviceNetwork(algorithm, nearby, 5, "float32", CPU, smallest_batch=4)
-            self.server = AcceleratedInference("inference", self.desk, acting_there, hatch.giver(), settings, "cpu")
-            self.prefetcher = Prefetcher("prefetch", hatch.taker(), batches.sink(), batch_size, "cpu")
+            self.server = GpuInference("inference", self.request_server, acting_there, loan.lender(), settings, "cpu")
+            self.prefetcher = Prefetcher("prefetch", loan.borrower(), batches.sink(), batch_size, "cpu")
             self.source = batches.source()
         self.time = 0
 
-    def ask(self, lane: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
-        return self.desk.ask(lane, mark, num_envs, first, session)
+    def ask(self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
+        return self.request_server.ask(env_group, mark, num_envs, first, session)
 
     def work(self) -> Any:
         """Until nobody can go on; what the server waits for."""
@@ -82,12 +82,12 @@ class Setup:
                 counts[name] = counts.get(name, 0) + value
         return counts
 
-    def play(self, lane: Hashable, steps: int, num_envs: int = 1, session: int = 1) -> list[FakeCall]:
-        """One lane alone, from its first observation on, for so many turns or until it gets no answer."""
+    def play(self, env_group: Hashable, steps: int, num_envs: int = 1, session: int = 1) -> list[FakeCall]:
+        """One env group alone, from its first observation on, for so many turns or until it gets no answer."""
         calls: list[FakeCall] = []
         while len(calls) < steps and all(call.answered for call in calls[-1:]):
             t = len(calls)
-            calls.append(self.ask(lane, float(t), num_envs, first=t == 0, session=session))
+            calls.append(self.ask(env_group, float(t), num_envs, first=t == 0, session=session))
             self.work()
         return calls
 
@@ -100,7 +100,7 @@ def place(request: pytest.FixtureRequest) -> str:
 def test_a_request_is_answered_with_an_action_of_the_policy(place: str) -> None:
     setup = Setup(place)
     call = setup.ask("a", 0.5, num_envs=3, first=True)
-    assert setup.work() is setup.desk
+    assert setup.work() is setup.request_server
     assert call.answered and set(call.reply.tolist()) <= {0, 1}
 
 
@@ -124,7 +124,7 @@ def test_the_learners_network_computes_the_recorded_log_probabilities_again_in_e
         assert torch.allclose(log_prob, tensors.behaviour["log_prob"], atol=1e-5)
 
 
-def test_lanes_of_any_width_share_a_batch_and_spill_into_the_next(place: str) -> None:
+def test_env_groups_of_any_width_share_a_batch_and_spill_into_the_next(place: str) -> None:
     setup = Setup(place, batch_size=4)
     setup.play("three", T + 1, num_envs=3)
     assert setup.source.take(1) is None
@@ -134,7 +134,7 @@ def test_lanes_of_any_width_share_a_batch_and_spill_into_the_next(place: str) ->
 
 def test_requests_that_wait_together_share_one_forward_pass(place: str) -> None:
     setup = Setup(place)
-    calls = [setup.ask(lane, 1.0, first=True) for lane in range(3)]
+    calls = [setup.ask(env_group, 1.0, first=True) for env_group in range(3)]
     setup.work()
     report = setup.server.metrics.drain()
     assert all(call.answered for call in calls)
@@ -143,13 +143,13 @@ def test_requests_that_wait_together_share_one_forward_pass(place: str) -> None:
 
 def test_a_batch_is_no_wider_than_allowed(place: str) -> None:
     setup = Setup(place, max_envs=1)
-    for lane in range(3):
-        setup.ask(lane, 1.0, first=True)
+    for env_group in range(3):
+        setup.ask(env_group, 1.0, first=True)
     setup.work()
     assert setup.server.metrics.drain()["counts"]["batches"] == 3
 
 
-def test_a_lane_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) -> None:
+def test_an_env_group_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) -> None:
     setup = Setup(place, batch_size=1, capacity=1)
     waiting = setup.play("fast", 100)[-1]
     assert not waiting.answered and setup.work().name == setup.server._outlet.name
@@ -160,22 +160,22 @@ def test_a_lane_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) ->
     assert waiting.answered
 
 
-def test_a_lane_that_left_frees_its_place_and_its_unfinished_steps_are_counted(place: str) -> None:
+def test_an_env_group_that_left_frees_its_place_and_its_unfinished_steps_are_counted(place: str) -> None:
     setup = Setup(place, batch_size=8)
     setup.play("a", 3, num_envs=2)
-    setup.desk.leaving = ["a"]
+    setup.request_server.leaving = ["a"]
     setup.work()
     counts = setup.counts()
-    assert counts["steps_received"] == counts["steps_dropped"] == 4 and not setup.server._seats
+    assert counts["steps_received"] == counts["steps_dropped"] == 4 and not setup.server._group_states
 
 
-def test_a_lane_that_left_with_a_request_in_flight_does_not_come_back(place: str) -> None:
+def test_an_env_group_that_left_with_a_request_in_flight_does_not_come_back(place: str) -> None:
     setup = Setup(place)
     setup.play("a", 2)
     setup.ask("a", 2.0)
-    setup.desk.leaving = ["a"]
+    setup.request_server.leaving = ["a"]
     setup.work()
-    assert not setup.server._seats and not setup.server._due
+    assert not setup.server._group_states and not setup.server._due
 
 
 def test_another_session_starts_clean(place: str) -> None:
@@ -202,7 +202,7 @@ def test_every_step_received_is_delivered_or_counted_as_dropped_at_the_end(place
         setup.prefetcher.close()
     counts = setup.counts()
     assert counts["steps_received"] == 3 * 5 + 2 * 8 + 1 * 2
-    assert counts["steps_received"] == delivered + counts["steps_dropped"] and setup.desk.closed
+    assert counts["steps_received"] == delivered + counts["steps_dropped"] and setup.request_server.closed
 
 
 def test_episodes_are_reported_once_with_the_returns_that_came(place: str) -> None:
@@ -226,7 +226,7 @@ def test_without_weights_requests_wait(place: str) -> None:
 def test_the_limit_of_a_batch_is_one_that_needs_no_padding() -> None:
     algorithm = VTrace(VTraceConfig(), ENV, NetworkConfig(hidden_sizes=(8,)))
     size = FlatParameters(algorithm.build_network()).size
-    weights = DeviceWeights("weights", size, CPU, CountingBell())
+    weights = DeviceWeights("weights", size, CPU, CountingNotifier())
     padded = DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=32)
     assert [padded.round_down(envs) for envs in (7, 32, 63, 64, 1200)] == [7, 32, 32, 64, 1024]
     assert DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=0).round_down(1200) == 1200

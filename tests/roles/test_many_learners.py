@@ -8,25 +8,25 @@ import pytest
 from pappus.errors import NonFiniteError, RunError
 from pappus.roles.learner import Learner
 from pappus.threads import one_thread
-from pappus.transports.meetings import MemoryMeeting
 from pappus.transports.memory import HeapBlock
-from tests.roles.learner_tools import UPDATES, N, T, alone, learner, meeting_edge, record, weights_of
+from pappus.transports.memory_all_reduce import MemoryAllReduce
+from tests.roles.learner_tools import UPDATES, N, T, all_reduce_edge, alone, learner, record, weights_of
 from tests.roles.test_learner import Spy
 
 BOTH = ("mean", "sum")
 
 
-def meeting(members: int) -> MemoryMeeting:
-    edge = meeting_edge(members, "memory")
-    block = HeapBlock(*MemoryMeeting.footprint(members, edge.size))
-    return MemoryMeeting(edge.name, members, edge.size, block, in_turn=True)
+def all_reduce(members: int) -> MemoryAllReduce:
+    edge = all_reduce_edge(members, "memory")
+    block = HeapBlock(*MemoryAllReduce.footprint(members, edge.size))
+    return MemoryAllReduce(edge.name, members, edge.size, block, in_turn=True)
 
 
 def together(
     members: int = 2, updates: int = UPDATES, reduction: str = "mean", total_steps: int = 10**6
 ) -> list[Learner]:
     """Learners that share recorded unrolls, one for each of them in turn."""
-    unrolls, place = record(members * updates), meeting(members)
+    unrolls, place = record(members * updates), all_reduce(members)
     return [
         learner(f"learner-{i}", unrolls[i::members], 1, place.member(i), reduction, total_steps=total_steps)
         for i in range(members)
@@ -53,7 +53,7 @@ def test_many_learners_equal_one_with_all_their_batches(members: int, reduction:
 
 
 def test_a_batch_without_valid_steps_moves_nothing() -> None:
-    unrolls, place = record(2), meeting(2)
+    unrolls, place = record(2), all_reduce(2)
     unrolls[1].valid[:] = False
     many = [learner(f"learner-{i}", unrolls[i : i + 1], 1, place.member(i)) for i in range(2)]
     drive(many)
@@ -90,7 +90,7 @@ def test_all_are_done_at_the_same_update_and_the_first_says_so() -> None:
 
 
 def test_only_the_first_publishes_and_saves() -> None:
-    spies, place = [Spy(), Spy()], meeting(2)
+    spies, place = [Spy(), Spy()], all_reduce(2)
     many = [learner(f"learner-{i}", record(2), 1, place.member(i), weights=spies[i]) for i in range(2)]
     drive(many)
     assert spies[0].versions == [0, 1, 2] and spies[1].versions == []
@@ -98,7 +98,7 @@ def test_only_the_first_publishes_and_saves() -> None:
 
 
 def test_learners_that_begin_with_different_weights_are_refused() -> None:
-    place = meeting(2)
+    place = all_reduce(2)
     many = [learner(f"learner-{i}", record(1), 1, place.member(i), seed=i) for i in range(2)]
     with pytest.raises(RunError, match="2 learners that share updates began with different weights"):
         drive(many)
@@ -107,7 +107,7 @@ def test_learners_that_begin_with_different_weights_are_refused() -> None:
 def test_a_checkpoint_of_one_learner_is_gone_on_from_by_many() -> None:
     unrolls = record(4 + 2 * UPDATES)
     one, before = alone(unrolls, 2), alone(unrolls[:4], 2)
-    place = meeting(2)
+    place = all_reduce(2)
     many = [learner(f"learner-{i}", unrolls[4 + i :: 2], 1, place.member(i)) for i in range(2)]
     for subject in many:
         subject.load(before.save())
@@ -116,7 +116,7 @@ def test_a_checkpoint_of_one_learner_is_gone_on_from_by_many() -> None:
 
 
 def test_a_loss_that_is_not_finite_is_named_by_its_learner_and_reaches_no_other() -> None:
-    unrolls, place = record(2), meeting(2)
+    unrolls, place = record(2), all_reduce(2)
     unrolls[1].valid[:], unrolls[1].reward[1, 1] = True, np.nan
     many = [learner(f"learner-{i}", unrolls[i : i + 1], 1, place.member(i)) for i in range(2)]
     before = weights_of(many[0])

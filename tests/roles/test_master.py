@@ -16,7 +16,7 @@ UP, DOWN = np.full(SIZE, -1, np.float32), np.ones(SIZE, np.float32)
 
 def work(setup: Setup, gradient: np.ndarray, steps: int = 10, worker: int = 0) -> None:
     """What a worker does at the end of an unroll."""
-    setup.exchanges[worker].send(gradient, 0.0)
+    setup.gradient_channels[worker].send(gradient, 0.0)
     setup.steps.counter(worker).add(steps)
 
 
@@ -49,12 +49,12 @@ def test_a_successor_finds_newer_weights_than_its_checkpoint_and_counts_no_updat
     work(setup, UP)
     setup.master.step()
     work(setup, UP)  # while nobody counts
-    here = setup.commons.rows.copy()
+    here = setup.shared_parameters.rows.copy()
     setup.master = setup.new_master()
     setup.master.load(saved)
     setup.master.step()
     report = setup.master.metrics.drain()
-    assert np.array_equal(setup.commons.rows, here) and setup.published()[0] == 2
+    assert np.array_equal(setup.shared_parameters.rows, here) and setup.published()[0] == 2
     assert report["counts"] == {"env_steps": 10, "updates": 1} and "at version 2" in report["events"][0]
 
 
@@ -70,7 +70,7 @@ def test_a_resumed_run_goes_on_with_weights_statistics_and_counts() -> None:
         setup.master.step()
         work(setup, DOWN)
         setup.master.step()
-    assert np.array_equal(whole.commons.rows, resumed.commons.rows)
+    assert np.array_equal(whole.shared_parameters.rows, resumed.shared_parameters.rows)
     assert whole.master.progress() == resumed.master.progress() == (30, 3)
     assert resumed.master.metrics.drain()["counts"] == {"env_steps": 10, "updates": 1}
 

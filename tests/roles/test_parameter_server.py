@@ -8,9 +8,9 @@ import torch
 from pappus.config import OptimizerConfig
 from pappus.roles.parameter_server import TRUSTED, Gradient, ParameterServer, ServerSettings, UsualLoss, gradient_spec
 from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
-from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 
 SIZE = 5
@@ -25,7 +25,7 @@ class Shard:
         spec = gradient_spec(SIZE)
         self.queue = RingQueue("gradients", spec, 1, 2, HeapBlock(*RingQueue.footprint(spec, 1, 2)))
         self.weights = FlatWeights("weights", SIZE, HeapBlock(*FlatWeights.footprint(SIZE)))
-        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         self.settings = ServerSettings(RATE, 100, max_staleness, deviations)
         self.leads = leads
         self.server = self.new()
@@ -33,7 +33,7 @@ class Shard:
 
     def new(self) -> ParameterServer:
         return ParameterServer(
-            "parameter-server-0", torch.zeros(SIZE), self.queue.source(), self.weights, self.settings, self.tally,
+            "parameter-server-0", torch.zeros(SIZE), self.queue.source(), self.weights, self.settings, self.counters,
             self.leads,
         )
 
@@ -95,14 +95,14 @@ def test_a_loss_that_is_no_number_is_dropped() -> None:
 def test_a_successor_goes_on_with_what_was_published_and_counts_no_step_twice() -> None:
     shard = Shard()
     saved = shard.server.save()
-    shard.tally.add(0, 40)
+    shard.counters.add(0, 40)
     shard.send(1.0, 0)
     assert shard.server.metrics.drain()["counts"]["env_steps"] == 40
     shard.server = shard.new()
     shard.server.load(saved)
     shard.server.step()
     assert shard.published() == (1, np.float32(-0.1)) and shard.server.progress() == (40, 1)
-    shard.tally.add(0, 10)
+    shard.counters.add(0, 10)
     shard.send(-1.0, 1)
     assert shard.server.metrics.drain()["counts"]["env_steps"] == 10
 
@@ -110,10 +110,10 @@ def test_a_successor_goes_on_with_what_was_published_and_counts_no_step_twice() 
 def test_all_shards_anneal_alike_and_one_leads() -> None:
     shards = [Shard(leads=True), Shard(leads=False)]
     for shard in shards:
-        shard.tally.add(0, 50)
+        shard.counters.add(0, 50)
         shard.send(1.0, 0)
         assert shard.server.learning_rate() == 0.05
-        shard.tally.add(0, 50)
+        shard.counters.add(0, 50)
         shard.send(1.0, 1)
     assert [shard.server.finished for shard in shards] == [True, False]
     assert [shard.server.progress() for shard in shards] == [(100, 2), None]

@@ -8,8 +8,8 @@ import numpy as np
 from pappus.config import EnvOptions
 from pappus.envs.vector import make_env
 from pappus.roles.replay_actor import ReplayActor
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.tally import Tally
 from pappus.types import Timestep
 from tests.envs import toy_envs
 
@@ -57,9 +57,9 @@ class Setup:
     def __init__(self, refresh_every: int = 1, env: Any = toy_envs.Counter) -> None:
         self.sink: Any = Sink()
         self.policy: Any = Policy()
-        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         made = make_env(env, N, 0, EnvOptions())
-        self.actor = ReplayActor("actor-0", made, self.policy, self.sink, self.tally.counter(0), refresh_every)
+        self.actor = ReplayActor("actor-0", made, self.policy, self.sink, self.counters.counter(0), refresh_every)
 
 
 def test_a_record_joins_what_was_seen_with_what_came_of_it() -> None:
@@ -86,14 +86,14 @@ def test_only_valid_steps_are_counted() -> None:
     for _ in range(6):  # the fifth only begins a new episode
         setup.actor.step()
     report = setup.actor.metrics.drain()
-    assert setup.tally.total() == 5 * N and report["counts"]["env_steps"] == 5 * N
+    assert setup.counters.total() == 5 * N and report["counts"]["env_steps"] == 5 * N
 
 
 def test_nothing_happens_while_the_sink_is_not_ready() -> None:
     setup = Setup()
     setup.sink.open = False
     assert setup.actor.step() is setup.sink
-    assert not setup.sink.records and not setup.policy.state.any() and setup.tally.total() == 0
+    assert not setup.sink.records and not setup.policy.state.any() and setup.counters.total() == 0
 
 
 def test_nothing_happens_before_there_are_weights() -> None:

@@ -1,4 +1,4 @@
-"""Central inference that records for replay, against a desk that the test holds."""
+"""Central inference that records for replay, against a request server that the test holds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pappus.replay.spec import ReplaySpec
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
-from tests.roles.desk_tools import FakeCall, FakeDesk
+from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 
 ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(3))
 EXPECTED = 4
@@ -73,12 +73,12 @@ class Setup:
         flat = FlatParameters(self.network)
         weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
         weights.publish(flat.values.detach().numpy(), 0)
-        self.desk, self.sinks = FakeDesk(ENV), list[FakeSink]()
-        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.request_server, self.sinks = FakeRequestServer(ENV), list[FakeSink]()
+        self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         settings = InferenceSettings(lambda _: None, 1, 1, deadline=0.0)  # type: ignore[arg-type, return-value]
         self.server = ReplayInference(
-            "inference", self.desk, ActingNetwork(self.algorithm, weights, 5, "float32"), self.algorithm,
-            open_sink or self.open_sink, self.tally.counter(0), EXPECTED, settings,
+            "inference", self.request_server, ActingNetwork(self.algorithm, weights, 5, "float32"), self.algorithm,
+            open_sink or self.open_sink, self.counters.counter(0), EXPECTED, settings,
         )
 
     def open_sink(self, envs: int) -> Any:
@@ -91,11 +91,11 @@ class Setup:
             pass
         return port
 
-    def play(self, lane: Hashable, marks: list[float], num_envs: int = 1, session: int = 1) -> list[FakeCall]:
+    def play(self, env_group: Hashable, marks: list[float], num_envs: int = 1, session: int = 1) -> list[FakeCall]:
         """An episode that shows these marks, turn by turn."""
         calls = []
         for t, mark in enumerate(marks):
-            calls.append(self.desk.ask(lane, mark, num_envs, first=t == 0, session=session))
+            calls.append(self.request_server.ask(env_group, mark, num_envs, first=t == 0, session=session))
             self.work()
         return calls
 
@@ -119,19 +119,19 @@ def test_a_record_joins_what_was_seen_and_answered_with_what_came_of_it() -> Non
     assert [then.reward[0] for *_, then in sink.records] == pytest.approx([0.1, 0.2, 0.3])
 
 
-def test_lanes_that_are_answered_together_are_recorded_apart() -> None:
+def test_env_groups_that_are_answered_together_are_recorded_apart() -> None:
     setup = Setup()
-    lanes = {0: 1, 1: 2, 2: 1, 3: 2}
+    env_groups = {0: 1, 1: 2, 2: 1, 3: 2}
     for t in range(3):
-        for lane, num_envs in lanes.items():
-            setup.desk.ask(lane, lane + 0.1 * t, num_envs, first=t == 0)
+        for env_group, num_envs in env_groups.items():
+            setup.request_server.ask(env_group, env_group + 0.1 * t, num_envs, first=t == 0)
         setup.work()
-    assert setup.server.metrics.drain()["counts"]["batches"] < 3 * len(lanes)
-    for lane, sink in enumerate(setup.sinks):
-        assert sink.envs == lanes[lane]
+    assert setup.server.metrics.drain()["counts"]["batches"] < 3 * len(env_groups)
+    for env_group, sink in enumerate(setup.sinks):
+        assert sink.envs == env_groups[env_group]
         for t, (seen, _, _, behaviour, _) in enumerate(sink.records):
-            _, q = setup.state_after([lane + 0.1 * earlier for earlier in range(t + 1)])
-            assert np.allclose(seen.observation, lane + 0.1 * t)
+            _, q = setup.state_after([env_group + 0.1 * earlier for earlier in range(t + 1)])
+            assert np.allclose(seen.observation, env_group + 0.1 * t)
             assert behaviour["value"].tolist() == pytest.approx([q.max().item()] * sink.envs, rel=1e-4)
 
 
@@ -167,10 +167,10 @@ def test_sequences_are_of_one_env_and_begin_with_the_state_it_had() -> None:
     layout = layout_for(ENV, algorithm.behaviour, setup.network.state_spec, algorithm.experience)
     table = layout.table(ReplayConfig(capacity=100, warm_up=5, tolerance=1e3), 32)
     made.append(DirectReplay(ReplaySpec(layout, table, 4000, 32, 1.0, seed=0)))
-    marks = {lane: [10.0 * lane + 0.1 * t for t in range(13)] for lane in (0, 1)}
+    marks = {env_group: [10.0 * env_group + 0.1 * t for t in range(13)] for env_group in (0, 1)}
     for t in range(13):
-        for lane in marks:
-            setup.desk.ask(lane, marks[lane][t], first=t == 0)
+        for env_group in marks:
+            setup.request_server.ask(env_group, marks[env_group][t], first=t == 0)
         setup.work()
     batch = made[0].source().take()
     assert batch is not None
@@ -178,11 +178,11 @@ def test_sequences_are_of_one_env_and_begin_with_the_state_it_had() -> None:
     for b in range(32):
         start = int(items.first[:, b].argmax())  # the first of an episode needs no burn-in
         shown = items.observation[start:, b, 0]
-        lane = int(shown[0] // 10)
-        t = round((shown[0] - 10 * lane) / 0.1)
-        assert shown.tolist() == pytest.approx(marks[lane][t : t + len(shown)])
+        env_group = int(shown[0] // 10)
+        t = round((shown[0] - 10 * env_group) / 0.1)
+        assert shown.tolist() == pytest.approx(marks[env_group][t : t + len(shown)])
         later += t > 0
-        expected, _ = setup.state_after(marks[lane][:t])
+        expected, _ = setup.state_after(marks[env_group][:t])
         for part, leaf in zip(items.state[1], expected, strict=True):
             assert np.allclose(part[b], leaf.numpy(), atol=1e-4)
     assert 0 < later < 32, "both kinds were drawn"
@@ -200,7 +200,7 @@ def test_every_env_explores_to_a_degree_of_its_own_and_a_place_that_is_left_is_t
     setup.play("b", [0.0, 0.1], num_envs=2)
     assert epsilons(setup.sinks[0]) == pytest.approx(steps[:1])
     assert epsilons(setup.sinks[1]) == pytest.approx(steps[1:3])
-    setup.desk.leaving = ["a"]
+    setup.request_server.leaving = ["a"]
     setup.work()
     setup.play("c", [0.0, 0.1], num_envs=2)
     assert epsilons(setup.sinks[2]) == pytest.approx(steps[[0, 3]])
@@ -208,31 +208,31 @@ def test_every_env_explores_to_a_degree_of_its_own_and_a_place_that_is_left_is_t
     assert epsilons(setup.sinks[3]) == pytest.approx(steps[:1]), "more than were expected explore as the first ones do"
 
 
-def test_a_lane_whose_table_lets_nothing_in_waits_and_others_go_on() -> None:
+def test_an_env_group_whose_table_lets_nothing_in_waits_and_others_go_on() -> None:
     setup = Setup()
     setup.play("a", [0.0, 0.1], num_envs=1)
     setup.play("b", [0.0, 0.1], num_envs=2)
     setup.sinks[1].open = False
-    waiting = setup.desk.ask("b", 0.2, 2)
+    waiting = setup.request_server.ask("b", 0.2, 2)
     port = setup.work()
     assert port.name == "replay" and not waiting.answered
     assert port.fileno() == 102 and port.explain().startswith("the sink of 2 envs is not ready")
     assert all(call.answered for call in setup.play("a", [0.0, 0.1]))
     setup.sinks[1].open = True
-    assert setup.work() is setup.desk and waiting.answered
+    assert setup.work() is setup.request_server and waiting.answered
 
 
-def test_a_lane_that_left_while_it_was_stuck_is_waited_for_no_more() -> None:
+def test_an_env_group_that_left_while_it_was_stuck_is_waited_for_no_more() -> None:
     setup = Setup()
-    for lane, num_envs in (("a", 1), ("b", 2)):
-        setup.play(lane, [0.0, 0.1], num_envs)
+    for env_group, num_envs in (("a", 1), ("b", 2)):
+        setup.play(env_group, [0.0, 0.1], num_envs)
         setup.sinks[-1].open = False
-        setup.desk.ask(lane, 0.2, num_envs)
+        setup.request_server.ask(env_group, 0.2, num_envs)
     assert setup.work().fileno() == 101
-    setup.desk.leaving = ["a"]
+    setup.request_server.leaving = ["a"]
     assert setup.work().fileno() == 102 and setup.sinks[0].closed
-    setup.desk.leaving = ["b"]
-    assert setup.work() is setup.desk and setup.sinks[1].closed
+    setup.request_server.leaving = ["b"]
+    assert setup.work() is setup.request_server and setup.sinks[1].closed
 
 
 class CountingSeats(dict[Hashable, Any]):
@@ -240,22 +240,22 @@ class CountingSeats(dict[Hashable, Any]):
 
     looked = 0
 
-    def __getitem__(self, lane: Hashable) -> Any:
+    def __getitem__(self, env_group: Hashable) -> Any:
         self.looked += 1
-        return super().__getitem__(lane)
+        return super().__getitem__(env_group)
 
 
-def test_twice_as_many_stuck_lanes_are_twice_the_work() -> None:
-    def lookups(lanes: int) -> int:
+def test_twice_as_many_stuck_env_groups_are_twice_the_work() -> None:
+    def lookups(env_groups: int) -> int:
         setup = Setup()
-        for lane in range(lanes):
-            setup.play(lane, [0.0, 0.1])
+        for env_group in range(env_groups):
+            setup.play(env_group, [0.0, 0.1])
             setup.sinks[-1].open = False
-            setup.desk.ask(lane, 0.2)
+            setup.request_server.ask(env_group, 0.2)
         setup.work()
-        setup.server._seats = seats = CountingSeats(setup.server._seats)
+        setup.server._group_states = group_states = CountingSeats(setup.server._group_states)
         setup.server.step()
-        return seats.looked
+        return group_states.looked
 
     assert 0 < lookups(20) == 2 * lookups(10)
 
@@ -271,18 +271,18 @@ def test_another_session_has_a_sink_and_a_state_of_its_own() -> None:
 def test_valid_steps_are_counted_when_they_are_recorded() -> None:
     setup = Setup()
     setup.play("a", [0.0, 0.1, 0.2], num_envs=2)
-    assert setup.tally.total() == 4
+    assert setup.counters.total() == 4
     setup.play("a", [0.0, 0.1], num_envs=2)
-    assert setup.tally.total() == 6, "the step that began a new episode led nowhere"
+    assert setup.counters.total() == 6, "the step that began a new episode led nowhere"
 
 
 def test_what_a_sink_lost_is_reported_once() -> None:
     setup = Setup()
     setup.play("a", [0.0, 0.1])
     setup.sinks[0].lost = 12
-    setup.desk.ask("a", 0.2)
+    setup.request_server.ask("a", 0.2)
     setup.work()
-    setup.desk.ask("a", 0.3)
+    setup.request_server.ask("a", 0.3)
     setup.work()
     report = setup.server.metrics.drain()
     assert report["counts"]["items_lost"] == 12 and setup.sinks[0].lost == 0
@@ -294,4 +294,4 @@ def test_at_the_end_all_sinks_are_closed() -> None:
     setup.play("a", [0.0, 0.1])
     setup.play("b", [0.0, 0.1])
     setup.server.close()
-    assert setup.desk.closed and all(sink.closed for sink in setup.sinks)
+    assert setup.request_server.closed and all(sink.closed for sink in setup.sinks)

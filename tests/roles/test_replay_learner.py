@@ -12,8 +12,8 @@ from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.replay_learner import SMALLEST_PRIORITY, ReplayLearner
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.tally import Tally
 from pappus.transports.weights import FlatWeights
 from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
@@ -26,17 +26,17 @@ class Setup:
         self.algorithm.target_updates = TargetUpdates(every, share)
         size = FlatParameters(self.algorithm.build_network()).size
         self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
-        self.tally = Tally("steps", 1, HeapBlock(*Tally.footprint(1)))
+        self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         self.source: Any = FakeSource()
         settings = LearnerSettings(OptimizerConfig(learning_rate=0.05, anneal=False), total_steps, seed=1)
-        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.tally, settings, 100)
+        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.counters, settings, 100)
         self._random = np.random.default_rng(0)
         assert self.learner.step() is None and self.weights.version() == 0
 
     def learn(self, steps: int = 0) -> ItemBatch:
         batch = random_batch(self._random)
         self.source.batches.append(batch)
-        self.tally.counter(0).add(steps)
+        self.counters.counter(0).add(steps)
         assert self.learner.step() is None
         return batch
 
@@ -103,4 +103,4 @@ def test_a_successor_goes_on_with_target_network_and_steps() -> None:
     successor.learner.load(setup.learner.save())
     assert torch.equal(successor.target, setup.target) and not torch.equal(successor.target, successor.flat)
     assert torch.equal(successor.flat, setup.flat)
-    assert successor.tally.total() == 30 and successor.learner.steps == 30
+    assert successor.counters.total() == 30 and successor.learner.steps == 30

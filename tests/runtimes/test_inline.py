@@ -9,14 +9,14 @@ from pappus.errors import DeadlockError
 from pappus.roles.role import IDLE, Idle, Role
 from pappus.runtimes.inline import ROUNDS_PER_REPORT, InlineRuntime
 from pappus.topologies.program import Program
-from pappus.transports.memory import CountingBell
+from pappus.transports.memory import CountingNotifier
 from tests.contracts.queue_contract import SPEC
-from tests.contracts.runtime_contract import Consumer, FakeConductor, Producer, RuntimeContract
+from tests.contracts.runtime_contract import Consumer, FakeController, Producer, RuntimeContract
 
 
 class TestInlineRuntime(RuntimeContract):
-    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
-        InlineRuntime(made, conductor).run(checkpoint)
+    def run(self, made: Program, controller: Any, checkpoint: Path | None = None) -> None:
+        InlineRuntime(made, controller).run(checkpoint)
 
 
 def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
@@ -25,7 +25,7 @@ def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
     made.add("producer", Producer, sink=queue.sink(0), weights=weights.reader(), number=0)
     made.add("consumer", Consumer, source=queue.source(), weights=weights.writer())  # takes two, the queue holds one
     with pytest.raises(DeadlockError) as caught:
-        InlineRuntime(made, FakeConductor()).run()  # type: ignore[arg-type]
+        InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
     assert str(caught.value) == (
         "nobody can go on: producer waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
@@ -47,19 +47,19 @@ class Sleepy(Role):
 def sleepers(**ports: Any) -> tuple[InlineRuntime, list[str]]:
     """A runtime whose roles wait for these ports, and the names of those that are stepped."""
     steps: list[str] = []
-    runtime = InlineRuntime(Program("sleepers"), FakeConductor())  # type: ignore[arg-type]
+    runtime = InlineRuntime(Program("sleepers"), FakeController())  # type: ignore[arg-type]
     runtime.roles = {name: Sleepy(name, 0, port, steps) for name, port in ports.items()}
     return runtime, steps
 
 
-def test_a_role_that_waits_for_a_bell_is_stepped_again_when_it_rings() -> None:
-    port, bell = Idle(), CountingBell()
-    port.bell = bell  # type: ignore[assignment]
+def test_a_role_that_waits_for_a_notifier_is_stepped_again_when_it_rings() -> None:
+    port, notifier = Idle(), CountingNotifier()
+    port.notifier = notifier  # type: ignore[assignment]
     runtime, steps = sleepers(listens=port, idle=IDLE)
     for _ in range(3):
         assert runtime._round() == {"listens": port, "idle": IDLE}, "who sleeps still waits"
     assert steps == ["listens", "idle"]
-    bell.ring()
+    notifier.notify()
     for _ in range(3):
         runtime._round()
     assert steps == ["listens", "idle", "listens"]
@@ -85,19 +85,19 @@ def test_a_role_that_sets_an_alarm_does_not_sleep() -> None:
 
 
 class Busy(Sleepy):
-    """Never waits; rings its bell at every third step."""
+    """Never waits; rings its notifier at every third step."""
 
     def step(self) -> Any:
         super().step()
         if len([name for name in self._steps if name == self.name]) % 3 == 0:
-            self._port.ring()
+            self._port.notify()
 
 
 def test_who_alone_is_awake_takes_as_many_turns_as_it_would_in_rounds_of_all() -> None:
-    port, bell = Idle(), CountingBell()
-    port.bell = bell  # type: ignore[assignment]
+    port, notifier = Idle(), CountingNotifier()
+    port.notifier = notifier  # type: ignore[assignment]
     runtime, steps = sleepers(first=port, idle=IDLE, last=port)
-    runtime.roles = {"first": runtime.roles["first"], "busy": Busy("busy", 0, bell, steps), **runtime.roles}
+    runtime.roles = {"first": runtime.roles["first"], "busy": Busy("busy", 0, notifier, steps), **runtime.roles}
     runtime._round()
     assert steps == ["first", "busy", "idle", "last"], "nobody slept when it was asked"
     runtime._round()
@@ -108,9 +108,9 @@ def test_who_alone_is_awake_takes_as_many_turns_as_it_would_in_rounds_of_all() -
     assert runtime._rounds == 6
 
 
-def test_who_alone_is_awake_lets_the_conductor_decide_as_often_as_ever() -> None:
+def test_who_alone_is_awake_lets_the_controller_decide_as_often_as_ever() -> None:
     runtime, steps = sleepers(idle=IDLE)
-    runtime.roles["busy"] = Busy("busy", 0, CountingBell(), steps)
+    runtime.roles["busy"] = Busy("busy", 0, CountingNotifier(), steps)
     while len(steps) < 1 + 3 * ROUNDS_PER_REPORT:
         runtime._round()
         assert runtime._rounds == len(steps) - 1, "each of its turns counts as a round"
@@ -119,7 +119,7 @@ def test_who_alone_is_awake_lets_the_conductor_decide_as_often_as_ever() -> None
 
 def test_who_has_finished_is_not_stepped_on() -> None:
     runtime, steps = sleepers(idle=IDLE)
-    runtime.roles["busy"] = Busy("busy", 0, CountingBell(), steps)
+    runtime.roles["busy"] = Busy("busy", 0, CountingNotifier(), steps)
     runtime.roles["busy"].finished = True
     runtime._round()
     assert steps == ["idle", "busy"]

@@ -16,16 +16,16 @@ from pappus.errors import RoleDied
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.local import LocalRuntime
 from pappus.topologies.program import Program
-from tests.contracts.runtime_contract import Endless, FakeConductor, RuntimeContract, program
+from tests.contracts.runtime_contract import Endless, FakeController, RuntimeContract, program
 
 
-def run(made: Program, conductor: Any, checkpoint: Path | None = None, deaths: int = 5) -> None:
-    LocalRuntime(made, conductor, SupervisionConfig(max_deaths_in_a_row=deaths)).run(checkpoint)
+def run(made: Program, controller: Any, checkpoint: Path | None = None, deaths: int = 5) -> None:
+    LocalRuntime(made, controller, SupervisionConfig(max_deaths_in_a_row=deaths)).run(checkpoint)
 
 
 class TestLocalRuntime(RuntimeContract):
-    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
-        run(made, conductor, checkpoint)
+    def run(self, made: Program, controller: Any, checkpoint: Path | None = None) -> None:
+        run(made, controller, checkpoint)
 
 
 class Dying(Role):
@@ -55,11 +55,11 @@ def with_dying(how: str, lives: int) -> Program:
     ("how", "shown"), [("exception", "exit code 1"), ("signal", "SIGKILL"), ("crash", "SIGSEGV")]
 )
 def test_a_role_that_dies_is_restarted_and_the_event_is_shown(how: str, shown: str) -> None:
-    conductor = EndsWhenReborn("dying", lives=2)
-    run(with_dying(how, lives=2), conductor)
-    assert len(conductor.pids["dying"]) == 3
-    assert conductor.events[0].startswith(f"dying: dying died ({shown}); restarting")
-    assert how != "exception" or "ValueError: the env broke" in conductor.events[0], "the log keeps the traceback"
+    controller = EndsWhenReborn("dying", lives=2)
+    run(with_dying(how, lives=2), controller)
+    assert len(controller.pids["dying"]) == 3
+    assert controller.events[0].startswith(f"dying: dying died ({shown}); restarting")
+    assert how != "exception" or "ValueError: the env broke" in controller.events[0], "the log keeps the traceback"
 
 
 @pytest.mark.parametrize(
@@ -104,21 +104,21 @@ def test_a_role_that_dies_of_every_command_ends_the_run() -> None:
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost() -> None:
-    conductor = KillsOnce("producer-0")
-    run(program(2), conductor)
-    assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == 50
+    controller = KillsOnce("producer-0")
+    run(program(2), controller)
+    assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
 
 
 def test_no_process_and_no_shared_memory_is_left() -> None:
     before = set(os.listdir("/dev/shm"))
-    conductor = FakeConductor()
-    run(program(2), conductor)
-    assert conductor.pids
-    assert not any(_alive(pid) for pids in conductor.pids.values() for pid in pids)
+    controller = FakeController()
+    run(program(2), controller)
+    assert controller.pids
+    assert not any(_alive(pid) for pids in controller.pids.values() for pid in pids)
     assert set(os.listdir("/dev/shm")) == before
 
 
-class EndsWhenReborn(FakeConductor):
+class EndsWhenReborn(FakeController):
     """The run goes on until a role has lived often enough."""
 
     def __init__(self, role: str, lives: int) -> None:
@@ -129,7 +129,7 @@ class EndsWhenReborn(FakeConductor):
         return len(self.pids.get(self._role, [])) > self._lives
 
 
-class KillsOnce(FakeConductor):
+class KillsOnce(FakeController):
     """Kills a role as soon as it runs, and ends the run when it is back and all is done."""
 
     def __init__(self, role: str) -> None:

@@ -18,7 +18,7 @@ from pappus.core import Waitable, WeightsReader, WeightsWriter
 from pappus.errors import RoleDied, UserError
 from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
-from tests.contracts.runtime_contract import FakeConductor, RuntimeContract, program
+from tests.contracts.runtime_contract import FakeController, RuntimeContract, program
 from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
 
 ray = pytest.importorskip("ray")
@@ -47,12 +47,12 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def run(made: Program, conductor: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
+def run(made: Program, controller: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
     config = RunConfig(
         AlgorithmConfig(), runtime="ray", run_dir=str(directory), cluster=ClusterConfig(**cluster),
         supervision=SupervisionConfig(max_deaths_in_a_row=2),
     )
-    RayRuntime(made, conductor, config).run(checkpoint)
+    RayRuntime(made, controller, config).run(checkpoint)
 
 
 class TestRayRuntime(RuntimeContract):
@@ -62,25 +62,25 @@ class TestRayRuntime(RuntimeContract):
     def _somewhere(self, cluster: Any, tmp_path: Path) -> None:
         self._directory = tmp_path
 
-    def run(self, made: Program, conductor: Any, checkpoint: Path | None = None) -> None:
-        kinds = {node.group.rpartition("-")[0] for node in made.nodes}
+    def run(self, made: Program, controller: Any, checkpoint: Path | None = None) -> None:
+        kinds = {node.group.rpartition("-")[0] for node in made.roles}
         far = {"producer": "CPU=1,far=1"} if "producer" in kinds else {}
-        run(made, conductor, self._directory, checkpoint, resources=far)
+        run(made, controller, self._directory, checkpoint, resources=far)
 
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """The nodes that each role has been on."""
-    from pappus.runtimes.conductor import Conductor
+    from pappus.runtimes.controller import Controller
 
     seen: dict[str, set[str]] = {}
-    started = Conductor.role_started
+    started = Controller.role_started
 
-    def note(self: Conductor, role: str, pid: int, node: str = "") -> None:
+    def note(self: Controller, role: str, pid: int, node: str = "") -> None:
         seen.setdefault(role, set()).add(node)
         started(self, role, pid, node)
 
-    monkeypatch.setattr(Conductor, "role_started", note)
+    monkeypatch.setattr(Controller, "role_started", note)
     return seen
 
 
@@ -111,9 +111,9 @@ def test_every_topology_trains_with_its_actors_on_other_nodes(
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:
-    conductor = KillsOnce("producer-0")
-    run(program(2), conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
-    assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == 50
+    controller = KillsOnce("producer-0")
+    run(program(2), controller, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
 
 
 def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(cluster: Any, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(cluste
     assert "ValueError: the env broke" in str(caught.value)
 
 
-class KillsTheLearner(FakeConductor):
+class KillsTheLearner(FakeController):
     """Kills the consumer once, when it has done something."""
 
     def __init__(self) -> None:
@@ -142,9 +142,9 @@ class KillsTheLearner(FakeConductor):
 
 
 def test_a_learner_that_is_killed_comes_back_and_the_run_goes_on(cluster: Any, tmp_path: Path) -> None:
-    conductor = KillsTheLearner()
-    run(program(1), conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
-    assert conductor.rewound == [(0, 0)], "there was no checkpoint to go on from"
+    controller = KillsTheLearner()
+    run(program(1), controller, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert controller.rewound == [(0, 0)], "there was no checkpoint to go on from"
 
 
 def test_eight_gpus_on_a_cluster_without_any_are_refused_with_the_sentence(cluster: Any, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_eight_gpus_on_a_cluster_without_any_are_refused_with_the_sentence(clust
         )
 
 
-class WaitsForActors(FakeConductor):
+class WaitsForActors(FakeController):
     """Does something when the first actor works, and is done when the last one does."""
 
     def __init__(self, last: str, when_begun: Any) -> None:
@@ -199,16 +199,16 @@ def test_actors_beyond_the_fewest_start_when_a_node_with_room_joins(cluster: Any
         cluster=ClusterConfig(fewest_actors=1, resources={"actor": "CPU=1,late=1"}),
     )
     first = cluster.add_node(node_ip_address="127.0.0.6", num_cpus=1, resources={"late": 1})
-    conductor = WaitsForActors("actor-1", join)
+    controller = WaitsForActors("actor-1", join)
     try:
-        RayRuntime(elastic(), conductor, config).run()  # type: ignore[arg-type]
-        assert len(conductor.pids["actor-0"]) == 1, "who was there stays where it is"
+        RayRuntime(elastic(), controller, config).run()  # type: ignore[arg-type]
+        assert len(controller.pids["actor-0"]) == 1, "who was there stays where it is"
     finally:
         for node in [first, *joined]:
             cluster.remove_node(node)
 
 
-class LosesANode(FakeConductor):
+class LosesANode(FakeController):
     """Has the node of the first producer killed, then another one added, and is done when the producer is back."""
 
     def __init__(self, kill: Any, add: Any) -> None:
@@ -246,14 +246,14 @@ def test_the_roles_of_a_node_that_is_killed_come_back_on_one_that_is_added(clust
 
     add(7)
     add(8)
-    conductor = LosesANode(kill, add)
+    controller = LosesANode(kill, add)
     try:
-        run(program(2), conductor, tmp_path, resources={"producer": "CPU=1,doomed=1"})
+        run(program(2), controller, tmp_path, resources={"producer": "CPU=1,doomed=1"})
     finally:
         for node in nodes.values():
             cluster.remove_node(node)
-    assert conductor.nodes[1] == "127.0.0.9" and len(conductor.pids["producer-1"]) == 1, "the other one stayed"
-    assert conductor.counts.get("from 0", 0) + conductor.counts.get("from 1", 0) == 50
+    assert controller.nodes[1] == "127.0.0.9" and len(controller.pids["producer-1"]) == 1, "the other one stayed"
+    assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
 
 
 class Publisher(Role):
@@ -286,7 +286,7 @@ class Reader(Role):
         return None
 
 
-class WatchesTheStore(FakeConductor):
+class WatchesTheStore(FakeController):
     """Looks at the object stores with every report, and is done after so many versions."""
 
     def __init__(self) -> None:
@@ -308,7 +308,7 @@ def test_versions_that_nobody_holds_are_released_from_the_object_store(cluster: 
     weights = made.weights("weights", 1 << 18)
     made.add("publisher", Publisher, weights=weights.writer())
     made.add("producer-0", Reader, weights=weights.reader())
-    conductor = WatchesTheStore()
-    run(made, conductor, tmp_path, resources={"producer": "CPU=1,far=1"})
-    assert conductor.counts["read"] > 100, "a hundred megabytes have passed"
-    assert max(conductor.used) < 50 << 20, "a fifth of the store comes in a second, and Ray frees about once a second"
+    controller = WatchesTheStore()
+    run(made, controller, tmp_path, resources={"producer": "CPU=1,far=1"})
+    assert controller.counts["read"] > 100, "a hundred megabytes have passed"
+    assert max(controller.used) < 50 << 20, "a fifth of the store comes in a second, and Ray frees about once a second"

@@ -17,7 +17,7 @@ def test_each_role_reports_the_weights_that_it_reads_and_the_first_one_all_that_
         made.add(name, Producer, sink=queue.sink(i), weights=weights.reader(), number=i)
     made.add("learner", Consumer, source=queue.source(), weights=weights.writer())
     wiring = Wiring(made.edges.values(), {e.name: HeapBlock(*footprint(e)) for e in made.edges.values()})
-    actor, evaluator, _ = (wiring.build(node, 0) for node in made.nodes)
+    actor, evaluator, _ = (wiring.build(node, 0) for node in made.roles)
     for role in (actor, evaluator, evaluator, evaluator):
         assert role.step() is None
     acted, evaluated = (role.metrics.drain()["counts"] for role in (actor, evaluator))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pappus.config import AlgorithmConfig, RunConfig
-from pappus.telemetry.board import Board
 from pappus.telemetry.metrics import Report
+from pappus.telemetry.run_stats import RunStats
 
 
 class FakeTime:
@@ -27,8 +27,8 @@ def config(**settings: Any) -> RunConfig:
     return RunConfig(AlgorithmConfig(), **settings)
 
 
-def board(clock: FakeTime, cores: int = 64, **settings: Any) -> Board:
-    return Board(config(**settings), clock=clock, wall_time=lambda: 1e9, cores=cores)
+def run_stats(clock: FakeTime, cores: int = 64, **settings: Any) -> RunStats:
+    return RunStats(config(**settings), clock=clock, wall_time=lambda: 1e9, cores=cores)
 
 
 def report(role: str, busy: float = 0.5, waiting: dict[str, float] | None = None, **content: Any) -> Report:

@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from helpers import FakeTime, board, report
+from helpers import FakeTime, report, run_stats
 
-from pappus.telemetry.board import NO_EPISODE, Board
 from pappus.telemetry.console import Console, Output
 from pappus.telemetry.live_view import picture, shown_roles
 from pappus.telemetry.plain_view import status_line
+from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 from pappus.telemetry.summary import Summary
 from pappus.telemetry.verdict import RoleView
 from pappus.telemetry.wording import duration, farewell, figure, memory
@@ -24,8 +24,8 @@ SUMMARY = Summary(
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
 
-def _running(time: FakeTime, **settings) -> Board:
-    subject = board(time, **settings)
+def _running(time: FakeTime, **settings) -> RunStats:
+    subject = run_stats(time, **settings)
     subject.process("learner", os.getpid())
     actor = report("actor-0", 0.49, {"slots": 0.01}, counts={"env_steps": 100, "episodes": 7}, episodes=[[132.4, 90.0]])
     subject.add(actor)
@@ -70,14 +70,14 @@ def test_the_picture_fits_the_terminal_and_shows_what_matters(width):
 
 def test_before_the_first_report_the_picture_is_calm():
     output = Output(record=True, width=80, file=io.StringIO())
-    output.print(picture(board(FakeTime()), "runs/demo", 80, height=30))
+    output.print(picture(run_stats(FakeTime()), "runs/demo", 80, height=30))
     text = output.export_text()
     assert "starting" in text and NO_EPISODE in text and "nan" not in text.lower()
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_long_reasons_for_waiting_give_way_to_names_and_numbers(width):
-    subject = board(FakeTime())
+    subject = run_stats(FakeTime())
     subject.process("evaluator", os.getpid())
     subject.add(report("evaluator", 0.1, {"a free slot of the queue of unrolls": 0.5, "a new version of weights": 0.4}))
     output = Output(record=True, width=width, file=io.StringIO())
@@ -168,12 +168,12 @@ def test_a_status_line_says_it_all():
 
 
 def test_a_status_line_needs_no_episode():
-    assert status_line(board(FakeTime())) == f"  0 %  0 steps  0 steps/s  {NO_EPISODE}  lag –  queue –  ETA –"
+    assert status_line(run_stats(FakeTime())) == f"  0 %  0 steps  0 steps/s  {NO_EPISODE}  lag –  queue –  ETA –"
 
 
 def test_events_reach_a_pipe_at_once_without_control_characters():
     output = _pipe()
-    console = Console(board(FakeTime()), output=output)
+    console = Console(run_stats(FakeTime()), output=output)
     console.event("actor-0: \x1b[31mdied\x07\nTraceback")
     assert "  actor-0:  [31mdied \nTraceback\n" in _text(output)
     assert not CONTROL.search(_text(output))
@@ -182,7 +182,7 @@ def test_events_reach_a_pipe_at_once_without_control_characters():
 def test_a_pipe_learns_of_a_new_bottleneck_once():
     time = FakeTime()
     output = _pipe()
-    subject = board(time)
+    subject = run_stats(time)
     console = Console(subject, output=output, clock=time)
     for busy in (0.96, 0.97, 0.98, 0.3):
         time.pass_(11)
@@ -230,9 +230,9 @@ def test_a_failing_output_ends_the_output_not_the_run(terminal, error):
 def test_a_reader_that_leaves_early_does_not_change_the_exit_code():
     program = (
         "import sys; sys.path[:0] = ['tests/telemetry', '.']\n"
-        "from helpers import FakeTime, board\n"
+        "from helpers import FakeTime, run_stats\n"
         "from pappus.telemetry.console import Console\n"
-        "console = Console(board(FakeTime()))\n"
+        "console = Console(run_stats(FakeTime()))\n"
         "console.event('first')\n"
         "sys.stdin.readline()\n"
         "for _ in range(3): console.event('x' * 100_000)\n"
@@ -262,7 +262,7 @@ def test_a_run_below_the_working_directory_is_shown_as_one_would_type_it(tmp_pat
     monkeypatch.chdir(tmp_path)
     for place, shown in ((tmp_path / "runs" / "x", "pappus eval runs/x\n"), ("/else/x", "pappus eval /else/x\n")):
         output = _pipe()
-        Console(board(FakeTime()), place, output).close(SUMMARY)
+        Console(run_stats(FakeTime()), place, output).close(SUMMARY)
         assert shown in _text(output)
 
 

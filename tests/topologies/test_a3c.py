@@ -18,7 +18,7 @@ from pappus.topologies.a3c import A3CConfig, a3c
 from pappus.topologies.program import Program
 from pappus.trained import stored_weights
 from pappus.validation import validate
-from tests.contracts.runtime_contract import FakeConductor
+from tests.contracts.runtime_contract import FakeController
 
 WORKERS = [0, 1, 2]
 SMALL: dict[str, Any] = {
@@ -30,7 +30,7 @@ SERIALISED: dict[str, Any] = {**SMALL, "topology.updates": "serialised", "topolo
 BOTH = pytest.mark.parametrize("settings", [LOCK_FREE, SERIALISED], ids=["lock-free", "serialised"])
 
 
-class UntilLearnt(FakeConductor):
+class UntilLearnt(FakeController):
     """Ends the run with the role that counts."""
 
     def role_finished(self, role: str) -> None:
@@ -53,15 +53,15 @@ def weights_of(runtime: InlineRuntime) -> torch.Tensor:
     return torch.cat([state["weights"] for state in counting])
 
 
-def test_lock_free_workers_share_one_commons_which_a_durable_master_looks_after() -> None:
+def test_lock_free_workers_share_one_shared_parameters_which_a_durable_master_looks_after() -> None:
     made = program(LOCK_FREE)
-    assert [node.name for node in made.nodes] == ["worker-0", "worker-1", "worker-2", "master", "evaluator"]
-    assert [node.name for node in made.nodes if node.durable] == ["master"]
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.nodes}
+    assert [node.name for node in made.roles] == ["worker-0", "worker-1", "worker-2", "master", "evaluator"]
+    assert [node.name for node in made.roles if node.durable] == ["master"]
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
     for i in WORKERS:
-        assert sides[f"worker-{i}"] == {("commons", "writer", 0), ("steps", "counter", i), ("updates", "counter", i)}
+        assert sides[f"worker-{i}"] == {("shared_parameters", "writer", 0), ("steps", "counter", i), ("updates", "counter", i)}
     assert sides["master"] == {
-        ("commons", "writer", 0), ("weights", "writer", 0), ("steps", "reader", 0), ("updates", "reader", 0)
+        ("shared_parameters", "writer", 0), ("weights", "writer", 0), ("steps", "reader", 0), ("updates", "reader", 0)
     }
     assert sides["evaluator"] == {("weights", "reader", 0)}
 
@@ -69,9 +69,9 @@ def test_lock_free_workers_share_one_commons_which_a_durable_master_looks_after(
 def test_serialised_workers_send_gradients_to_durable_shards() -> None:
     made = program(SERIALISED)
     servers = ["parameter-server-0", "parameter-server-1"]
-    assert [node.name for node in made.nodes] == ["worker-0", "worker-1", "worker-2", *servers, "evaluator"]
-    assert [node.name for node in made.nodes if node.durable] == servers
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.nodes}
+    assert [node.name for node in made.roles] == ["worker-0", "worker-1", "worker-2", *servers, "evaluator"]
+    assert [node.name for node in made.roles if node.durable] == servers
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
     for i in WORKERS:
         assert sides[f"worker-{i}"] == {
             ("gradients-0", "sink", i), ("gradients-1", "sink", i), ("weights-0", "reader", 0),

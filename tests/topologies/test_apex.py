@@ -13,16 +13,16 @@ from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
 from pappus.replay.experience_tables import TABLE
-from pappus.roles.replay_keeper import ReplayKeeper
 from pappus.roles.replay_learner import ReplayLearner
+from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
-from pappus.topologies.program import Program, ReplayEdge, TallyEdge, WeightsEdge
+from pappus.topologies.program import CounterEdge, Program, ReplayEdge, WeightsEdge
 from pappus.topologies.run import Run, off_policy, on_policy
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from pappus.validation import validate
-from tests.contracts.runtime_contract import FakeConductor
+from tests.contracts.runtime_contract import FakeController
 
 RECALL = "tests.envs.memory_envs:delayed_recall"
 SMALL: dict[str, Any] = {
@@ -40,7 +40,7 @@ RUNS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-class UntilLearnt(FakeConductor):
+class UntilLearnt(FakeController):
     """Ends the run with the learner."""
 
     def role_finished(self, role: str) -> None:
@@ -55,27 +55,27 @@ def roles(made: Program) -> tuple[ReplayLearner, dict[str, Any]]:
     """The learner and the table's counts at the end of an inline run."""
     runtime = InlineRuntime(made, UntilLearnt())  # type: ignore[arg-type]
     runtime.run()
-    learner, keeper = runtime.roles["learner"], runtime.roles["replay"]
-    assert isinstance(learner, ReplayLearner) and isinstance(keeper, ReplayKeeper)
-    return learner, keeper._keeper.service.info(TABLE)
+    learner, replay_server = runtime.roles["learner"], runtime.roles["replay"]
+    assert isinstance(learner, ReplayLearner) and isinstance(replay_server, ReplayServer)
+    return learner, replay_server._replay_server.service.info(TABLE)
 
 
 def test_the_program_is_the_papers_figure() -> None:
     made = program("apex-dqn", "CartPole-v1", {
         "actors": 3, "envs_per_actor": 4, "runtime": "inline", "batch_size": 512, "algorithm.n_step": 3,
     })
-    assert [node.name for node in made.nodes] == [
+    assert [node.name for node in made.roles] == [
         "actor-0", "actor-1", "actor-2", "replay", "learner", "evaluator"
     ]
-    assert [node.name for node in made.nodes if node.essential] == ["learner"]
+    assert [node.name for node in made.roles if node.essential] == ["learner"]
     replay, weights, steps = made.edges["replay"], made.edges["weights"], made.edges["steps"]
     assert isinstance(replay, ReplayEdge) and replay.spec.batch_size == 512
     assert replay.spec.layout.experience == Transitions(3, 0.99)
     assert isinstance(weights, WeightsEdge) and weights.size == 4 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
-    assert isinstance(steps, TallyEdge) and steps.writers == 3
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.nodes}
+    assert isinstance(steps, CounterEdge) and steps.writers == 3
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
     assert sides["actor-2"] == {("replay", "recorder", 4), ("weights", "reader", 0), ("steps", "counter", 2)}
-    assert sides["replay"] == {("replay", "keeper", 0)}
+    assert sides["replay"] == {("replay", "replay_server", 0)}
     assert sides["learner"] == {("replay", "source", 0), ("weights", "writer", 0), ("steps", "reader", 0)}
     assert sides["evaluator"] == {("weights", "reader", 0)}
 
@@ -135,9 +135,9 @@ class Lazy(Role):
 
 def test_a_deadlock_says_what_the_limiter_waits_for() -> None:
     made = program("apex-dqn", "CartPole-v1", {**SMALL, "actors": 1})
-    made.nodes = [dataclasses.replace(n, build=Lazy) if n.name == "learner" else n for n in made.nodes]
+    made.roles = [dataclasses.replace(n, build=Lazy) if n.name == "learner" else n for n in made.roles]
     with pytest.raises(DeadlockError) as caught:
-        InlineRuntime(made, FakeConductor()).run()  # type: ignore[arg-type]
+        InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
     assert "actor-0 waits for replay (the limiter lets no items in" in str(caught.value)
     assert "learner waits for replay (table 'replay': inserts wait for" in str(caught.value)
 

@@ -11,14 +11,14 @@ from pappus.config import ReplayConfig
 from pappus.errors import UserError
 from pappus.replay.experience_tables import TABLE
 from pappus.replay.recording import SEND_ITEMS
-from pappus.roles.bundle import Bundle
+from pappus.roles.actor_learner import Bundle
 from pappus.roles.parameter_server import ParameterServer
-from pappus.roles.replay_keeper import ReplayKeeper
+from pappus.roles.replay_server import ReplayServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
 from pappus.topologies.gorila import GorilaConfig, gorila
 from pappus.topologies.program import Program, ReplayEdge
-from tests.contracts.runtime_contract import FakeConductor
+from tests.contracts.runtime_contract import FakeController
 
 BUNDLES = [0, 1, 2]
 SMALL: dict[str, Any] = {
@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {
 CENTRAL: dict[str, Any] = {**SMALL, "topology.replay_memory": "central"}
 
 
-class UntilLearnt(FakeConductor):
+class UntilLearnt(FakeController):
     """Ends the run with the shard that counts."""
 
     def role_finished(self, role: str) -> None:
@@ -59,7 +59,7 @@ def lead(runtime: InlineRuntime) -> ParameterServer:
 
 def test_with_local_memories_no_experience_leaves_a_bundle() -> None:
     made = program(SMALL)
-    assert [node.name for node in made.nodes] == [
+    assert [node.name for node in made.roles] == [
         "bundle-0", "bundle-1", "bundle-2", "parameter-server-0", "parameter-server-1", "evaluator"
     ]
     assert not any(isinstance(edge, ReplayEdge) for edge in made.edges.values())
@@ -67,12 +67,12 @@ def test_with_local_memories_no_experience_leaves_a_bundle() -> None:
 
 def test_a_central_memory_is_one_durable_role_that_every_bundle_writes_and_draws_from() -> None:
     made = program(CENTRAL)
-    assert [node.name for node in made.nodes] == [
+    assert [node.name for node in made.roles] == [
         "bundle-0", "bundle-1", "bundle-2", "replay", "parameter-server-0", "parameter-server-1", "evaluator"
     ]
-    assert [node.name for node in made.nodes if node.durable] == ["replay", "parameter-server-0", "parameter-server-1"]
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.nodes}
-    assert sides["replay"] == {("replay", "keeper", 0)}
+    assert [node.name for node in made.roles if node.durable] == ["replay", "parameter-server-0", "parameter-server-1"]
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
+    assert sides["replay"] == {("replay", "replay_server", 0)}
     for i in BUNDLES:
         assert sides[f"bundle-{i}"] == {
             ("replay", "recorder", 2), ("replay", "source", 0), ("steps", "counter", i), ("gradients-0", "sink", i),
@@ -123,9 +123,9 @@ def test_a_policy_and_its_critics_learn_from_shards_whose_target_follows_by_a_sh
 @pytest.mark.parametrize("samples_per_insert", [1.5, 4.0])
 def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_per_insert: float) -> None:
     runtime = learnt({**CENTRAL, "topology.replay.samples_per_insert": samples_per_insert, "steps": 1600})
-    keeper, gradients = runtime.roles["replay"], [bundle._learner.updates for bundle in bundles(runtime)]
-    assert isinstance(keeper, ReplayKeeper)
-    counts = keeper._keeper.service.info(TABLE)
+    replay_server, gradients = runtime.roles["replay"], [bundle._learner.updates for bundle in bundles(runtime)]
+    assert isinstance(replay_server, ReplayServer)
+    counts = replay_server._replay_server.service.info(TABLE)
     assert min(gradients) > 0 and counts["samples"] == 8 * sum(gradients)
     assert counts["samples"] / (counts["inserts"] - 50) == pytest.approx(samples_per_insert, rel=0.01)
     under_way = lead(runtime).steps - counts["inserts"]

@@ -10,7 +10,7 @@ from pappus.api import configure, describe
 from pappus.errors import UserError
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
-from pappus.topologies.program import MeetingEdge, Program, QueueEdge, WeightsEdge
+from pappus.topologies.program import AllReduceEdge, Program, QueueEdge, WeightsEdge
 from pappus.topologies.run import derive_seed
 from pappus.validation import validate
 
@@ -18,13 +18,13 @@ from pappus.validation import validate
 def test_the_program_is_the_papers_figure() -> None:
     settings = {"actors": 3, "envs_per_actor": 4, "unroll_length": 5, "queue_size": 2}
     program = impala(describe(configure("impala", "CartPole-v1", settings), "CartPole-v1"))
-    assert [node.name for node in program.nodes] == ["actor-0", "actor-1", "actor-2", "learner", "evaluator"]
-    assert [node.name for node in program.nodes if node.essential] == ["learner"]
+    assert [node.name for node in program.roles] == ["actor-0", "actor-1", "actor-2", "learner", "evaluator"]
+    assert [node.name for node in program.roles if node.essential] == ["learner"]
     unrolls, weights = program.edges["unrolls"], program.edges["weights"]
     assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 2)
     assert unrolls.spec.observation.shape == (6, 4, 4) and unrolls.spec.reward.shape == (5, 4)
     assert isinstance(weights, WeightsEdge) and weights.size == 4 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
     assert sides["actor-2"] == {("unrolls", "sink", 2), ("weights", "reader", 0)}
     assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0)}
     assert sides["evaluator"] == {("weights", "reader", 0)}
@@ -33,18 +33,18 @@ def test_the_program_is_the_papers_figure() -> None:
 def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
     settings = {"actors": 5, "learners": 2, "envs_per_actor": 4}
     program = impala(describe(configure("impala", "CartPole-v1", settings), "CartPole-v1"))
-    learners = {node.name: node for node in program.nodes if node.name.startswith("learner")}
+    learners = {node.name: node for node in program.roles if node.name.startswith("learner")}
     assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
     assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
     assert [node.saved for node in learners.values()] == [True, False], "the first saves for both"
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
     assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
     assert sides["learner-1"] == {("unrolls-1", "source", 0), ("other learners", "member", 1)}
     sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
     assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
     assert [node.arguments["slots"] for node in learners.values()] == [3, 2], "one unroll of each of its actors"
-    meeting = program.edges["other learners"]
-    assert isinstance(meeting, MeetingEdge) and meeting.backend == "memory"
+    all_reduce = program.edges["other learners"]
+    assert isinstance(all_reduce, AllReduceEdge) and all_reduce.backend == "memory"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_network_with_running_statistics_is_for_one_learner() -> None:
 def test_running_moments_are_for_many_learners_too() -> None:
     settings = {"learners": 2, "actors": 2, "network.normalize": True}
     run = describe(configure("impala", "CartPole-v1", settings), "CartPole-v1")
-    assert [node.name for node in impala(run).nodes][2:4] == ["learner", "learner-1"]
+    assert [node.name for node in impala(run).roles][2:4] == ["learner", "learner-1"]
 
 
 def test_names_are_given_once() -> None:

@@ -17,24 +17,24 @@ from pappus.config import EnvOptions, NetworkConfig, WireConfig
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
-from pappus.roles.host_inference import HostInference
+from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork, LocalPolicy
-from pappus.roles.thin_actor import write_request
+from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter
-from pappus.topologies.program import CallsEdge, HatchEdge, QueueEdge
+from pappus.topologies.program import CallsEdge, LoanEdge, QueueEdge
 from pappus.topologies.seed import seed
 from pappus.transports.addresses import Address
-from pappus.transports.grpc_caller import GrpcCaller, Identity
-from pappus.transports.grpc_desk import GrpcDesk
-from pappus.transports.memory import EventBell, HeapBlock
+from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
+from pappus.transports.grpc_request_server import GrpcRequestServer
+from pappus.transports.memory import EventNotifier, HeapBlock
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
 from pappus.types import Unroll, request_spec, unroll_spec
 from pappus.validation import validate
 from tests.contracts.calls_contract import reply
 
-SIZES = {"actors": 2, "envs_per_actor": 6, "unroll_length": 5, "batch_size": 8, "topology": {"lanes": 3}}
+SIZES = {"actors": 2, "envs_per_actor": 6, "unroll_length": 5, "batch_size": 8, "topology": {"env_groups": 3}}
 
 
 def program(**settings: Any) -> Any:
@@ -43,39 +43,39 @@ def program(**settings: Any) -> Any:
 
 def test_the_program_is_the_papers_figure() -> None:
     built = program()
-    assert [node.name for node in built.nodes] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
-    assert [node.group for node in built.nodes] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
+    assert [node.name for node in built.roles] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
+    assert [node.group for node in built.roles] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
     calls, batches = built.edges["inference"], built.edges["batches"]
-    assert isinstance(calls, CallsEdge) and (calls.callers, calls.lanes, calls.envs) == (2, 3, 2)
+    assert isinstance(calls, CallsEdge) and (calls.request_clients, calls.env_groups, calls.envs) == (2, 3, 2)
     assert isinstance(batches, QueueEdge) and batches.spec.reward.shape == (5, 8) and not batches.device
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.nodes}
-    assert sides["actor-1"] == {("inference", "caller", 1)}, "an actor holds envs and a line, and no weights"
-    assert sides["inference"] == {("inference", "desk", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.roles}
+    assert sides["actor-1"] == {("inference", "request_client", 1)}, "an actor holds envs and a line, and no weights"
+    assert sides["inference"] == {("inference", "request_server", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
     assert sides["learner"] == {("batches", "source", 0), ("weights", "writer", 0)}
 
 
 def test_many_learners_share_one_inference_server_that_deals_batches_out() -> None:
     built = program(learners=2, batch_size=0)
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.nodes}
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.roles}
     assert {("batches", "sink", 0), ("batches-1", "sink", 0)} < sides["inference"]
     assert sides["learner-1"] == {("batches-1", "source", 0), ("other learners", "member", 1)}
     assert built.edges["batches"].spec.reward.shape == (5, 6), "each takes its half of all 12 envs"
 
 
 def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None:
-    built = program(topology={"lanes": 3, "placement": "learner"})
+    built = program(topology={"env_groups": 3, "inference_in": "learner"})
     assert [node.name for node in built.groups()["learner"]] == ["inference", "prefetch", "learner"]
-    assert isinstance(built.edges["unrolls"], HatchEdge) and built.edges["batches"].device == "cpu"
+    assert isinstance(built.edges["unrolls"], LoanEdge) and built.edges["batches"].device == "cpu"
     assert built.edges["nearby weights"].device == "cpu"
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"topology": {"lanes": 4}}, r"topology.lanes=4 does not divide envs_per_actor=6; use 1, 2, 3, 6"),
-        ({"topology": {"lanes": -1}}, r"topology.lanes=-1 does not divide"),
-        ({"topology": {"lanes": 3, "max_inference_envs": -1}}, "must not be negative"),
-        ({"learners": 2, "topology": {"lanes": 3, "placement": "learner"}}, "it lives in the process of one"),
+        ({"topology": {"env_groups": 4}}, r"topology.env_groups=4 does not divide envs_per_actor=6; use 1, 2, 3, 6"),
+        ({"topology": {"env_groups": -1}}, r"topology.env_groups=-1 does not divide"),
+        ({"topology": {"env_groups": 3, "max_inference_envs": -1}}, "must not be negative"),
+        ({"learners": 2, "topology": {"env_groups": 3, "inference_in": "learner"}}, "it lives in the process of one"),
         ({"learners": 2, "device": "cuda"}, "learners=2 share one inference server, but with device='cuda'"),
         ({"actors": 0}, "leaves nobody to learn from; give --listen"),
         ({"listen": "127.0.0.1:0", "runtime": "inline"}, "the inline runtime has none"),
@@ -91,7 +91,7 @@ def test_what_cannot_work_is_refused_with_a_sentence(settings: dict[str, Any], s
 @pytest.mark.parametrize("runtime", ["inline", "local"])
 @pytest.mark.parametrize("placement", ["process", "learner"])
 def test_every_step_is_trained_on_or_counted_as_dropped(tmp_path: Path, placement: str, runtime: str) -> None:
-    settings = {**SIZES, "topology": {"lanes": 3, "placement": placement}, "runtime": runtime, "steps": 3000}
+    settings = {**SIZES, "topology": {"env_groups": 3, "inference_in": placement}, "runtime": runtime, "steps": 3000}
     pappus.train("seed-vtrace", "CartPole-v1", run_dir=tmp_path / "run", **{"evaluation.episodes": 2}, **settings)
     import json
 
@@ -116,11 +116,11 @@ class Server(threading.Thread):
             return unroll_spec(algorithm.env, algorithm.behaviour, network.state_spec, 1000, num_envs)
 
         queue = RingQueue("batches", spec(envs), 1, 1, HeapBlock(*RingQueue.footprint(spec(envs), 1, 1)))
-        bell = EventBell(*EventBell.descriptors())
+        notifier = EventNotifier(*EventNotifier.descriptors())
         env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
-        self.desk = GrpcDesk("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", bell)
+        self.request_server = GrpcRequestServer("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", notifier)
         acting = ActingNetwork(algorithm, weights, 5, "float32")
-        self.role = HostInference("inference", self.desk, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
+        self.role = CpuInference("inference", self.request_server, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
         self.stopped = False
 
     def run(self) -> None:
@@ -143,16 +143,16 @@ def test_a_recurrent_policy_over_the_wire_acts_as_it_does_in_process(tmp_path: P
     policy.refresh()
     server = Server(tmp_path, algorithm, weights, envs)
     server.start()
-    caller = GrpcCaller(Address.parse(f"unix:{tmp_path}/wire"), there.spec, 1, envs, Identity("test"))
+    request_client = GrpcRequestClient(Address.parse(f"unix:{tmp_path}/wire"), there.spec, 1, envs, Identity("test"))
     local, remote = here.reset(), there.reset()
     for _ in range(steps):
         action, _ = policy.act(local)
-        write_request(caller.lanes[0].request, remote)
-        caller.lanes[0].send()
-        answered = reply(caller, 0)
+        write_request(request_client.env_groups[0].request, remote)
+        request_client.env_groups[0].send()
+        answered = reply(request_client, 0)
         assert np.array_equal(action, answered)
         local, remote = here.step(action), there.step(answered)
-    caller.close()
+    request_client.close()
     server.stopped = True
     server.join(10)
     assert not server.is_alive()

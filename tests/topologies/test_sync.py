@@ -24,7 +24,7 @@ def build(settings: dict[str, Any], system: str = "ppo", env: Any = "CartPole-v1
     sizes = {name: value for name, value in SMALL.items() if system == "ppo" or not name.startswith("algorithm.")}
     program = sync(describe(configure(system, env, {**sizes, **settings}), env))
     wiring = Wiring(program.edges.values(), {e.name: HeapBlock(*footprint(e)) for e in program.edges.values()})
-    return {node.name: wiring.build(node, 0) for node in program.nodes}
+    return {node.name: wiring.build(node, 0) for node in program.roles}
 
 
 def act(roles: dict[str, Any], index: int) -> int:
@@ -37,8 +37,8 @@ def act(roles: dict[str, Any], index: int) -> int:
 
 def test_the_program_is_the_papers_figure() -> None:
     program = sync(describe(configure("ppo", "CartPole-v1", {**SMALL, "actors": 3}), "CartPole-v1"))
-    assert [node.name for node in program.nodes] == ["actor-0", "actor-1", "actor-2", "learner", "evaluator"]
-    assert [node.name for node in program.nodes if node.essential] == ["learner"]
+    assert [node.name for node in program.roles] == ["actor-0", "actor-1", "actor-2", "learner", "evaluator"]
+    assert [node.name for node in program.roles if node.essential] == ["learner"]
     unrolls = program.edges["unrolls"]
     assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 1)
 
@@ -46,11 +46,11 @@ def test_the_program_is_the_papers_figure() -> None:
 def test_many_learners_have_some_of_the_workers_each() -> None:
     settings = {**SMALL, "actors": 5, "learners": 2, "topology.stragglers": 1}
     program = sync(describe(configure("ppo", "CartPole-v1", settings), "CartPole-v1"))
-    learners = {node.name: node for node in program.nodes if node.name.startswith("learner")}
+    learners = {node.name: node for node in program.roles if node.name.startswith("learner")}
     assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
     assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
     assert [node.arguments["slots"] for node in learners.values()] == [2, 2], "the straggler is the first one's"
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.nodes}
+    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
     assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
     assert sides["learner-1"] == {
         ("unrolls-1", "source", 0), ("other learners", "member", 1), ("weights", "reader", 0),

@@ -10,54 +10,54 @@ import pytest
 
 from pappus.config import WireConfig
 from pappus.transports.addresses import Address
-from pappus.transports.calls import SharedCaller, SharedCalls, SharedDesk
-from pappus.transports.grpc_caller import GrpcCaller, Identity
-from pappus.transports.grpc_desk import GrpcDesk
-from pappus.transports.memory import EventBell, HeapBlock, SharedBlock
+from pappus.transports.calls import SharedCalls, SharedRequestClient, SharedRequestServer
+from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
+from pappus.transports.grpc_request_server import GrpcRequestServer
+from pappus.transports.memory import EventNotifier, HeapBlock, SharedBlock
 from tests.contracts.calls_contract import ACTION, ENV, ENVS, REQUEST, CallsContract, answer, ask, open_all, take
 
-LANES = 2
+ENV_GROUPS = 2
 
 
 def shared(block: type[HeapBlock] | type[SharedBlock]) -> SharedCalls:
     from pappus.types import map_leaves
 
     request, reply = map_leaves(lambda leaf: leaf.prefixed(ENVS), REQUEST), ACTION.prefixed(ENVS)
-    footprint = SharedCalls.footprint(request, reply, 1, LANES)
+    footprint = SharedCalls.footprint(request, reply, 1, ENV_GROUPS)
     memory = HeapBlock(*footprint) if block is HeapBlock else SharedBlock.create(*footprint)
-    return SharedCalls("inference", request, reply, 1, LANES, memory)
+    return SharedCalls("inference", request, reply, 1, ENV_GROUPS, memory)
 
 
 class TestHeap(CallsContract):
     block: type[HeapBlock] | type[SharedBlock] = HeapBlock
 
     @pytest.fixture
-    def desk(self) -> SharedDesk:
+    def request_server(self) -> SharedRequestServer:
         self.calls = shared(self.block)
-        return self.calls.desk()
+        return self.calls.request_server()
 
-    def caller(self, lanes: int) -> SharedCaller:
-        caller = self.calls.caller(0)
-        caller.lanes = caller.lanes[:lanes]
-        return caller
+    def request_client(self, env_groups: int) -> SharedRequestClient:
+        request_client = self.calls.request_client(0)
+        request_client.env_groups = request_client.env_groups[:env_groups]
+        return request_client
 
-    def test_a_successor_of_the_desk_finds_what_was_not_answered(self, desk: SharedDesk) -> None:
-        caller = self.caller(1)
-        open_all(caller)
-        ask(caller, 0, 6)
-        take(desk, 1)
-        (again,) = take(self.calls.desk(), 1)
+    def test_a_successor_of_the_request_server_finds_what_was_not_answered(self, request_server: SharedRequestServer) -> None:
+        request_client = self.request_client(1)
+        open_all(request_client)
+        ask(request_client, 0, 6)
+        take(request_server, 1)
+        (again,) = take(self.calls.request_server(), 1)
         assert again.request.reward[0] == 6
         answer([again], 2)
-        assert caller.lanes[0].reply() is not None
+        assert request_client.env_groups[0].reply() is not None
 
-    def test_a_lane_with_a_predecessors_request_in_flight_opens_after_the_answer(self, desk: SharedDesk) -> None:
-        open_all(self.caller(1))
-        ask(self.caller(1), 0, 1)
-        successor = self.caller(1)
-        assert not successor.lanes[0].open()
-        answer(take(desk, 1), 0)
-        assert successor.lanes[0].open()
+    def test_an_env_group_with_a_predecessors_request_in_flight_opens_after_the_answer(self, request_server: SharedRequestServer) -> None:
+        open_all(self.request_client(1))
+        ask(self.request_client(1), 0, 1)
+        successor = self.request_client(1)
+        assert not successor.env_groups[0].open()
+        answer(take(request_server, 1), 0)
+        assert successor.env_groups[0].open()
 
 
 class TestSharedMemory(TestHeap):
@@ -68,21 +68,21 @@ class TestGrpcOverUnixSocket(CallsContract):
     listen, prefix = "unix:{}/wire", ""
 
     @pytest.fixture
-    def desk(self, tmp_path: Path) -> Iterator[GrpcDesk]:
+    def request_server(self, tmp_path: Path) -> Iterator[GrpcRequestServer]:
         wire = WireConfig(listen=self.listen.format(tmp_path))
-        desk = GrpcDesk("inference", wire, REQUEST, ACTION, (5,), "run", EventBell(*EventBell.descriptors()))
-        self.address, self.callers = Address.parse(self.prefix + desk.address), list[GrpcCaller]()
-        yield desk
-        for caller in self.callers:
-            caller.close()
-        desk.close()
+        request_server = GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", EventNotifier(*EventNotifier.descriptors()))
+        self.address, self.request_clients = Address.parse(self.prefix + request_server.address), list[GrpcRequestClient]()
+        yield request_server
+        for request_client in self.request_clients:
+            request_client.close()
+        request_server.close()
 
-    def caller(self, lanes: int) -> GrpcCaller:
-        self.callers.append(GrpcCaller(self.address, ENV, lanes, ENVS, Identity("test")))
-        return self.callers[-1]
+    def request_client(self, env_groups: int) -> GrpcRequestClient:
+        self.request_clients.append(GrpcRequestClient(self.address, ENV, env_groups, ENVS, Identity("test")))
+        return self.request_clients[-1]
 
-    def kill(self, caller: Any) -> None:
-        caller.close()
+    def kill(self, request_client: Any) -> None:
+        request_client.close()
 
 
 class TestGrpcWithAUnixSocketBeside(TestGrpcOverUnixSocket):

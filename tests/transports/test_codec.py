@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import pappus.transports
 from pappus.errors import WireError
 from pappus.transports.codec import (
+    EnvGroupReader,
     Hello,
-    LaneReader,
     Tensor,
     Welcome,
-    decode_lane,
+    decode_env_group,
     describe_difference,
-    encode_lane,
+    encode_env_group,
     layout,
     varint,
 )
@@ -36,7 +36,7 @@ WELCOMES = st.builds(Welcome, MANY_TENSORS, TENSORS, st.lists(NUMBERS, max_size=
 HELLO = Hello((Tensor("observation", (84, 300), "uint8"),), Tensor("action", (), "int64"), 2, 16, "me", "secret")
 WELCOME = Welcome(HELLO.tensors, HELLO.action, (5, 300), "run")
 DECODERS: list[Callable[[bytes], object]] = [
-    Hello.decode, Welcome.decode, lambda data: decode_lane(data, "Steps"), lambda data: decode_lane(data, "Actions"),
+    Hello.decode, Welcome.decode, lambda data: decode_env_group(data, "Steps"), lambda data: decode_env_group(data, "Actions"),
 ]
 Official = dict[str, Any]
 
@@ -60,7 +60,7 @@ def theirs(tensor: Tensor) -> dict[str, Any]:
 
 def official_hello(official: Official, hello: Hello) -> Any:
     body = official["Hello"](
-        protocol=hello.protocol, token=hello.token, name=hello.name, lanes=hello.lanes, envs=hello.envs,
+        protocol=hello.protocol, token=hello.token, name=hello.name, env_groups=hello.env_groups, envs=hello.envs,
         tensors=[theirs(tensor) for tensor in hello.tensors], action=theirs(hello.action),
     )
     return official["FromClient"](hello=body)
@@ -91,21 +91,21 @@ def test_welcome_is_written_and_read_as_protobuf_does(official: Official, welcom
 @pytest.mark.parametrize(
     ("outer", "field", "values"), [("FromClient", "steps", "tensors"), ("ToClient", "actions", "action")]
 )
-@given(lane=NUMBERS, payload=st.binary(max_size=300))
-@example(lane=0, payload=b"")
-def test_lanes_are_written_and_read_as_protobuf_does(
-    official: Official, outer: str, field: str, values: str, lane: int, payload: bytes
+@given(env_group=NUMBERS, payload=st.binary(max_size=300))
+@example(env_group=0, payload=b"")
+def test_env_groups_are_written_and_read_as_protobuf_does(
+    official: Official, outer: str, field: str, values: str, env_group: int, payload: bytes
 ) -> None:
-    ours = encode_lane(lane, [np.frombuffer(payload, np.uint8)])
-    message = official[outer](**{field: {"lane": lane, values: payload}})
+    ours = encode_env_group(env_group, [np.frombuffer(payload, np.uint8)])
+    message = official[outer](**{field: {"env_group": env_group, values: payload}})
     assert official[outer].FromString(ours) == message
-    number, bytes_read = decode_lane(message.SerializeToString(), field)
-    assert (number, bytes(bytes_read)) == (lane, payload)
+    number, bytes_read = decode_env_group(message.SerializeToString(), field)
+    assert (number, bytes(bytes_read)) == (env_group, payload)
 
 
-def test_the_arrays_of_a_lane_follow_each_other_row_by_row_in_little_endian(official: Official) -> None:
+def test_the_arrays_of_an_env_group_follow_each_other_row_by_row_in_little_endian(official: Official) -> None:
     rows = np.arange(6, dtype=np.int16).reshape(2, 3)
-    message = official["FromClient"].FromString(encode_lane(1, [rows.T, np.array([True, False])]))
+    message = official["FromClient"].FromString(encode_env_group(1, [rows.T, np.array([True, False])]))
     assert message.steps.tensors == b"\0\0\3\0\1\0\4\0\2\0\5\0" + b"\1\0"
 
 
@@ -139,7 +139,7 @@ def test_numbers_beyond_32_bits_lose_what_is_above(official: Official) -> None:
     assert list(official["Tensor"].FromString(body).shape) == list(Tensor.decode(body).shape) == [5]
 
 
-@pytest.mark.parametrize("message", [HELLO.encode(), WELCOME.encode(), encode_lane(3, [np.arange(5)])])
+@pytest.mark.parametrize("message", [HELLO.encode(), WELCOME.encode(), encode_env_group(3, [np.arange(5)])])
 def test_a_message_that_is_cut_off_anywhere_is_refused(message: bytes) -> None:
     for decode in DECODERS:
         for size in range(len(message)):
@@ -148,9 +148,9 @@ def test_a_message_that_is_cut_off_anywhere_is_refused(message: bytes) -> None:
 
 
 def test_every_message_is_told_from_every_other() -> None:
-    hello, steps = HELLO.encode(), encode_lane(0, [np.arange(3)])
+    hello, steps = HELLO.encode(), encode_env_group(0, [np.arange(3)])
     with pytest.raises(WireError, match="another message came where Steps was due"):
-        decode_lane(hello, "Steps")
+        decode_env_group(hello, "Steps")
     with pytest.raises(WireError, match="another message came where Hello was due"):
         Hello.decode(steps)
     with pytest.raises(WireError, match="another message"):
@@ -190,7 +190,7 @@ def test_nothing_but_wire_errors_comes_of_random_bytes(data: bytes, inner: bytes
 
 def test_tensors_of_another_size_than_the_layout_are_refused() -> None:
     specs = [ArraySpec((2, 3), "float32"), ArraySpec((2,), "bool")]
-    reader = LaneReader(specs)
+    reader = EnvGroupReader(specs)
     with pytest.raises(WireError, match="25 bytes of tensors came, and the layout of the handshake has 26"):
         reader.read(bytes(25))
     reader.read(bytes(24) + b"\1\0")

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from pappus.errors import WireError
-from pappus.transports.calls import SharedCaller, SharedCalls, SharedDesk
+from pappus.transports.calls import SharedCalls, SharedRequestClient, SharedRequestServer
+from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.transports.mirrored_calls import CallsMirror
+from pappus.transports.mirrored_counters import CountersMirror
 from pappus.transports.mirrored_queue import Hold, QueueMirror
-from pappus.transports.mirrored_tally import TallyMirror
-from pappus.transports.mirrors import Half, Hub, MirroredEdge, Misplaced, Peer, Placement, Spoke
+from pappus.transports.mirrors import Half, Hub, MirroredEdge, Misplaced, Peer, PortLocations, Spoke
 from pappus.transports.rings import RingQueue, RingSource
-from pappus.transports.tally import Tally
 from pappus.types import ArraySpec
 
 NODES = "abc"
@@ -52,7 +52,7 @@ class Stream:
 
 
 class World:
-    """An edge over three nodes, their stations played by hand."""
+    """An edge over three nodes, their node agents played by hand."""
 
     ends = 3
 
@@ -60,15 +60,15 @@ class World:
         self.random = random.Random(seed)
         self.edges = {node: MirroredEdge(node, self.mirror(node)) for node in NODES}
         self.streams: dict[str, Stream] = {}
-        self.placement = Placement("", 0, "", {})
+        self.placement = PortLocations("", 0, "", {})
         self.to_place: list[str] = []
         self.moving: int | str | None = None
-        self.place(Placement("a", 1, "a:1", {end: (NODES[end % 3], 1) for end in range(self.ends)}))
+        self.place(PortLocations("a", 1, "a:1", {end: (NODES[end % 3], 1) for end in range(self.ends)}))
 
     def mirror(self, node: str) -> Any:
         raise NotImplementedError
 
-    def place(self, placement: Placement) -> None:
+    def place(self, placement: PortLocations) -> None:
         """All nodes hear of it at once."""
         self.placement, self.to_place = placement, list(NODES)
         while self.to_place:
@@ -76,7 +76,7 @@ class World:
 
     def place_at(self, node: str) -> None:
         self.edges[node].place(self.placement)
-        for at, stream in list(self.streams.items()):  # as a station ends the streams that its placement ends
+        for at, stream in list(self.streams.items()):  # as a node agent ends the streams that its placement ends
             gone = at == node and stream.spoke is not self.edges[node].spoke
             if gone or (node == self.hub_of(stream) and stream.hub is not self.edges[node].hub):
                 del self.streams[at]
@@ -84,13 +84,13 @@ class World:
     def hub_of(self, stream: Stream) -> str:
         return stream.hub.placement.hub
 
-    def moved(self, what: int | str, node: str) -> Placement:
+    def moved(self, what: int | str, node: str) -> PortLocations:
         """The placement with the hub or an end elsewhere."""
         now = self.placement
         if what == "hub":
-            return Placement(node, now.hub_epoch + 1, f"{node}:1", now.ends)
+            return PortLocations(node, now.hub_epoch + 1, f"{node}:1", now.ends)
         assert isinstance(what, int)
-        return Placement(
+        return PortLocations(
             now.hub, now.hub_epoch, now.hub_address, {**now.ends, what: (node, now.ends[what][1] + 1)}
         )
 
@@ -261,10 +261,10 @@ def test_a_far_producer_gets_its_slots_back_when_the_consumer_has_released_them(
     world.settle()
     assert not world.produce(1), "a slot that is being read is not free"
     freed = world.edges["b"]._mirror.freed[1]  # type: ignore[attr-defined]
-    rings = freed.rings
+    rings = freed.count
     world.source.release()
     world.settle()
-    assert freed.rings == rings + 1 and world.produce(1) and not world.produce(1)
+    assert freed.count == rings + 1 and world.produce(1) and not world.produce(1)
 
 
 def test_a_new_hub_gets_all_that_the_old_one_had_not_released() -> None:
@@ -323,7 +323,7 @@ def test_a_gap_or_a_slot_of_another_size_ends_the_stream() -> None:
     assert world.queues["a"].rings[1].ready() == 1, "what comes twice counts once"
 
 
-def test_a_station_that_came_back_with_fresh_memory_begins_anew() -> None:
+def test_a_node_agent_that_came_back_with_fresh_memory_begins_anew() -> None:
     world = QueueWorld()
     world.produce(1)
     world.settle()
@@ -376,19 +376,19 @@ def test_the_hub_refuses_ends_that_live_elsewhere_by_what_it_knows() -> None:
         hub.greet(Peer("b", 0), spoke.hello())
 
 
-def test_stations_hear_the_bells_of_those_who_are_away_and_no_others() -> None:
+def test_node_agents_hear_the_notifiers_of_those_who_are_away_and_no_others() -> None:
     world = QueueWorld()
     hub, spoke = world.edges["a"], world.edges["b"]
-    assert set(hub.bells().values()) == {"b", "c"} and set(spoke.bells().values()) == {"a"}
-    assert hub._mirror.filled not in hub.bells() and hub._mirror.freed[0] not in hub.bells()  # type: ignore[attr-defined]
+    assert set(hub.notifiers().values()) == {"b", "c"} and set(spoke.notifiers().values()) == {"a"}
+    assert hub._mirror.filled not in hub.notifiers() and hub._mirror.freed[0] not in hub.notifiers()  # type: ignore[attr-defined]
     world.move("hub", "b")
-    assert spoke._mirror.filled not in spoke.bells()  # type: ignore[attr-defined]
+    assert spoke._mirror.filled not in spoke.notifiers()  # type: ignore[attr-defined]
 
 
 class CallsWorld(World):
     """Callers ask with numbers of their own, and check that the answer is theirs."""
 
-    lanes = 2
+    env_groups = 2
     request: Any = (ArraySpec((), "int64"), ArraySpec((), "int64"))
     """Its number, and who asks."""
     reply = ArraySpec((), "int64")
@@ -398,9 +398,9 @@ class CallsWorld(World):
         self.running: set[int | str] = {"hub", *range(self.ends)}
         self.numbers, self.answers, self.whos = 0, 0, 0
         super().__init__(seed)
-        self.callers: dict[int, SharedCaller] = {}
+        self.request_clients: dict[int, SharedRequestClient] = {}
         self.states: dict[tuple[int, int], int] = {}
-        """Of each caller's lane: -1 before it is opened, 0 when free, else the number that it asked with."""
+        """Of each client's env group: -1 before it is opened, 0 when free, else the number that it asked with."""
         self.who: dict[int, int] = {}
         self.sessions: dict[tuple[int, int, int], int] = {}
         self.askers: dict[tuple[int, int, int], int] = {}
@@ -409,20 +409,20 @@ class CallsWorld(World):
             self.start(what)
 
     def mirror(self, node: str) -> CallsMirror:
-        block = HeapBlock(*SharedCalls.footprint(self.request, self.reply, self.ends, self.lanes))
-        self.calls[node] = SharedCalls("calls", self.request, self.reply, self.ends, self.lanes, block)
-        return CallsMirror(self.request, self.reply, self.ends, self.lanes, block)
+        block = HeapBlock(*SharedCalls.footprint(self.request, self.reply, self.ends, self.env_groups))
+        self.calls[node] = SharedCalls("calls", self.request, self.reply, self.ends, self.env_groups, block)
+        return CallsMirror(self.request, self.reply, self.ends, self.env_groups, block)
 
     def start(self, what: int | str) -> None:
         self.running.add(what)
         if what == "hub":
-            self.desk: SharedDesk = self.calls[self.placement.hub].desk()
+            self.request_server: SharedRequestServer = self.calls[self.placement.hub].request_server()
             self.open_calls: list[Any] = []
             self.seen = set()
         else:
             assert isinstance(what, int)
-            self.callers[what] = self.calls[self.placement.ends[what][0]].caller(what)
-            self.states |= {(what, lane): -1 for lane in range(self.lanes)}
+            self.request_clients[what] = self.calls[self.placement.ends[what][0]].request_client(what)
+            self.states |= {(what, env_group): -1 for env_group in range(self.env_groups)}
             self.whos += 1
             self.who[what] = self.whos
 
@@ -434,37 +434,37 @@ class CallsWorld(World):
         if what in self.running and self.random.random() < 0.03:
             self.start(what)  # it dies, and begins again where it was
         elif isinstance(what, int):
-            self.ask(what, self.random.randrange(self.lanes))
+            self.ask(what, self.random.randrange(self.env_groups))
         else:
             self.serve(self.random.randrange(3))
 
-    def ask(self, caller: int, lane: int) -> None:
-        if caller not in self.running:
+    def ask(self, request_client: int, env_group: int) -> None:
+        if request_client not in self.running:
             return
-        port, state = self.callers[caller].lanes[lane], self.states[caller, lane]
+        port, state = self.request_clients[request_client].env_groups[env_group], self.states[request_client, env_group]
         if state == -1:
-            self.states[caller, lane] = 0 if port.open() else -1
+            self.states[request_client, env_group] = 0 if port.open() else -1
         elif state == 0:
             self.numbers += 1
-            self.states[caller, lane] = self.numbers
+            self.states[request_client, env_group] = self.numbers
             number, who = port.request
-            number[...], who[...] = self.numbers, self.who[caller]
+            number[...], who[...] = self.numbers, self.who[request_client]
             port.send()
         elif (reply := port.reply()) is not None:
             assert int(reply) == state, "the answer to what was asked"
             self.answers += 1
-            self.states[caller, lane] = 0
+            self.states[request_client, env_group] = 0
 
     def serve(self, most: int) -> None:
         if "hub" not in self.running:
             return
-        for call in self.desk.calls():
+        for call in self.request_server.calls():
             number, who = map(int, call.request)
-            assert number not in self.seen, "a desk sees a request once"
+            assert number not in self.seen, "a request server sees a request once"
             self.seen.add(number)
             epoch = self.placement.hub_epoch
-            assert self.sessions.setdefault((epoch, call.lane, who), call.session) == call.session
-            assert self.askers.setdefault((epoch, call.lane, call.session), who) == who
+            assert self.sessions.setdefault((epoch, call.env_group, who), call.session) == call.session
+            assert self.askers.setdefault((epoch, call.env_group, call.session), who) == who
             self.open_calls.append(call)
         self.random.shuffle(self.open_calls)
         for call in self.open_calls[:most]:
@@ -482,9 +482,9 @@ class CallsWorld(World):
             self.settle()
             self.serve(1000)
             self.settle()
-            for (caller, lane), state in list(self.states.items()):
+            for (request_client, env_group), state in list(self.states.items()):
                 if state:
-                    self.ask(caller, lane)
+                    self.ask(request_client, env_group)
         assert not any(self.states.values())
 
 
@@ -497,28 +497,28 @@ def test_every_request_is_answered_once_whatever_breaks_and_whoever_moves(seed: 
     assert world.answers > 15, "the test would show nothing"
 
 
-def asked(world: CallsWorld, caller: int) -> int:
-    """A caller's first lane is opened and asks; the number."""
-    world.ask(caller, 0)
-    world.ask(caller, 0)
-    return world.states[caller, 0]
+def asked(world: CallsWorld, request_client: int) -> int:
+    """A client's first env group is opened and asks; the number."""
+    world.ask(request_client, 0)
+    world.ask(request_client, 0)
+    return world.states[request_client, 0]
 
 
-def test_a_new_desk_elsewhere_gets_what_was_not_answered() -> None:
+def test_a_new_request_server_elsewhere_gets_what_was_not_answered() -> None:
     world = CallsWorld()
     number = asked(world, 1)
     world.settle()
-    assert world.desk.ready()
+    assert world.request_server.ready()
     world.move("hub", "c")
-    assert not world.desk.ready()
+    assert not world.request_server.ready()
     world.settle()
     world.serve(1)
     world.settle()
-    reply = world.callers[1].lanes[0].reply()
+    reply = world.request_clients[1].env_groups[0].reply()
     assert reply is not None and int(reply) == number
 
 
-def test_an_answer_to_a_caller_that_moved_away_goes_to_nobody() -> None:
+def test_an_answer_to_a_request_client_that_moved_away_goes_to_nobody() -> None:
     world = CallsWorld()
     asked(world, 1)
     world.settle()
@@ -527,14 +527,14 @@ def test_an_answer_to_a_caller_that_moved_away_goes_to_nobody() -> None:
     world.settle()
     world.serve(1)
     world.settle()
-    assert world.callers[1].lanes[0].reply() is None, "that was its predecessor's"
+    assert world.request_clients[1].env_groups[0].reply() is None, "that was its predecessor's"
     world.serve(1)
     world.settle()
-    reply = world.callers[1].lanes[0].reply()
+    reply = world.request_clients[1].env_groups[0].reply()
     assert reply is not None and int(reply) == number
 
 
-def test_a_reply_that_was_lost_with_its_stream_is_sent_again_and_the_desk_is_not_asked_twice() -> None:
+def test_a_reply_that_was_lost_with_its_stream_is_sent_again_and_the_request_server_is_not_asked_twice() -> None:
     world = CallsWorld()
     asked(world, 1)
     world.settle()
@@ -542,7 +542,7 @@ def test_a_reply_that_was_lost_with_its_stream_is_sent_again_and_the_desk_is_not
     world.streams["b"].send(1)
     world.connect("b")
     world.settle()
-    assert world.callers[1].lanes[0].reply() is not None and not world.desk.ready()
+    assert world.request_clients[1].env_groups[0].reply() is not None and not world.request_server.ready()
 
 
 def test_only_the_answer_to_the_last_request_is_taken() -> None:
@@ -556,17 +556,17 @@ def test_only_the_answer_to_the_last_request_is_taken() -> None:
         world.settle()
     asked(world, 1)
     assert world.streams["b"].spoke.apply(late) is None  # type: ignore[func-returns-value]
-    assert world.callers[1].lanes[0].reply() is None
+    assert world.request_clients[1].env_groups[0].reply() is None
 
 
 def test_what_is_asked_at_once_travels_in_one_message() -> None:
     world = CallsWorld()
     world.settle()
-    for lane in range(2):
-        world.ask(1, lane)
-        world.ask(1, lane)
+    for env_group in range(2):
+        world.ask(1, env_group)
+        world.ask(1, env_group)
     assert world.streams["b"].send(0) == 1
-    assert world.streams["b"].arrive(0) and len(world.desk.calls()) == 2
+    assert world.streams["b"].arrive(0) and len(world.request_server.calls()) == 2
 
 
 def test_messages_that_are_no_calls_are_errors() -> None:
@@ -577,22 +577,22 @@ def test_messages_that_are_no_calls_are_errors() -> None:
         half.apply(b"abc")
     asked(world, 1)
     (message,) = spoke.changes()
-    with pytest.raises(WireError, match="lane 77 is none of the 6"):
+    with pytest.raises(WireError, match="env group 77 is none of the 6"):
         half.apply(np.int64(77).tobytes() + message[8:])
 
 
-class TallyWorld(World):
+class CountersWorld(World):
     """Counters count wherever they are."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, SharedCounters] = {}
         self.total = 0
         super().__init__(seed)
 
-    def mirror(self, node: str) -> TallyMirror:
-        block = HeapBlock(*Tally.footprint(self.ends))
-        self.tallies[node] = Tally("steps", self.ends, block)
-        return TallyMirror(self.ends, block)
+    def mirror(self, node: str) -> CountersMirror:
+        block = HeapBlock(*SharedCounters.footprint(self.ends))
+        self.tallies[node] = SharedCounters("steps", self.ends, block)
+        return CountersMirror(self.ends, block)
 
     def add(self, end: int, count: int) -> None:
         self.total += count
@@ -615,7 +615,7 @@ class TallyWorld(World):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_nodes_agree_on_a_total_whatever_breaks(seed: int) -> None:
-    world = TallyWorld(seed)
+    world = CountersWorld(seed)
     for _ in range(8):
         for _ in range(60):
             node, side = world.random.choice(NODES), world.random.randrange(2)
@@ -634,7 +634,7 @@ def test_all_nodes_agree_on_a_total_whatever_breaks(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_nodes_agree_on_a_total_when_moves_meet_counts_that_are_under_way(seed: int) -> None:
-    world = TallyWorld(seed)
+    world = CountersWorld(seed)
     for _ in range(3):
         world.live(300)
         world.settle()
@@ -642,7 +642,7 @@ def test_all_nodes_agree_on_a_total_when_moves_meet_counts_that_are_under_way(se
 
 
 def test_a_counter_that_moves_counts_on_from_what_has_arrived() -> None:
-    world = TallyWorld()
+    world = CountersWorld()
     world.add(1, 10)
     world.settle()
     world.add(1, 5)
@@ -653,7 +653,7 @@ def test_a_counter_that_moves_counts_on_from_what_has_arrived() -> None:
 
 
 def test_a_hub_begins_with_what_its_own_counters_have_counted_and_sets_the_total_itself() -> None:
-    world = TallyWorld()
+    world = CountersWorld()
     world.tallies["a"].set_total(1000)
     world.add(1, 10)
     world.add(2, 1)
@@ -665,7 +665,7 @@ def test_a_hub_begins_with_what_its_own_counters_have_counted_and_sets_the_total
 
 
 def test_a_total_stays_readable_where_a_counter_left() -> None:
-    world = TallyWorld()
+    world = CountersWorld()
     world.add(1, 10)
     world.settle()
     world.move(1, "c")

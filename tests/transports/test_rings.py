@@ -37,13 +37,13 @@ def test_another_process_writes_in_place_and_rings() -> None:
     taken = source.take(1)
     assert taken is not None and mark_of(taken[0]) == 5
     source.clear()
-    assert not select.select([source.fileno()], [], [], 0)[0], "a cleared bell is silent"
+    assert not select.select([source.fileno()], [], [], 0)[0], "a cleared notifier is silent"
 
 
-def test_a_bell_that_rang_before_anybody_listened_is_heard() -> None:
+def test_a_notifier_that_rang_before_anybody_listened_is_heard() -> None:
     block = SharedBlock.create(64, 1)
-    block.bells[0].ring()
-    assert select.select([block.bells[0].fileno()], [], [], 0)[0]
+    block.notifiers[0].notify()
+    assert select.select([block.notifiers[0].fileno()], [], [], 0)[0]
 
 
 def test_shared_memory_has_no_name_that_could_be_left_behind() -> None:

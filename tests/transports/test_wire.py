@@ -10,46 +10,46 @@ import numpy as np
 import optree
 import pytest
 
-from pappus.transports import grpc_desk
+from pappus.transports import grpc_request_server
 from pappus.transports.checks import Refusal, complaint_about, understood
-from pappus.transports.codec import Hello, LaneReader, Tensor, encode_lane, lane_specs
-from pappus.transports.grpc_desk import GrpcDesk, Stream
+from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
+from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
 from pappus.types import Request
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
 from tests.wire_tools import (
     TENSORS,
     Line,
     Witness,
-    desk_at,
     hello,
     other_tensor,
-    size_of_lane,
+    request_server_at,
+    size_of_env_group,
     steps,
     with_observation,
 )
 
 MAX_ENVS = 64
-SIZE = size_of_lane()
+SIZE = size_of_env_group()
 INVALID = "INVALID_ARGUMENT"
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[GrpcDesk]:
-    with desk_at(max_envs=MAX_ENVS) as desk:
-        yield desk
+def request_server() -> Iterator[GrpcRequestServer]:
+    with request_server_at(max_envs=MAX_ENVS) as request_server:
+        yield request_server
 
 
 @pytest.fixture(scope="module")
-def open_all_along(desk: GrpcDesk) -> Iterator[Witness]:
-    witness = Witness(desk)
+def open_all_along(request_server: GrpcRequestServer) -> Iterator[Witness]:
+    witness = Witness(request_server)
     yield witness
     witness.close()
 
 
 @pytest.fixture
-def witness(desk: GrpcDesk, open_all_along: Witness) -> Iterator[Witness]:
+def witness(request_server: GrpcRequestServer, open_all_along: Witness) -> Iterator[Witness]:
     """A stream that was open before the test and must work after it."""
-    wait_for(desk, lambda: desk.explain().startswith("1 clients"))
+    wait_for(request_server, lambda: request_server.explain().startswith("1 clients"))
     open_all_along.round_trip()
     yield open_all_along
     open_all_along.round_trip()
@@ -67,24 +67,24 @@ WRONG_HELLOS = {
     "too many": (hello(tensors=TENSORS * 2), INVALID, "16 tensors were announced"),
     "none": (hello(tensors=()), INVALID, "0 tensors were announced"),
     "action": (hello(action=Tensor("action", (2,), "float32")), INVALID, "'action' float32 [2], and the run"),
-    "no lanes": (hello(lanes=0), INVALID, "lanes=0 and envs=4 must be at least 1"),
+    "no env groups": (hello(env_groups=0), INVALID, "env groups=0 and envs=4 must be at least 1"),
     "no envs": (hello(envs=0), INVALID, "envs=0 must be at least 1"),
-    "too many envs": (hello(lanes=16), "UNAVAILABLE", "4 envs are connected, 64 more are too many"),
-    "absurdly many": (hello(lanes=2**32 - 1, envs=2**32 - 1), "RESOURCE_EXHAUSTED", "at most 64 may be"),
+    "too many envs": (hello(env_groups=16), "UNAVAILABLE", "4 envs are connected, 64 more are too many"),
+    "absurdly many": (hello(env_groups=2**32 - 1, envs=2**32 - 1), "RESOURCE_EXHAUSTED", "at most 64 may be"),
     "endless names": (hello(tensors=other_tensor(0, name="x" * 50_000)), INVALID, "tensor 0 is 'xxxx"),
     "large": (hello(name="x" * 262_500), "RESOURCE_EXHAUSTED", "a Hello of 262"),
 }
 
 
 @pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_HELLOS.values(), ids=WRONG_HELLOS)
-def test_a_wrong_hello_is_refused(desk: GrpcDesk, witness: Witness, wrong: Hello, status: str, sentence: str) -> None:
-    line = Line(desk.address, wrong.encode())
+def test_a_wrong_hello_is_refused(request_server: GrpcRequestServer, witness: Witness, wrong: Hello, status: str, sentence: str) -> None:
+    line = Line(request_server.address, wrong.encode())
     code, text = line.ending()
     assert code == status and sentence in text, text
 
 
-def test_steps_before_hello_are_refused(desk: GrpcDesk, witness: Witness) -> None:
-    code, text = Line(desk.address, steps()).ending()
+def test_steps_before_hello_are_refused(request_server: GrpcRequestServer, witness: Witness) -> None:
+    code, text = Line(request_server.address, steps()).ending()
     assert code == INVALID and "where Hello was due" in text
 
 
@@ -97,10 +97,10 @@ def as_byte(name: str, value: int) -> Callable[[Any], object]:
 
 
 WRONG_STEPS = {
-    "another lane": (steps(lane=2), INVALID, "lane 2 was not announced: lanes are 0 to 1"),
+    "another env group": (steps(env_group=2), INVALID, "env group 2 was not announced: env groups are 0 to 1"),
     "a second hello": (hello().encode(), INVALID, "another message came where Steps was due"),
-    "too short": (encode_lane(0, [np.zeros(SIZE - 1, np.uint8)]), INVALID, f"{SIZE - 1} bytes of tensors"),
-    "too long": (encode_lane(0, [np.zeros(SIZE + 1, np.uint8)]), INVALID, f"layout of the handshake has {SIZE}"),
+    "too short": (encode_env_group(0, [np.zeros(SIZE - 1, np.uint8)]), INVALID, f"{SIZE - 1} bytes of tensors"),
+    "too long": (encode_env_group(0, [np.zeros(SIZE + 1, np.uint8)]), INVALID, f"layout of the handshake has {SIZE}"),
     "empty": (b"", INVALID, "where Steps was due"),
     "cut off": (steps()[:-1], INVALID, "the message is cut off"),
     "oversized": (bytes(1 << 20), "RESOURCE_EXHAUSTED", "larger than max"),
@@ -120,79 +120,79 @@ WRONG_STEPS = {
 
 
 @pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_STEPS.values(), ids=WRONG_STEPS)
-def test_wrong_steps_end_the_stream(desk: GrpcDesk, witness: Witness, wrong: bytes, status: str, sentence: str) -> None:
-    line = Line(desk.address, hello(lanes=2).encode())
+def test_wrong_steps_end_the_stream(request_server: GrpcRequestServer, witness: Witness, wrong: bytes, status: str, sentence: str) -> None:
+    line = Line(request_server.address, hello(env_groups=2).encode())
     line.hear()
     line.say(wrong)
     code, text = line.ending()
     assert code == status and sentence in text, text
-    assert not desk.calls(), "nobody answers what was refused"
+    assert not request_server.calls(), "nobody answers what was refused"
 
 
-def test_sending_out_of_turn_ends_the_stream(desk: GrpcDesk, witness: Witness) -> None:
-    line = Line(desk.address, hello().encode(), steps(), steps())
+def test_sending_out_of_turn_ends_the_stream(request_server: GrpcRequestServer, witness: Witness) -> None:
+    line = Line(request_server.address, hello().encode(), steps(), steps())
     code, text = line.ending()
-    assert code == "FAILED_PRECONDITION" and text == "lane 0 sent again before its actions came"
-    take(desk, 1)
+    assert code == "FAILED_PRECONDITION" and text == "env group 0 sent again before its actions came"
+    take(request_server, 1)
 
 
-def test_a_stream_without_hello_is_ended(desk: GrpcDesk, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_desk, "HANDSHAKE_SECONDS", 0.05)
-    code, text = Line(desk.address).ending()
+def test_a_stream_without_hello_is_ended(request_server: GrpcRequestServer, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_request_server, "HANDSHAKE_SECONDS", 0.05)
+    code, text = Line(request_server.address).ending()
     assert code == "DEADLINE_EXCEEDED" and "no Hello came within" in text
 
 
-def test_envs_that_leave_make_room_for_others(desk: GrpcDesk, witness: Witness) -> None:
+def test_envs_that_leave_make_room_for_others(request_server: GrpcRequestServer, witness: Witness) -> None:
     for _ in range(3):
-        full = Line(desk.address, hello(lanes=15).encode())
+        full = Line(request_server.address, hello(env_groups=15).encode())
         full.hear()
-        assert Line(desk.address, hello().encode()).ending()[0] == "UNAVAILABLE"
-        desk.left()
+        assert Line(request_server.address, hello().encode()).ending()[0] == "UNAVAILABLE"
+        request_server.left()
         full.close()
-        left = wait_for(desk, desk.left)
+        left = wait_for(request_server, request_server.left)
         assert len(left) == 15 and len(set(left)) == 15
 
 
-def test_clients_that_join_at_once_do_not_exceed_the_limit_together(desk: GrpcDesk, witness: Witness) -> None:
-    desk.news()
-    lines, news = [Line(desk.address, hello().encode()) for _ in range(40)], list[str]()
+def test_clients_that_join_at_once_do_not_exceed_the_limit_together(request_server: GrpcRequestServer, witness: Witness) -> None:
+    request_server.news()
+    lines, news = [Line(request_server.address, hello().encode()) for _ in range(40)], list[str]()
 
     def all_have_come() -> bool:
-        news.extend(desk.news())
+        news.extend(request_server.news())
         return sum("joined" in line or "refused" in line for line in news) == len(lines)
 
-    wait_for(desk, all_have_come)
+    wait_for(request_server, all_have_come)
     assert sum("joined" in line for line in news) == MAX_ENVS // ENVS - 1, "the witness is one of those who may"
     for line in lines:
         line.close()
 
 
-def test_whoever_joins_is_told_of_in_one_line(desk: GrpcDesk, witness: Witness) -> None:
-    desk.news()
-    line = Line(desk.address, hello(name="a\nb\x1b[2J" + "c" * 1000).encode())
+def test_whoever_joins_is_told_of_in_one_line(request_server: GrpcRequestServer, witness: Witness) -> None:
+    request_server.news()
+    line = Line(request_server.address, hello(name="a\nb\x1b[2J" + "c" * 1000).encode())
     line.hear()
-    (news,) = wait_for(desk, desk.news)
+    (news,) = wait_for(request_server, request_server.news)
     assert news.startswith("a?b?[2Jccc") and news.endswith("(4 envs) joined") and len(news) < 150
     line.close()
-    (news,) = wait_for(desk, desk.news)
+    (news,) = wait_for(request_server, request_server.news)
     assert news.endswith("left")
 
 
-def test_whoever_is_refused_is_told_of(desk: GrpcDesk, witness: Witness) -> None:
-    desk.news()
-    Line(desk.address, hello(lanes=0).encode()).ending()
-    (news,) = wait_for(desk, desk.news)
-    assert "127.0.0.1" in news and "was refused: lanes=0" in news
+def test_whoever_is_refused_is_told_of(request_server: GrpcRequestServer, witness: Witness) -> None:
+    request_server.news()
+    Line(request_server.address, hello(env_groups=0).encode()).ending()
+    (news,) = wait_for(request_server, request_server.news)
+    assert "127.0.0.1" in news and "was refused: env groups=0" in news
 
 
-def test_a_desk_that_closes_tells_its_clients_to_come_again() -> None:
-    with desk_at() as desk:
-        line = Line(desk.address, hello().encode())
+def test_a_request_server_that_closes_tells_its_clients_to_come_again() -> None:
+    with request_server_at() as request_server:
+        line = Line(request_server.address, hello().encode())
         line.hear()
     assert line.ending()[0] == "UNAVAILABLE"
 
 
-def test_a_bool_observation_holds_zeros_and_ones(desk: GrpcDesk) -> None:
+def test_a_bool_observation_holds_zeros_and_ones(request_server: GrpcRequestServer) -> None:
     flags = np.array([0, 2], np.uint8).view(bool)
     zeros = np.zeros(2, np.float32)
     request = Request(flags, zeros > 0, zeros, zeros, zeros > 0, zeros, zeros.astype(np.int32))
@@ -228,32 +228,32 @@ def accepts(act: Callable[[bytes], object], message: bytes) -> bool:
     return True
 
 
-def test_150_000_mutated_steps_are_understood_or_refused(desk: GrpcDesk, witness: Witness) -> None:
-    rng, readers = random.Random(1), [LaneReader(lane_specs(REQUEST, ENVS)) for _ in range(2)]
+def test_150_000_mutated_steps_are_understood_or_refused(request_server: GrpcRequestServer, witness: Witness) -> None:
+    rng, readers = random.Random(1), [EnvGroupReader(env_group_specs(REQUEST, ENVS)) for _ in range(2)]
     requests = [optree.tree_unflatten(optree.tree_structure(REQUEST), reader.arrays) for reader in readers]
-    stream = Stream(0, "fuzz", 2, ENVS, readers, requests, None, desk._loop)
-    originals = [steps(lane) for lane in range(2)]
+    stream = Stream(0, "fuzz", 2, ENVS, readers, requests, None, request_server._loop)
+    originals = [steps(env_group) for env_group in range(2)]
     accepted = 0
     for turn in range(150_000):
-        accepted += accepts(lambda message: desk._understand(stream, message), mutate(rng, originals[turn % 2]))
+        accepted += accepts(lambda message: request_server._understand(stream, message), mutate(rng, originals[turn % 2]))
     assert 1000 < accepted < 140_000, "the mutations reach both ends"
 
 
-def test_50_000_mutated_hellos_are_understood_or_refused(desk: GrpcDesk, witness: Witness) -> None:
-    rng, original = random.Random(2), hello(lanes=3, token="", name="fuzz").encode()
+def test_50_000_mutated_hellos_are_understood_or_refused(request_server: GrpcRequestServer, witness: Witness) -> None:
+    rng, original = random.Random(2), hello(env_groups=3, token="", name="fuzz").encode()
     accepted = 0
     for _ in range(50_000):
-        accepted += accepts(lambda message: desk._check(understood(Hello.decode, message)), mutate(rng, original))
+        accepted += accepts(lambda message: request_server._check(understood(Hello.decode, message)), mutate(rng, original))
     assert 100 < accepted < 45_000, "the mutations reach both ends"
 
 
-def test_300_mutated_conversations_over_the_socket_end_with_a_status(desk: GrpcDesk, witness: Witness) -> None:
+def test_300_mutated_conversations_over_the_socket_end_with_a_status(request_server: GrpcRequestServer, witness: Witness) -> None:
     rng = random.Random(3)
     documented = {INVALID, "FAILED_PRECONDITION", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
     for turn in range(300):
         first = mutate(rng, hello().encode()) if turn % 3 == 0 else hello().encode()
-        line = Line(desk.address, first, mutate(rng, steps()), mutate(rng, steps()), steps(), steps())
+        line = Line(request_server.address, first, mutate(rng, steps()), mutate(rng, steps()), steps(), steps())
         assert line.ending()[0] in documented, "whatever came before, the last Steps come out of turn"
         line.close()
-        desk.calls()
-        desk.left()
+        request_server.calls()
+        request_server.left()

@@ -16,10 +16,10 @@ from pappus.errors import PappusError, RunError, UserError
 from pappus.transports import addresses
 from pappus.transports.addresses import Address, check_wire, nearest, read_token, socket_beside
 from pappus.transports.codec import Welcome
-from pappus.transports.grpc_caller import GrpcCaller, Identity
-from pappus.transports.grpc_desk import GrpcDesk
+from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
+from pappus.transports.grpc_request_server import GrpcRequestServer
 from tests.contracts.calls_contract import ENV, ENVS, answer, ask, open_all, reply, take, wait_for
-from tests.wire_tools import Line, desk_at, hello, open_desk
+from tests.wire_tools import Line, hello, open_request_server, request_server_at
 
 
 @pytest.fixture
@@ -29,52 +29,52 @@ def token_file(tmp_path: Path) -> str:
     return str(path)
 
 
-def failure_of(caller: GrpcCaller) -> PappusError:
-    """What the caller gives up with."""
+def failure_of(request_client: GrpcRequestClient) -> PappusError:
+    """What the client gives up with."""
     try:
-        wait_for(caller, lambda: caller._failure)
+        wait_for(request_client, lambda: request_client._failure)
         with pytest.raises(PappusError) as raised:
-            caller.check()
+            request_client.check()
         return raised.value
     finally:
-        caller.close()
+        request_client.close()
 
 
-def assert_works(caller: GrpcCaller, desk: GrpcDesk) -> None:
+def assert_works(request_client: GrpcRequestClient, request_server: GrpcRequestServer) -> None:
     try:
-        open_all(caller)
-        ask(caller, 0, 3)
-        answer(take(desk, 1), 2)
-        assert reply(caller, 0).tolist() == [2] * ENVS
-        caller.check()
+        open_all(request_client)
+        ask(request_client, 0, 3)
+        answer(take(request_server, 1), 2)
+        assert reply(request_client, 0).tolist() == [2] * ENVS
+        request_client.check()
     finally:
-        caller.close()
+        request_client.close()
 
 
 def test_only_the_right_token_opens(token_file: str) -> None:
-    with desk_at(token_file=token_file) as desk:
-        line = Line(desk.address, hello(token="sésame").encode())
+    with request_server_at(token_file=token_file) as request_server:
+        line = Line(request_server.address, hello(token="sésame").encode())
         assert Welcome.decode(line.hear()).run == "run"
         for token in ("Sésame", "sésame ", "sésamesésame", "x" * 10_000):
-            assert Line(desk.address, hello(token=token).encode()).ending() == ("UNAUTHENTICATED", "the token is wrong")
-        assert Line(desk.address, hello().encode()).ending() == ("UNAUTHENTICATED", "a token is needed")
-        assert "ésame" not in " ".join(desk.news())
+            assert Line(request_server.address, hello(token=token).encode()).ending() == ("UNAUTHENTICATED", "the token is wrong")
+        assert Line(request_server.address, hello().encode()).ending() == ("UNAUTHENTICATED", "a token is needed")
+        assert "ésame" not in " ".join(request_server.news())
         line.close()
 
 
 def test_an_actor_reads_its_token_from_a_file(token_file: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("open")
-    with desk_at(token_file=token_file) as desk:
-        address = Address.parse(f"tcp:{desk.address}")
-        assert_works(GrpcCaller(address, ENV, 1, ENVS, Identity(token_file=token_file)), desk)
-        failure = failure_of(GrpcCaller(address, ENV, 1, ENVS, Identity(token_file=str(wrong))))
+    with request_server_at(token_file=token_file) as request_server:
+        address = Address.parse(f"tcp:{request_server.address}")
+        assert_works(GrpcRequestClient(address, ENV, 1, ENVS, Identity(token_file=token_file)), request_server)
+        failure = failure_of(GrpcRequestClient(address, ENV, 1, ENVS, Identity(token_file=str(wrong))))
         assert isinstance(failure, UserError) and "the token is wrong" in str(failure)
 
 
 def test_the_unix_socket_beside_asks_for_the_token_too(token_file: str) -> None:
-    with desk_at(token_file=token_file) as desk:
-        target = nearest(Address.parse(desk.address), tls=False)
+    with request_server_at(token_file=token_file) as request_server:
+        target = nearest(Address.parse(request_server.address), tls=False)
         assert target.startswith("unix:")
         assert Line(target, hello().encode()).ending() == ("UNAUTHENTICATED", "a token is needed")
 
@@ -115,38 +115,38 @@ def tls(certificates: Certificates, mutual: bool) -> dict[str, str]:
     return {"certificate": certificate, "key": key, **authority}
 
 
-def caller_with(address: str, authority: str, pair: tuple[str, str] = ("", "")) -> GrpcCaller:
+def request_client_with(address: str, authority: str, pair: tuple[str, str] = ("", "")) -> GrpcRequestClient:
     identity = Identity("test", "", authority, *pair)
-    return GrpcCaller(Address.parse(address), ENV, 1, ENVS, identity, patience=0.3)
+    return GrpcRequestClient(Address.parse(address), ENV, 1, ENVS, identity, patience=0.3)
 
 
 def test_tls_works_with_the_right_authority_and_no_other(certificates: Certificates) -> None:
-    with desk_at(**tls(certificates, mutual=False)) as desk:
-        assert_works(caller_with(desk.address, certificates.authority), desk)
-        failure = failure_of(caller_with(desk.address, certificates.stranger))
+    with request_server_at(**tls(certificates, mutual=False)) as request_server:
+        assert_works(request_client_with(request_server.address, certificates.authority), request_server)
+        failure = failure_of(request_client_with(request_server.address, certificates.stranger))
         assert isinstance(failure, RunError) and "certificate" in str(failure).lower()
-        assert desk.explain().startswith("0 clients")
+        assert request_server.explain().startswith("0 clients")
 
 
 def test_a_server_with_tls_takes_nobody_without(certificates: Certificates) -> None:
-    with desk_at(**tls(certificates, mutual=False)) as desk:
-        assert Line(desk.address, hello().encode()).ending()[0] == "UNAVAILABLE"
-        assert not [line for line in desk.news() if "joined" in line]
+    with request_server_at(**tls(certificates, mutual=False)) as request_server:
+        assert Line(request_server.address, hello().encode()).ending()[0] == "UNAVAILABLE"
+        assert not [line for line in request_server.news() if "joined" in line]
 
 
 def test_mutual_tls_takes_clients_that_the_authority_signed_and_no_other(certificates: Certificates) -> None:
-    with desk_at(**tls(certificates, mutual=True)) as desk:
-        assert_works(caller_with(desk.address, certificates.authority, certificates.client), desk)
-        desk.news()
+    with request_server_at(**tls(certificates, mutual=True)) as request_server:
+        assert_works(request_client_with(request_server.address, certificates.authority, certificates.client), request_server)
+        request_server.news()
         for pair in [("", ""), certificates.strangers_client]:
-            failure = failure_of(caller_with(desk.address, certificates.authority, pair))
+            failure = failure_of(request_client_with(request_server.address, certificates.authority, pair))
             assert isinstance(failure, RunError) and "nobody answered" in str(failure)
-        assert not desk.news(), "they were turned away before they could say anything"
+        assert not request_server.news(), "they were turned away before they could say anything"
 
 
 def test_with_tls_there_is_no_unix_socket_beside(certificates: Certificates) -> None:
-    with desk_at(**tls(certificates, mutual=False)) as desk:
-        port = Address.parse(desk.address).port
+    with request_server_at(**tls(certificates, mutual=False)) as request_server:
+        port = Address.parse(request_server.address).port
         assert not os.path.exists(socket_beside("127.0.0.1", port))
 
 
@@ -211,17 +211,17 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         Address.parse(text)
 
 
-def test_the_unix_socket_beside_a_port_is_for_its_user_alone_and_goes_with_the_desk() -> None:
-    with desk_at() as desk:
-        beside = Path(socket_beside("127.0.0.1", Address.parse(desk.address).port))
+def test_the_unix_socket_beside_a_port_is_for_its_user_alone_and_goes_with_the_request_server() -> None:
+    with request_server_at() as request_server:
+        beside = Path(socket_beside("127.0.0.1", Address.parse(request_server.address).port))
         assert stat.S_ISSOCK(beside.stat().st_mode)
         assert stat.S_IMODE(beside.parent.stat().st_mode) == 0o700 and beside.parent.stat().st_uid == os.getuid()
     assert not beside.exists()
 
 
 def test_the_nearest_way_is_the_unix_socket_unless_tcp_or_tls_is_asked_for() -> None:
-    with desk_at() as desk:
-        port = Address.parse(desk.address).port
+    with request_server_at() as request_server:
+        port = Address.parse(request_server.address).port
         for host in ("127.0.0.1", "localhost"):
             assert nearest(Address.parse(f"{host}:{port}"), tls=False) == f"unix:{socket_beside('127.0.0.1', port)}"
         assert nearest(Address.parse(f"tcp:127.0.0.1:{port}"), tls=False) == f"127.0.0.1:{port}"
@@ -231,16 +231,16 @@ def test_the_nearest_way_is_the_unix_socket_unless_tcp_or_tls_is_asked_for() -> 
 
 
 def test_runs_at_one_port_of_several_addresses_are_told_apart() -> None:
-    with desk_at("127.0.0.1:0") as one:
+    with request_server_at("127.0.0.1:0") as one:
         port = Address.parse(one.address).port
-        with desk_at(f"127.0.0.2:{port}") as other:
+        with request_server_at(f"127.0.0.2:{port}") as other:
             assert nearest(Address.parse(one.address), tls=False) == f"unix:{socket_beside('127.0.0.1', port)}"
             assert nearest(Address.parse(other.address), tls=False) == f"unix:{socket_beside('127.0.0.2', port)}"
 
 
 def test_a_run_that_listens_everywhere_is_reached_by_its_socket(tmp_path: Path) -> None:
-    with desk_at("0.0.0.0:0", insecure=True) as desk:
-        port = Address.parse(desk.address).port
+    with request_server_at("0.0.0.0:0", insecure=True) as request_server:
+        port = Address.parse(request_server.address).port
         assert nearest(Address.parse(f"127.0.0.1:{port}"), tls=False) == f"unix:{socket_beside('0.0.0.0', port)}"
 
 
@@ -272,10 +272,10 @@ def test_a_folder_that_somebody_else_prepared_gets_no_socket(own_folder: Path, k
         own_folder.symlink_to("elsewhere")
     else:
         own_folder.write_text("")
-    with desk_at() as desk:
+    with request_server_at() as request_server:
         assert socket_beside("127.0.0.1", 5000) == ""
-        assert nearest(Address.parse(desk.address), tls=False) == desk.address
-        line = Line(desk.address, hello().encode())
+        assert nearest(Address.parse(request_server.address), tls=False) == request_server.address
+        line = Line(request_server.address, hello().encode())
         assert Welcome.decode(line.hear()).run == "run"
         line.close()
 
@@ -283,21 +283,21 @@ def test_a_folder_that_somebody_else_prepared_gets_no_socket(own_folder: Path, k
 def test_a_unix_socket_is_for_its_user_alone_and_replaces_only_what_a_killed_run_left(tmp_path: Path) -> None:
     path = tmp_path / "wire"
     left_behind(str(path))
-    with desk_at(f"unix:{path}") as desk:
+    with request_server_at(f"unix:{path}") as request_server:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with pytest.raises(UserError, match="is in use by another process"):
-            open_desk(f"unix:{path}")
-        line = Line(desk.address, hello().encode())
+            open_request_server(f"unix:{path}")
+        line = Line(request_server.address, hello().encode())
         assert Welcome.decode(line.hear()).run == "run"
         line.close()
     path.write_text("precious")
     with pytest.raises(UserError, match="is no socket"):
-        open_desk(f"unix:{path}")
+        open_request_server(f"unix:{path}")
     assert path.read_text() == "precious"
 
 
 def test_addresses_that_cannot_be_opened_are_refused_with_a_sentence(tmp_path: Path) -> None:
-    with desk_at() as desk, pytest.raises(UserError, match="cannot be opened; is the port in use"):
-        open_desk(desk.address)
+    with request_server_at() as request_server, pytest.raises(UserError, match="cannot be opened; is the port in use"):
+        open_request_server(request_server.address)
     with pytest.raises(UserError, match="cannot be opened; is its folder missing"):
-        open_desk(f"unix:{tmp_path}/missing/wire")
+        open_request_server(f"unix:{tmp_path}/missing/wire")

@@ -1,0 +1,130 @@
+"""The inference server on a CPU. It packs finished unrolls into training batches itself: that is one copy of each, far
+less than handing them to a thread would cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import optree
+import torch
+
+from pappus.core import Call, RequestServer, Sink
+from pappus.replay.writers import BatchPacker
+from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
+from pappus.roles.policy import ActingNetwork
+from pappus.roles.round_robin_sink import RoundRobinSink
+from pappus.types import Array, Nest, Request, Timestep, Unroll, leaves_of, map_leaves
+
+
+class CpuGroupState(UnrollGroupState):
+    """One env group: its envs' recurrent state, and the unroll under construction."""
+
+    def __init__(self, session: int, num_envs: int, settings: InferenceSettings, state: Nest) -> None:
+        super().__init__(session, num_envs, settings.unroll_length)
+        spec = settings.unroll_spec(num_envs)
+        self.unroll: Unroll = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
+        self.state = state
+
+    def begin(self, request: Request) -> None:
+        """Start an unroll with what the envs show."""
+        state = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
+        self.writer.begin(self.unroll, Timestep(*request[:5]), state)
+
+    def append(self, request: Request) -> None:
+        """Write down what the last actions led to."""
+        assert self.action is not None
+        self.writer.append(self.action, self.behaviour, self.version, Timestep(*request[:5]))
+
+    def save(self) -> Nest:
+        """Everything, as plain data."""
+        acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
+        return {
+            "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
+            "unroll": leaves_of(self.unroll), "time": self.writer.time, "state": leaves_of(self.state), **acted,
+        }
+
+    def load(self, saved: Nest) -> None:
+        """Go on from what `save` returned."""
+        for into, leaf in zip(leaves_of(self.unroll), saved["unroll"], strict=True):
+            into[...] = leaf
+        self.writer.resume(self.unroll, saved["time"])
+        self.state = optree.tree_unflatten(optree.tree_structure(self.state), saved["state"])
+        self.action, self.behaviour = saved.get("action"), saved.get("behaviour", {})
+        self.version, self.delivered = saved["version"], saved["delivered"]
+
+
+class CpuInference(InferenceServer[CpuGroupState]):
+    """… ──unrolls──▶ packer ──batches──▶ sinks, one batch for each in turn."""
+
+    def __init__(
+        self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink], settings: InferenceSettings
+    ) -> None:
+        self._sinks = RoundRobinSink(sinks)
+        super().__init__(name, request_server, network, self._sinks, settings)
+        self._acting = network
+        self._packer = BatchPacker(self._sinks, settings.batch_size)
+
+    def _make_group_state(self, session: int, num_envs: int) -> CpuGroupState:
+        return CpuGroupState(session, num_envs, self._settings, self._acting.initial_state(num_envs))
+
+    def _deliver(self, call: Call, group_state: CpuGroupState) -> bool:
+        group_state.delivered = self._packer.pack(group_state.unroll, group_state.delivered, group_state.num_envs)
+        if group_state.delivered < group_state.num_envs:
+            self._stuck.append(call)
+            return False
+        group_state.begin(call.request)
+        self._due.append(call)
+        return True
+
+    def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuGroupState]) -> None:
+        observation, first, state = join(calls, [group_state.state for group_state in group_states])
+        action, behaviour, state = self._acting.infer(observation, first, state)
+        if len(group_states) == 1:
+            group_states[0].remember(action, behaviour, self._acting.version)
+            group_states[0].state = state
+            return
+        for group_state, end in zip(group_states, accumulate(group_state.num_envs for group_state in group_states), strict=True):
+            here = slice(end - group_state.num_envs, end)
+            group_state.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
+            group_state.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+
+    def save(self) -> Nest:
+        """The network in use, all env-group states, and whose requests are in which state."""
+        return {
+            "network": self._acting.save(), "filled": self._packer.filled, "held": self._packer.held,
+            "turn": self._sinks.turn,
+            "env_groups": list(self._group_states), "group_states": [group_state.save() for group_state in self._group_states.values()],
+            "due": [call.env_group for call in self._due], "stuck": [call.env_group for call in self._stuck],
+        }
+
+    def load(self, state: Nest) -> None:
+        """Go on with the requests in flight."""
+        self._acting.load(state["network"])
+        self._packer.filled, self._packer.held = state["filled"], state["held"]
+        self._sinks.turn = state["turn"]
+        for env_group, saved in zip(state["env_groups"], state["group_states"], strict=True):
+            self._group_states[env_group] = self._make_group_state(saved["session"], saved["num_envs"])
+            self._group_states[env_group].load(saved)
+            self._count_envs(saved["num_envs"])
+        calls = {call.env_group: call for call in self._request_server.calls()}
+        self._due, self._stuck = ([calls.pop(env_group) for env_group in state[kind]] for kind in ("due", "stuck"))
+        for call in calls.values():
+            self._receive(call)
+
+    def close(self) -> None:
+        """What fills no batch any more will not be trained on, either."""
+        super().close()
+        self.metrics.count("steps_dropped", self._packer.held)
+
+
+def join(calls: Sequence[Call], states: Sequence[Nest]) -> tuple[Nest, Array, Nest]:
+    """Requests and states side by side; a single request is used where it lies."""
+    if len(calls) == 1:
+        return calls[0].request.observation, calls[0].request.first, states[0]
+    observation = optree.tree_map(lambda *leaves: np.concatenate(leaves), *(call.request.observation for call in calls))
+    first = np.concatenate([call.request.first for call in calls])
+    state = optree.tree_map(lambda *leaves: torch.cat(leaves), *states)
+    return observation, first, state

@@ -1,0 +1,152 @@
+"""Lines between the process that conducts a run and those of its roles: JSON objects, one after the other.
+
+On one machine a line is a pair of sockets whose packets keep their borders; from another node it is a TCP connection
+with one object per line of text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import select
+import socket
+from typing import Any, Protocol
+
+MAX_PACKET = 1 << 20
+PIECE = 1 << 16
+GONE = "the other end of the line is gone"
+HELLO_SECONDS = 10.0
+"""A connection that has not introduced itself by then is closed."""
+SILENT_SECONDS = 20
+"""A TCP line whose other machine does not answer for so long is broken."""
+
+
+class Connection(Protocol):
+    """What a role is told by, and tells things through."""
+
+    def fileno(self) -> int: ...
+
+    def send(self, message: dict[str, Any]) -> None:
+        """`OSError` when the other end is gone."""
+        ...
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All messages that have arrived; `ConnectionResetError` when there will be no more."""
+        ...
+
+
+class PacketConnection:
+    """One end of a pair of sockets of this machine."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self.fileno, self.close = end.fileno, end.close
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the other end something."""
+        self._socket.send(json.dumps(message).encode())
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All messages that have arrived."""
+        messages: list[dict[str, Any]] = []
+        while readable(self._socket):
+            packet = self._socket.recv(MAX_PACKET)
+            if not packet and messages:
+                break
+            if not packet:
+                raise ConnectionResetError(GONE)
+            messages.append(json.loads(packet))
+        return messages
+
+
+class StreamConnection:
+    """One end of a TCP connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._rest = b""
+        self.fileno, self.close = end.fileno, end.close
+        end.settimeout(SILENT_SECONDS)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", SILENT_SECONDS // 4), ("TCP_KEEPINTVL", SILENT_SECONDS // 4), ("TCP_KEEPCNT", 3),
+            ("TCP_USER_TIMEOUT", 1000 * SILENT_SECONDS),
+        ):
+            if hasattr(socket, option):
+                end.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the other end something."""
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All messages that have arrived."""
+        messages: list[dict[str, Any]] = []
+        while readable(self._socket):
+            piece = self._socket.recv(PIECE)
+            if not piece and messages:
+                break
+            if not piece:
+                raise ConnectionResetError(GONE)
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            messages += [json.loads(line) for line in whole]
+        return messages
+
+    @classmethod
+    def connect(cls, address: tuple[str, int], hello: dict[str, Any]) -> StreamConnection:
+        """A line to whoever listens there, who learns from `hello` who this is."""
+        line = cls(socket.create_connection(address, timeout=HELLO_SECONDS))
+        line.send(hello)
+        return line
+
+
+class ConnectionListener:
+    """Where TCP lines arrive. Only who knows the token gets through."""
+
+    def __init__(self, host: str, token: str) -> None:
+        self._token = token
+        self._listener = socket.create_server((host, 0), backlog=1024)
+        self._listener.setblocking(False)
+        self._strangers: dict[StreamConnection, float] = {}
+        self.address: tuple[str, int] = self._listener.getsockname()[:2]
+
+    def descriptors(self) -> list[int]:
+        """Readable when somebody may have arrived."""
+        return [self._listener.fileno(), *(line.fileno() for line in self._strangers)]
+
+    def arrivals(self, now: float) -> list[tuple[dict[str, Any], StreamConnection]]:
+        """Lines that have introduced themselves since the last look, each with its hello."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                end, _ = self._listener.accept()
+                self._strangers[StreamConnection(end)] = now + HELLO_SECONDS
+        arrived = []
+        for line, until in list(self._strangers.items()):
+            try:
+                heard = line.receive()
+                known = bool(heard) and hmac.compare_digest(str(heard[0].get("token")), self._token)
+            except (OSError, ValueError, AttributeError):
+                heard, known = [{}], False
+            if known:
+                arrived.append((heard[0], line))
+            elif heard or now > until:
+                line.close()
+            else:
+                continue
+            del self._strangers[line]
+        return arrived
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._listener.close()
+        for line in self._strangers:
+            line.close()
+
+
+def readable(end: socket.socket) -> bool:
+    """Whether something has arrived, or the other end is gone."""
+    poll = select.poll()  # select itself knows no descriptor above 1,023
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(0))

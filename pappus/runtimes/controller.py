@@ -1,0 +1,368 @@
+"""Decides what a run does next, from what its roles report: evaluate, save, stop. Runtimes carry it out.
+
+    running ──steps done, time up, target confirmed, Ctrl-C──▶ saving ──▶ over
+                                                                 │          ▲
+                                                                 └─ steps done, time up: evaluating
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, Protocol
+
+from pappus.config import RunConfig
+from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.console import Console
+from pappus.telemetry.metrics import Report
+from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.run_stats import RECENT_EPISODES, TRAINERS, RunStats
+from pappus.telemetry.summary import Summary
+from pappus.telemetry.verdict import kind_of
+
+LOG_SECONDS = 1.0
+STALL_SECONDS = 30.0
+"""Without an update for so long, the log says who waits for what."""
+FRESH_START = "resumed: envs start new episodes, and unrolls that lay in queues are gone"
+"""What a resume says where it cannot be exact."""
+RETRY_UPDATES = 100
+"""Updates between an evaluation that missed the target and the next attempt."""
+
+
+class Controls(Protocol):
+    """What a runtime can be asked for."""
+
+    def command(self, role: str, command: str, argument: int) -> bool:
+        """Send a command to a role; False if the program has none of that name."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Have the state written into `directory`, then call `Controller.saved`."""
+        ...
+
+
+class Controller:
+    """One run from start to summary."""
+
+    def __init__(
+        self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
+        clock: Callable[[], float] = time.monotonic, began: float | None = None,
+    ) -> None:
+        self._config, self._run_stats, self._log, self._console, self._store = config, run_stats, log, console, store
+        self._clock = clock
+        self._controls: Controls | None = None
+        self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
+        self._evaluation: Literal["none", "asked", "answered"] = "none"
+        self._saving: Path | None = None
+        self._learned = self._interrupted = self._last_save = False
+        self._next_attempt = 0
+        self._next_evaluation = config.evaluation.every_steps
+        self._at_steps = sorted(config.evaluation.at_steps)
+        self._first_step: float | None = None
+        self._next_look = 0.0
+        self._time_up = False
+        self._best_return: float | None = None
+        self._trained = self._logged = self._checked = self._ended = clock()
+        self._began = self._trained if began is None else began
+        self._last_update = (0, self._trained)
+        self._steps_before = self._updates_before = 0
+        self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
+        self._asked_after = 0.0
+        self._evaluated: dict[str, float] = {}
+        self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0, "env_seconds": 0.0}
+        self.eval_return: float | None = None
+        self.solved_at_step: int | None = None
+        self.exit_reason = ""
+
+    @property
+    def finishing(self) -> bool:
+        """Whether the end has begun: then it is right that nobody makes progress."""
+        return self._phase != "running"
+
+    def resume(self, metadata: dict[str, Any]) -> None:
+        """Count on from a checkpoint."""
+        self._run_stats.resume(metadata["steps"], metadata["updates"])
+        self._steps_before, self._updates_before = metadata["steps"], metadata["updates"]
+        self._best_return = metadata["best_return"]
+        known = {"env_seconds": metadata["train_seconds"]} | metadata  # checkpoints from before they were counted
+        self._seconds_before = {key: known[key] for key in self._seconds_before}
+        every = self._config.evaluation.every_steps
+        self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
+        self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
+
+    def rewind(self, steps: int, updates: int) -> None:
+        """A learner came back with an earlier state: what it had done since then does not count any more."""
+        lost = self._run_stats.updates - updates
+        self._run_stats.resume(steps, updates)
+        self._next_attempt, self._last_update = min(self._next_attempt, updates), (updates, self._clock())
+        every = self._config.evaluation.every_steps
+        self._next_evaluation = (steps // every + 1) * every if every else 0
+        self.event(f"goes on from {steps:,} steps; {lost:,} updates are lost")
+        self._learned = False
+        if self._phase == "saving" and self.exit_reason == "steps done":  # they are not, any more
+            self._phase, self._last_save = "running", False
+        if self._evaluation == "asked":  # for a version that may never come again
+            self._ask()
+
+    def started(self, controls: Controls) -> None:
+        """All roles are on their way."""
+        self._controls = controls
+        self._trained = self._checked = self._clock()
+
+    def report(self, report: Report) -> None:
+        """A role's numbers."""
+        if "updates" in report["counts"] and self._run_stats.updates == self._updates_before:
+            self._trained = self._clock() - report["busy"]  # the first update marks the start of training
+        if self._first_step is None and report["counts"].get("env_steps"):
+            self._first_step = self._clock()
+        self._run_stats.add(report)
+        gauges = report["gauges"]
+        if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
+            self.eval_return = gauges["eval/episodic_return"]
+            self._evaluation = "answered"
+            self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
+            self._logged -= LOG_SECONDS  # each has a line of its own
+            self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
+
+    def event(self, text: str, role: str = "") -> None:
+        """Something worth a line in log and view."""
+        self._run_stats.event(text, role)
+
+    def role_finished(self, role: str) -> None:
+        """A role has done all that the config asks for, and with it the run."""
+        self._learned = True
+
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        """A role runs in that process now, on that node of a cluster."""
+        self._run_stats.process(role, pid, node)
+
+    def role_measured(self, role: str, memory: int, cpu: float) -> None:
+        """Bytes that a role's process on another machine holds, and seconds that it computed."""
+        self._run_stats.measured(role, memory, cpu)
+
+    def role_restarted(self, role: str) -> None:
+        """A role came back without memory of what it was asked."""
+        if role == "evaluator" and self._evaluation == "asked":
+            self._ask()
+        if self._time_up and self._phase == "running" and kind_of(role) in TRAINERS:
+            self._finish(role)
+
+    def interrupt(self) -> None:
+        """Save and stop."""
+        self._interrupted = True
+
+    def decide(self) -> bool:
+        """Take the next decisions; True when the run is over."""
+        self._give_up_evaluation()
+        if self._phase == "running":
+            self._while_running()
+        if self._phase == "saving" and self._saving is None:
+            self._last_save = True  # one that was under way when the end began may lack the last updates
+            self._save()
+        if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
+            self._phase = "over"
+        self._show()
+        return self._phase == "over"
+
+    def _while_running(self) -> None:
+        if self._interrupted:
+            self._end("interrupted")
+        elif self._target_confirmed():
+            self._end("target reached")
+        elif self._learned:
+            self._end("time is up" if self._time_up else "steps done")
+        else:
+            self._keep_up()
+
+    def _end(self, reason: str) -> None:
+        self.exit_reason, self._phase = reason, "saving"
+        self._ended = self._clock()
+
+    def _target_confirmed(self) -> bool:
+        """A greedy evaluation reaches the target: one that was due, or that 100 training episodes gave reason for."""
+        target, run_stats = self._config.target_return, self._run_stats
+        if target is None:
+            return False
+        if self._evaluation == "answered":
+            self._evaluation = "none"
+            if self.eval_return is not None and self.eval_return >= target:
+                self.solved_at_step = self._asked_at
+                return True
+            self._next_attempt = run_stats.updates + RETRY_UPDATES
+        mean = run_stats.episodic_return
+        enough = run_stats.episodes >= RECENT_EPISODES and mean is not None and mean >= target
+        if enough and self._evaluation == "none" and run_stats.updates >= self._next_attempt:
+            self._ask()
+            if self._evaluation == "none":  # nobody here can evaluate, and the training episodes have to do
+                self.solved_at_step = self._asked_at
+                return True
+        return False
+
+    def _keep_up(self) -> None:
+        now = self._clock()
+        self._evaluate_if_due(now)
+        self._watch_time()
+        if self._saving is None and now - self._checked >= self._config.checkpoint.every_seconds:
+            self._save()
+        if self._run_stats.updates != self._last_update[0]:
+            self._last_update = (self._run_stats.updates, now)
+        elif now - self._last_update[1] >= STALL_SECONDS:
+            self._last_update = (self._run_stats.updates, now)
+            states = "; ".join(f"{view.role} {view.state}" for view in self._run_stats.views())
+            self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
+
+    def _evaluate_if_due(self, now: float) -> None:
+        settings, steps = self._config.evaluation, self._run_stats.env_steps
+        if self._evaluation == "asked":
+            return
+        if self._at_steps and steps >= self._at_steps[0]:
+            self._at_steps = [number for number in self._at_steps if number > steps]
+            self._ask()
+        elif settings.every_steps and steps >= self._next_evaluation:
+            self._next_evaluation += settings.every_steps
+            self._ask()
+        elif settings.every_seconds and self._first_step is not None and now >= self._next_look:
+            self._next_look = now + settings.every_seconds
+            self._ask()
+
+    def _watch_time(self) -> None:
+        """Who makes updates is told to finish, so that the weights rest while they are saved and evaluated."""
+        limit = self._config.seconds
+        if limit is None or self._time_up or self._first_step is None:
+            return
+        if self._env_seconds() >= limit:
+            self._time_up = True
+            for role in self._run_stats.windows(*TRAINERS):
+                self._finish(role)
+
+    def _finish(self, role: str) -> None:
+        assert self._controls is not None
+        self._controls.command(role, "finish", 0)
+
+    def _env_seconds(self) -> float:
+        """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
+        now = self._ended if self.finishing else self._clock()
+        return self._seconds_before["env_seconds"] + (0.0 if self._first_step is None else now - self._first_step)
+
+    def _ask(self) -> None:
+        """Have the newest weights evaluated, if the program has somebody who can."""
+        assert self._controls is not None
+        self._asked_for, self._asked_at = self._run_stats.updates, self._run_stats.env_steps
+        self._asked_after = self._env_seconds()
+        self._patience = self._clock() + self._config.evaluation.max_seconds
+        self._controls.command("evaluator", "from_version", self._asked_for)
+        taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
+        self._evaluation = "asked" if taken else "none"
+
+    def _give_up_evaluation(self) -> None:
+        """A greedy policy may walk in circles for ever."""
+        if self._evaluation == "asked" and self._clock() >= self._patience:
+            self.eval_return, self._evaluation = None, "answered"
+            self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
+
+    def _save(self) -> None:
+        assert self._controls is not None
+        self._checked = self._clock()
+        self._saving = self._store.begin(self._run_stats.env_steps)
+        self._controls.save(self._saving)
+
+    def save_failed(self, reason: str) -> None:
+        """A checkpoint cannot be written: the one before it has to do, also for the end of the run."""
+        self.event(f"a checkpoint was given up: {reason}; the one before it is kept")
+        self._saving = None
+        if self._last_save:
+            self._phase = "over"
+
+    def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
+        """All states are written; make the checkpoint official, and say where it is.
+
+        `progress` are the steps and updates that belong to the state, where the run has gone on since.
+        """
+        steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
+        mean = self._run_stats.episodic_return
+        best = mean is not None and (self._best_return is None or mean >= self._best_return)
+        self._best_return = mean if best else self._best_return
+        path = self._store.commit(directory, {
+            "steps": steps, "updates": updates, "system": self._config.system,
+            "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
+            "best_return": self._best_return, **self.seconds(),
+        })
+        if best:
+            self._store.mark_best(path)
+        self._saving = None
+        if self._last_save and self.exit_reason in ("steps done", "time is up"):
+            self._phase = "evaluating"
+            self._ask()
+        elif self._last_save:
+            self._phase = "over"
+        return path
+
+    def seconds(self) -> dict[str, float]:
+        """Wall time since the command, the part of it that was training and that since the first env step; earlier
+        parts of the run included."""
+        now = self._clock()
+        end = self._ended if self.finishing else now
+        return {
+            "wall_seconds": self._seconds_before["wall_seconds"] + now - self._began,
+            "train_seconds": self._seconds_before["train_seconds"] + end - self._trained,
+            "env_seconds": self._env_seconds(),
+        }
+
+    def summary(self, exit_reason: str = "") -> Summary:
+        """How the run went, so far or in the end."""
+        run_stats, config, seconds = self._run_stats, self._config, self.seconds()
+        here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
+        return Summary(
+            system=config.system, env=config.env, seed=config.seed, steps=run_stats.env_steps, updates=run_stats.updates,
+            wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
+            steps_per_second=(run_stats.env_steps - self._steps_before) / max(here, 1e-9),
+            episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
+            exit_reason=exit_reason or self.exit_reason,
+            extras={"precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts()},
+        )
+
+    def _step_counts(self) -> dict[str, int]:
+        """Where steps went that were received over a line: all that were not trained on are counted as dropped."""
+        received = self._run_stats.count("inference/steps_received")
+        if received is None:
+            return {}
+        dropped = self._run_stats.count("inference/steps_dropped") or 0
+        return {"steps_received": received, "steps_dropped": dropped, "steps_before_resume": self._steps_before}
+
+    def _show(self) -> None:
+        now = self._clock()
+        for event in self._run_stats.new_events():
+            self._log.event(event, at=event.time)
+            self._console.event(event)
+        if now - self._logged >= LOG_SECONDS or self._phase == "over":
+            self._logged = now
+            self._log.write(self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated)
+            self._console.update()
+
+
+@contextmanager
+def interrupts(controller: Controller) -> Iterator[None]:
+    """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(number)
+        controller.interrupt()
+        controller.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,0 +1,82 @@
+"""Files of a run for nodes that do not see its directory: what a role saves there is sent to the driver's node, and
+what it begins with is fetched from it. Where all nodes see the directory nothing is sent.
+
+One writer: whoever saves writes below the same path on its own node, and the registry, on the driver's node, writes
+the same bytes there. Only the driver gives a checkpoint its name, after all of it has arrived.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PIECE = 16 << 20
+REPLAY = "replay"
+"""The folder of tables within a run's directory."""
+
+
+class FileTransfer:
+    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …"""
+
+    def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str]) -> None:
+        self._ask, self._root, self._roles = ask, marker.parent, roles
+        self.needed = not marker.exists()
+        self._sent: set[Path] = set()
+
+    def prepare(self, directory: Path) -> None:
+        """Roles are about to write into a directory that the driver made on its own node."""
+        if self.needed:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def send(self, directory: Path) -> None:
+        """What the roles have written for a checkpoint. Others of this node may be writing beside them."""
+        if not self.needed:
+            return
+        for path in self._own(directory):
+            self._send_file(path)
+            path.unlink()
+        if REPLAY in self._roles:
+            tables = self._root / REPLAY
+            for path in [path for path in _files(tables) if path not in self._sent]:
+                self._send_file(path)
+                self._sent.add(path)
+            self._ask("keep_only", str(tables), [path.name for path in tables.glob("*") if path.is_dir()])
+
+    def fetch(self, checkpoint: Path) -> None:
+        """What the roles begin with."""
+        if not self.needed:
+            return
+        for text in self._ask("listing", str(checkpoint)):
+            if Path(text).name.split(".")[0] in self._roles:
+                self._fetch_file(Path(text))
+        for path in self._own(checkpoint):
+            if path.stem == REPLAY and path.suffix == ".json":
+                for folder in set(re.findall(r"replay-\d+", path.read_text())):
+                    self._fetch_folder(self._root / REPLAY / folder)
+
+    def _own(self, directory: Path) -> list[Path]:
+        return [path for path in _files(directory) if path.name.split(".")[0] in self._roles]
+
+    def _fetch_folder(self, folder: Path) -> None:
+        for text in self._ask("listing", str(folder)):
+            self._fetch_file(Path(text))
+            self._sent.add(Path(text))
+
+    def _send_file(self, path: Path) -> None:
+        with path.open("rb") as file:
+            first = True
+            while (piece := file.read(PIECE)) or first:
+                self._ask("write", str(path), piece, first)
+                first = False
+
+    def _fetch_file(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            while piece := self._ask("read", str(path), file.tell(), PIECE):
+                file.write(piece)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()] if folder.is_dir() else []

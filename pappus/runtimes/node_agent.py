@@ -1,0 +1,185 @@
+"""What a node has where a run spans several: the blocks of all edges that touch it, and streams to other nodes.
+
+    role's process ──fetch_blocks──▶ node agent ◀══ gRPC ══▶ node agent of another node
+          └──────── shared memory ──────┘
+
+Roles of one node share memory, as on a single machine. What they exchange with roles elsewhere is carried by the
+node agents, between the blocks of both nodes (see `pappus.transports.mirrors`). Weights are carried by others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pappus.errors import RunError
+from pappus.runtimes.wiring import Wiring, footprint
+from pappus.topologies.program import CallsEdge, CounterEdge, Edge, QueueEdge, WeightsEdge
+from pappus.transports.fd_server import FdServer, fetch_blocks
+from pappus.transports.memory import Notifier, SharedBlock
+from pappus.transports.mirrored_calls import CallsMirror
+from pappus.transports.mirrored_counters import CountersMirror
+from pappus.transports.mirrored_queue import Hold, QueueMirror
+from pappus.transports.mirrors import Mirror, MirroredEdge, PortLocations
+from pappus.transports.weights import FlatWeights
+
+if TYPE_CHECKING:
+    from pappus.transports.grpc_mirrors import Streams, Traffic
+
+__all__ = ["NodeAgent", "PortLocations", "fetch_blocks"]
+
+CLOSE_SECONDS = 4.0
+
+
+class NodeAgent:
+    """Owns the blocks of one node, hands them to its roles, and mirrors edges to other nodes.
+
+    `delivered(weights edge, node)` is the newest version that a node has; it is called in the node agent's thread. Methods
+    may be called by any other thread.
+    """
+
+    def __init__(
+        self, node: str, host: str, edges: Mapping[str, Edge], token: str,
+        delivered: Callable[[str, str], int] = lambda edge, node: 0,
+    ) -> None:
+        self.node = node
+        self._edges, self._delivered = edges, delivered
+        self._blocks: dict[str, SharedBlock] = {}
+        self._lock = threading.Lock()
+        self._mirrored: dict[str, MirroredEdge] = {}
+        self._heard: dict[str, dict[Notifier, str]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._closed = False
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(host, token, ready), name="node_agent", daemon=True)
+        self._thread.start()
+        ready.result()
+
+    def block(self, name: str) -> SharedBlock:
+        """The block of an edge on this node, made when it is first asked for."""
+        with self._lock:
+            if name not in self._blocks:
+                edge = self._edges[name]
+                block = SharedBlock.create(*footprint(edge))
+                Wiring([edge], {name: block}).poison()
+                self._blocks[name] = block
+            return self._blocks[name]
+
+    def place(self, edge: str, placement: PortLocations) -> None:
+        """Where the ends of an edge now live. When it returns, the words on this node are settled, so that roles that
+        moved here may start; streams to other nodes begin and end in the background."""
+        asyncio.run_coroutine_threadsafe(self._place(edge, placement), self._loop).result()
+
+    def look_again(self) -> None:
+        """Weights were delivered: slots that waited for them may go back."""
+        with suppress(RuntimeError):  # closed meanwhile
+            self._loop.call_soon_threadsafe(self._look_again)
+
+    def meter(self) -> dict[str, Traffic]:
+        """Messages and bytes of each edge since the start, both ways together."""
+        return dict(self._streams.traffic)
+
+    def troubles(self) -> dict[str, str]:
+        """Of each edge whose stream to its hub is not there, why."""
+        return self._streams.troubles()
+
+    def close(self) -> None:
+        """End all streams and forget the blocks; who has mapped them keeps them."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_SECONDS + 1.0)
+        with self._lock:
+            for block in self._blocks.values():
+                block.close()
+            self._blocks = {}
+
+    def _run(self, host: str, token: str, ready: concurrent.futures.Future[None]) -> None:
+        """The node agent's thread."""
+        try:
+            try:
+                self._loop.run_until_complete(self._open(host, token))
+            except BaseException as error:
+                return ready.set_exception(error)
+            ready.set_result(None)
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._close())
+        finally:
+            self._loop.close()
+
+    async def _open(self, host: str, token: str) -> None:
+        from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
+
+        self._streams: Streams = Streams(self.node, token)
+        self.address = await self._streams.open(host)
+        self._fd_server = FdServer(self._loop, self.block)
+        self.socket = self._fd_server.path
+
+    async def _close(self) -> None:
+        for name in self._heard:
+            self._listen(name, {})
+        self._fd_server.close()
+        with suppress(TimeoutError):  # what is left ends with the process
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._streams.close()
+                await _others()
+
+    async def _place(self, name: str, placement: PortLocations) -> None:
+        if name not in self._mirrored:
+            if placement.hub != self.node and not placement.at(self.node):
+                return
+            self._mirrored[name] = MirroredEdge(self.node, self._mirror(name))
+        edge = self._mirrored[name]
+        edge.place(placement)
+        self._streams.follow(name, edge)
+        self._listen(name, edge.notifiers())
+
+    def _mirror(self, name: str) -> Mirror:
+        match edge := self._edges[name]:
+            case QueueEdge(device=""):
+                block = self.block(name)
+                return QueueMirror(edge.spec, edge.producers, edge.capacity, block, self._hold(edge.after))
+            case CallsEdge():
+                return CallsMirror(edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups, self.block(name))
+            case CounterEdge():
+                return CountersMirror(edge.writers, self.block(name))
+        raise RunError(f"edge {name!r} is a {type(edge).__name__}, which node agents do not carry between nodes")
+
+    def _hold(self, after: str) -> Hold | None:
+        if not after:
+            return None
+        edge = self._edges[after]
+        assert isinstance(edge, WeightsEdge)
+        weights = FlatWeights(after, edge.size, self.block(after))
+        return Hold(weights.version, lambda node: self._delivered(after, node))
+
+    def _listen(self, name: str, notifiers: dict[Notifier, str]) -> None:
+        """Hear these notifiers of an edge, and no others."""
+        heard = self._heard.get(name, {})
+        for notifier in heard.keys() - notifiers.keys():
+            self._loop.remove_reader(notifier.fileno())
+        for notifier, node in notifiers.items():
+            self._loop.add_reader(notifier.fileno(), self._rang, notifier, name, node)
+        self._heard[name] = notifiers
+
+    def _rang(self, notifier: Notifier, name: str, node: str) -> None:
+        notifier.clear()
+        self._streams.wake(name, node)
+
+    def _look_again(self) -> None:
+        for name, edge in self._edges.items():
+            if isinstance(edge, QueueEdge) and edge.after:
+                self._streams.wake_all(name)
+
+
+async def _others() -> None:
+    """Let all other tasks of the loop come to their end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

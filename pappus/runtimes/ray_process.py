@@ -1,0 +1,172 @@
+"""A group of colocated roles as a Ray actor: what `runtimes.role_process` is for a process of this machine.
+
+Ray starts it where there is room, and again wherever that is when it dies; the driver then gives it the roles of its
+next life. It is told what to do over a line to the driver, and shares memory with the other roles of its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import ray
+import torch
+
+from pappus.errors import RunError
+from pappus.runtimes.connections import StreamConnection, readable
+from pappus.runtimes.file_transfer import FileTransfer
+from pappus.runtimes.node_agent import fetch_blocks
+from pappus.runtimes.role_process import Assignment, build_roles, drive_all, last_words
+from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.processes import cpu_seconds, resident_bytes
+from pappus.telemetry.versions import versions
+from pappus.transports.addresses import private_path
+
+REGISTRY_SECONDS = 120.0
+"""For the registry's answer, which may have to wait for a node agent."""
+FIND_SECONDS = 0.5
+"""How long an address that was found is taken for granted."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How the roles reach who conducts the run."""
+
+    address: tuple[str, int]
+    token: str
+    registry: Any
+    marker: str
+    """A file in the run's directory: a node that does not see it has to be sent files."""
+    path: list[str]
+    """Where the driver imports from."""
+    directory: str
+    """Where the driver was started."""
+
+
+class Host:
+    """The Ray actor."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group  # and no more: what Ray needs for a restart must not lie in the object store
+
+    def run(self, driver: Driver, payload: bytes, incarnation: int) -> None:
+        """One life: build the roles and drive them until told to stop. Whatever goes wrong ends the process: Ray starts
+        a fresh one."""
+        with contextlib.suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        show_as(self._group)
+        for path in (driver.directory, *driver.path):
+            if path not in sys.path and os.path.isdir(path):
+                sys.path.append(path)
+        where = Cluster(driver)
+        line = StreamConnection.connect(driver.address, {
+            "token": driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
+            "node": where.node, "host": where.host, "versions": versions(),
+        })
+        try:
+            self._live(driver, cloudpickle.loads(payload), line, where)
+        except (BrokenPipeError, ConnectionResetError):  # the driver is gone, or the node agent is
+            self._end(where)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                line.send(last_words(error))
+            self._end(where)
+        line.close()
+        where.close()
+
+    def _end(self, where: Cluster) -> None:
+        where.close()
+        os._exit(1)
+
+    def _live(self, driver: Driver, assignment: Assignment, line: StreamConnection, where: Cluster) -> None:
+        path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
+        node_agent, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
+        names = [name for spec in assignment.specs for name in {spec.name, spec.begins_with} if name]
+        file_transfer = FileTransfer(where.ask, Path(driver.marker), names)
+        if assignment.checkpoint is not None:
+            file_transfer.fetch(assignment.checkpoint)
+        torch.set_num_threads(assignment.threads)
+        roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
+        drive_all(roles, ProcessConnection(line, node_agent, file_transfer), assignment.spin)
+
+
+class ProcessConnection:
+    """The line to the driver, which ends with the node agent, too: without it a node's roles reach nobody."""
+
+    def __init__(self, line: StreamConnection, node_agent: socket.socket, file_transfer: FileTransfer) -> None:
+        self._line, self._node_agent, self._file_transfer = line, node_agent, file_transfer
+        self._lock = threading.Lock()
+        self.fileno = line.fileno
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the driver something, and with reports what the process costs."""
+        if "report" in message:
+            pid = os.getpid()
+            message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
+        if "saved" in message:
+            self._file_transfer.send(Path(message["saved"]))
+        with self._lock:
+            self._line.send(message)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All commands that have arrived."""
+        if readable(self._node_agent) and not self._node_agent.recv(1):
+            raise ConnectionResetError("the node agent of this node is gone")
+        commands = self._line.receive()
+        for command in commands:
+            if "save" in command:
+                self._file_transfer.prepare(Path(command["save"]))
+        return commands
+
+
+class Cluster:
+    """Where things are: `replay.ports.ServiceDirectory` over the registry."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._registry = driver.registry
+        self.node = ray.get_runtime_context().get_node_id()
+        self.host = ray.util.get_node_ip_address()
+        self.token_file = private_path(f"{os.getpid()}-{secrets.token_hex(8)}.token")
+        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(driver.token)
+        self._found: dict[str, tuple[float, tuple[str, str]]] = {}
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the registry."""
+        return ray.get(getattr(self._registry, method).remote(*arguments), timeout=REGISTRY_SECONDS)
+
+    def close(self) -> None:
+        """Leave no secret behind."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.token_file)
+
+    def announce(self, name: str, address: str) -> None:
+        """Something is served here."""
+        self.ask("announce", name, self.node, address)
+
+    def find(self, name: str) -> tuple[str, str]:
+        """Where it is served."""
+        asked, found = self._found.get(name, (0.0, ("", "")))
+        if time.monotonic() - asked > FIND_SECONDS:
+            found = self.ask("find", name) or ("", "")
+            self._found[name] = (time.monotonic(), found)
+        if not found[0]:
+            raise RunError(f"{name} is served nowhere yet")
+        return found
+
+
+def show_as(name: str) -> None:
+    """`pappus NAME` in ps and top. Ray has a title for every process, and overwrites one that it does not know of."""
+    with contextlib.suppress(AttributeError):
+        ray._raylet.setproctitle(f"pappus {name}")

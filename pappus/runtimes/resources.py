@@ -1,0 +1,218 @@
+"""What the roles of a program reserve in a cluster, which of them share a node, and why they do not fit.
+
+Pure arithmetic: no Ray here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pappus.config import ClusterConfig, RunConfig
+from pappus.errors import UserError, closest
+from pappus.telemetry.verdict import kind_of
+from pappus.topologies.program import (
+    AllReduceEdge,
+    CounterEdge,
+    Edge,
+    Program,
+    ReplayEdge,
+    RoleSpec,
+    SharedParametersEdge,
+)
+
+STRATEGIES = ("PACK", "SPREAD")
+IDLE_KINDS = ("evaluator", "master")
+"""Roles that mostly sleep, and reserve nothing."""
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+Amounts = dict[str, float]
+"""Resources by the names that Ray has for them: CPU, GPU, memory (bytes), or what a node was started with."""
+
+
+@dataclass(frozen=True)
+class Colocation:
+    """Groups of roles that must share a node, since memory is what joins them; most groups are one by themselves."""
+
+    groups: tuple[str, ...]
+    amounts: Mapping[str, Amounts]
+    """What each group reserves."""
+    strategy: str
+
+    @property
+    def total(self) -> Amounts:
+        """What one node must have for all of them."""
+        names = dict.fromkeys(name for amounts in self.amounts.values() for name in amounts)
+        return {name: sum(amounts.get(name, 0.0) for amounts in self.amounts.values()) for name in names}
+
+
+@dataclass
+class NodeRoom:
+    """A node of the cluster, and what is left of it."""
+
+    name: str
+    free: Amounts = field(default_factory=dict)
+
+    def holds(self, amounts: Amounts) -> bool:
+        """Whether so much fits."""
+        return all(self.free.get(name, 0.0) >= amount - 1e-9 for name, amount in amounts.items())
+
+    def take(self, amounts: Amounts) -> None:
+        """Reserve so much."""
+        self.free = {**self.free, **{name: self.free.get(name, 0.0) - amount for name, amount in amounts.items()}}
+
+
+def colocations(program: Program, config: RunConfig) -> list[Colocation]:
+    """All groups of a program, those together that share memory which cannot be mirrored."""
+    groups, cluster = program.groups(), config.cluster
+    check_names(cluster, {kind_of(node.name) for node in program.roles} | {kind_of(group) for group in groups})
+    leader = {group: group for group in groups}
+    for edge in program.edges.values():
+        holders = _share_a_node(edge, program)
+        if holders:
+            for group in holders:
+                old, new = leader[group], leader[holders[0]]
+                leader = {one: new if its == old else its for one, its in leader.items()}
+    found = []
+    for first in dict.fromkeys(leader.values()):
+        members = tuple(group for group in groups if leader[group] == first)
+        amounts = {group: demand(group, groups[group], program, config) for group in members}
+        strategy = cluster.placement.get(kind_of(members[0]), cluster.strategy)
+        found.append(Colocation(members, amounts, strategy))
+    return found
+
+
+def _share_a_node(edge: Edge, program: Program) -> list[str]:
+    """The groups that an edge keeps together: all that hold a common memory, or read one total."""
+    held = [(node.group, end) for node in program.roles for end in node.ends() if end.edge == edge.name]
+    if isinstance(edge, SharedParametersEdge | AllReduceEdge):
+        return [group for group, _ in held]
+    return [group for group, end in held if end.side == "reader"] if isinstance(edge, CounterEdge) else []
+
+
+def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
+    """Raise `UserError` for settings of roles that the program does not have, and strategies that there are not."""
+    for setting in ("placement", "resources"):
+        for kind in getattr(cluster, setting):
+            if kind not in kinds:
+                hint = closest(kind, sorted(kinds))
+                raise UserError(f"cluster.{setting} names role {kind!r}, and there is {', '.join(sorted(kinds))}{hint}")
+    for kind, strategy in cluster.placement.items():
+        if strategy not in STRATEGIES:
+            raise UserError(f"cluster.placement {kind}={strategy!r} is unknown; use {' or '.join(STRATEGIES)}")
+
+
+def demand(group: str, nodes: Sequence[RoleSpec], program: Program, config: RunConfig) -> Amounts:
+    """What one group reserves: what is asked for, or a core, a GPU for a learner on cuda, and room for its tables."""
+    kinds = [kind_of(group), *(kind_of(node.name) for node in nodes)]
+    for kind in kinds:
+        if kind in config.cluster.resources:
+            return parse_amounts(config.cluster.resources[kind], kind)
+    amounts = {} if all(kind in IDLE_KINDS for kind in kinds) else {"CPU": 1.0}
+    if config.device != "cpu" and "learner" in kinds:
+        amounts["GPU"] = 1.0
+    kept = [program.edges[end.edge] for node in nodes for end in node.ends() if end.side == "replay_server"]
+    tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
+    return {**amounts, "memory": float(tables)} if tables else amounts
+
+
+def parse_amounts(text: str, kind: str) -> Amounts:
+    """`CPU=4,GPU=1,memory=8GiB`."""
+    amounts: Amounts = {}
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([^=]+?)\s*=\s*([\d.]+)\s*([A-Za-z]*)\s*", part)
+        try:
+            assert found is not None and found[3] in UNITS
+            amounts[found[1]] = float(found[2]) * UNITS[found[3]]
+        except (AssertionError, ValueError):
+            raise UserError(
+                f"cluster.resources {kind}={text!r} cannot be read at {part!r}; write such as CPU=4,GPU=1,memory=8GiB"
+            ) from None
+    for name, amount in amounts.items():
+        if amount > 1 and amount % 1 and name != "memory":
+            raise UserError(f"cluster.resources {kind}={text!r}: {name}={amount:g} must be whole, or a part of one")
+    return {name: amount for name, amount in amounts.items() if amount > 0}
+
+
+def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom]) -> None:
+    """Raise `UserError` that says which role lacks what, and what the cluster has in all.
+
+    Refused is what no empty node holds, and what is more than all nodes together have; how the rest is packed is Ray's
+    affair.
+    """
+    ordered = list(asked)
+    for colocation in ordered:
+        if not any(node.holds(colocation.total) for node in nodes):
+            lacking = _lacking(colocation.total, nodes)
+            raise UserError(
+                f"{' and '.join(colocation.groups)} needs {_words(colocation.total)} on one node, and no node has that much "
+                f"{lacking}: {inventory(nodes)}; start a node that has, or ask for less with --cluster.resources"
+            )
+    names = dict.fromkeys(name for colocation in ordered for name in colocation.total)
+    for name in names:
+        needed = sum(colocation.total.get(name, 0.0) for colocation in ordered)
+        there = sum(node.free.get(name, 0.0) for node in nodes)
+        if needed > there + 1e-9:
+            raise UserError(
+                f"the roles need {_amount(name, needed)} {name} ({_by_kind(ordered, name)}), and the cluster has "
+                f"{_amount(name, there)}: {inventory(nodes)}; use fewer --actors, --actors 1..N to take what there "
+                "is, or reserve less with --cluster.resources"
+            )
+
+
+def waits_for(colocation: Colocation, free: Sequence[NodeRoom]) -> str:
+    """Why a group that had a place does not have one now."""
+    return f"waits for a node with {_words(colocation.total)}; free are {inventory(free)}"
+
+
+def still_waiting(asked: Iterable[Colocation], free: Sequence[NodeRoom], seconds: float) -> UserError:
+    """The sentence for what would fit if others did not hold it."""
+    for colocation in sorted(asked, key=lambda one: -max(one.total.values(), default=0.0)):
+        fitting = next((node for node in free if node.holds(colocation.total)), None)
+        if fitting is None:
+            return UserError(
+                f"{' and '.join(colocation.groups)} found no node with {_words(colocation.total)} free within {seconds:.0f} s: "
+                f"free are {inventory(free)}; wait for other jobs to end, or ask for less"
+            )
+        fitting.take(colocation.total)
+    return UserError(f"the cluster did not place the roles within {seconds:.0f} s: free are {inventory(free)}")
+
+
+def inventory(nodes: Sequence[NodeRoom]) -> str:
+    """`3 nodes with CPU 2, 2, 4 and GPU 0`."""
+    names = dict.fromkeys(["CPU", "GPU", *(name for node in nodes for name in node.free if _tells(name))])
+    parts = []
+    for name in names:
+        values = dict.fromkeys(_amount(name, node.free.get(name, 0.0)) for node in nodes)
+        parts.append(f"{name} {', '.join(values)}")
+    return f"{len(nodes)} node{'s' if len(nodes) != 1 else ''} with {' and '.join(parts)}"
+
+
+def _tells(name: str) -> bool:
+    """Not what Ray adds to every node."""
+    return not re.match(r"node:|bundle|memory|object_store_memory|.*_group_", name)
+
+
+def _lacking(amounts: Amounts, nodes: Sequence[NodeRoom]) -> str:
+    """The resources of which no node has enough; all of them where each alone would do."""
+    short = [
+        name for name, amount in amounts.items() if not any(node.free.get(name, 0.0) >= amount for node in nodes)
+    ]
+    return " and ".join(short or amounts)
+
+
+def _by_kind(asked: Sequence[Colocation], name: str) -> str:
+    kinds: dict[str, float] = {}
+    for colocation in asked:
+        for group, amounts in colocation.amounts.items():
+            kinds[kind_of(group)] = kinds.get(kind_of(group), 0.0) + amounts.get(name, 0.0)
+    return ", ".join(f"{kind} {_amount(name, amount)}" for kind, amount in kinds.items() if amount)
+
+
+def _words(amounts: Amounts) -> str:
+    return ", ".join(f"{name} {_amount(name, amount)}" for name, amount in amounts.items()) or "nothing"
+
+
+def _amount(name: str, amount: float) -> str:
+    return f"{amount / 2**30:.1f} GiB" if name.endswith("memory") else f"{amount:g}"

@@ -1,0 +1,236 @@
+"""What runs in a worker process: the roles of one group, driven until told to stop."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from pappus.errors import PappusError
+from pappus.roles.role import Role
+from pappus.runtimes.connections import Connection, PacketConnection
+from pappus.runtimes.waiting import Waiter
+from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.checkpoint import load_state, save_state
+from pappus.telemetry.processes import set_title
+from pappus.topologies.program import Edge, RoleSpec
+from pappus.topologies.run import derive_seed
+from pappus.transports.memory import EventNotifier, SharedBlock
+
+REPORT_SECONDS = 0.25
+SWITCH_SECONDS = 2e-4
+"""A thread that is ready waits so long for one that computes in Python; the default of 5 ms is longer than a batch."""
+COMMAND_SECONDS = 0.05
+"""A role that never waits looks for commands this often."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is told: its nodes, the edges they touch, and where the state to go on from lies."""
+
+    group: str
+    specs: list[RoleSpec]
+    edges: list[Edge]
+    block_sizes: dict[str, int]
+    block_descriptors: dict[str, list[int]]
+    """Positions in the list of descriptors that came along."""
+    incarnation: int
+    seed: int
+    checkpoint: Path | None
+    threads: int
+    spin: float
+    """Seconds to look for an answer before going to sleep."""
+
+
+def preload() -> None:
+    """Import what every worker needs, in the process that workers are forked from."""
+    import pappus.topologies.impala
+    import pappus.topologies.seed  # noqa: F401
+
+
+def pack(assignment: Assignment) -> bytes:
+    """Classes and functions of the user's own script travel by value, so the script is not run again."""
+    payload: bytes = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
+    return payload
+
+
+def main(payload: bytes, descriptors: Sequence[int]) -> int:
+    """Build the roles, drive them, and say what went wrong. Descriptors: commands, fault log, then blocks."""
+    sys.path[:], directory, rest = cloudpickle.loads(payload)
+    os.chdir(directory)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    commands = PacketConnection(socket.socket(fileno=descriptors[0]))
+    faulthandler.enable(open(descriptors[1], "wb", buffering=0))  # noqa: SIM115  (lives as long as the process)
+    try:
+        assignment: Assignment = cloudpickle.loads(rest)
+        set_title(assignment.group)
+        torch.set_num_threads(assignment.threads)
+        drive_all(_build(assignment, descriptors), commands, assignment.spin)
+        return 0
+    except (BrokenPipeError, ConnectionResetError):
+        return 1  # the main process is gone
+    except BaseException as error:
+        commands.send(last_words(error))
+        return 1
+
+
+def last_words(error: BaseException) -> dict[str, Any]:
+    """What a worker says of the error that it dies of; called while that is being handled."""
+    sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
+    return {"died": traceback.format_exc(), **sentence}
+
+
+def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
+    blocks = {
+        name: SharedBlock(size, [descriptors[i] for i in assignment.block_descriptors[name]])
+        for name, size in assignment.block_sizes.items()
+    }
+    return build_roles(assignment, Wiring(assignment.edges, blocks))
+
+
+def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
+    """The roles of an assignment, with what they begin with."""
+    _seed_libraries(assignment)
+    roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]
+    for spec, role in zip(assignment.specs, roles, strict=True):
+        if assignment.checkpoint is not None and spec.begins_with:
+            role.load(load_state(assignment.checkpoint, spec.begins_with))
+    return roles
+
+
+def _seed_libraries(assignment: Assignment) -> None:
+    """Workers are forked from one process; without this, envs that use global random states would be replicas."""
+    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+class Extension:
+    """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
+
+    def __init__(
+        self, line: Connection, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
+    ) -> None:
+        self._line, self._saved, self._progress, self._lock, self._threads = line, saved, progress, lock, threads
+        self._inbox: deque[dict[str, Any]] = deque()
+        self._notifier = EventNotifier(*EventNotifier.descriptors())
+        self.fileno = self._notifier.fileno
+
+    def post(self, command: dict[str, Any]) -> None:
+        """Called by the thread that listens to the line."""
+        self._inbox.append(command)
+        self._notifier.notify()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the main process something; that all is saved, when the last role has saved."""
+        if "saved" in message:
+            with self._lock:
+                self._saved[message["saved"]] += 1
+                self._progress[message["saved"]] = message["progress"] or self._progress.get(message["saved"])
+                if self._saved[message["saved"]] < self._threads:
+                    return
+                message = {**message, "progress": self._progress[message["saved"]]}
+        self._line.send(message)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All commands that were posted."""
+        self._notifier.clear()
+        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+
+
+def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
+    """One role in this thread, or each of several in a thread of its own, until told to stop."""
+    if len(roles) == 1:
+        return drive(roles[0], line, spin)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    saved: Counter[str] = Counter()
+    lock = threading.Lock()
+    progress: dict[str, Any] = {}
+    extensions = [Extension(line, saved, progress, lock, len(roles)) for _ in roles]
+    failed: deque[BaseException] = deque()
+    failure = EventNotifier(*EventNotifier.descriptors())
+
+    def thread(role: Role, extension: Extension) -> None:
+        try:
+            drive(role, extension, 0.0)  # a thread that spins keeps the interpreter from the others
+        except BaseException as error:
+            failed.append(error)
+            failure.notify()
+
+    threads = [
+        threading.Thread(target=thread, args=pair, name=pair[0].name, daemon=True)
+        for pair in zip(roles, extensions, strict=True)
+    ]
+    for one in threads:
+        one.start()
+    while any(one.is_alive() for one in threads):
+        select.select([line.fileno(), failure.fileno()], [], [], COMMAND_SECONDS)
+        if failed:
+            raise failed[0]
+        for command in line.receive():
+            for extension, one in zip(extensions, threads, strict=True):
+                extension.post(command)
+                if "stop" in command:  # in the order of the data's flow: what one drops at its end, the next can count
+                    one.join()
+
+
+def drive(role: Role, line: Connection, spin: float) -> None:
+    """Step a role; sleep only when it waits, until its port or a command wakes it."""
+    next_report = next_look = 0.0  # report at once after the first progress: it shows that this life works
+    told, waiter = False, Waiter(spin)
+    while True:
+        port = role.step()
+        now = time.perf_counter()
+        if port is not None:
+            wake_at = next_report if role.wake_at is None else min(role.wake_at, next_report)
+            role.metrics.clock.waiting(port.name)
+            if waiter.wait(port, line.fileno(), max(0.0, wake_at - now)):
+                next_look = 0.0
+            role.metrics.clock.busy()
+            now = time.perf_counter()
+        if now >= next_report:
+            next_report = now + REPORT_SECONDS
+            line.send({"report": role.metrics.drain()})
+        if role.finished and not told:
+            told = True
+            line.send({"report": role.metrics.drain()})
+            line.send({"finished": role.name})
+        if now >= next_look:
+            next_look = now + COMMAND_SECONDS
+            if not all(_obey(command, role, line) for command in line.receive()):
+                role.close()
+                line.send({"report": role.metrics.drain()})
+                return
+
+
+def _obey(command: dict[str, Any], role: Role, line: Connection) -> bool:
+    """Carry one command out; False for `stop`."""
+    if "stop" in command:
+        return False
+    if "save" in command:
+        line.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
+        state = role.save()
+        if state is not None:
+            save_state(Path(command["save"]), role.name, state)
+        line.send({"saved": command["save"], "progress": role.progress()})
+    elif role.name == command["role"]:
+        role.receive(command["command"], command["argument"])
+    return True

@@ -1,0 +1,285 @@
+"""Where the reports of all roles come together: what the console, the curves and the summary show."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from pappus.config import RunConfig
+from pappus.telemetry import verdict as verdicts
+from pappus.telemetry.metrics import Report
+from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
+from pappus.telemetry.scalars import full_name, window_scalars
+from pappus.telemetry.verdict import RoleView, kind_of
+from pappus.telemetry.window import Totals, Window, totals_of
+
+RECENT_EPISODES = 100
+MAX_EVENTS = 200
+TRAINERS = ("learner", "parameter-server", "master")
+"""Kinds of roles that make the updates, one of which counts them and the steps."""
+BYTES = "_bytes"
+"""What the names of counts end with that say how much went through an edge."""
+NO_EPISODE = "no episode finished yet"
+
+
+class Event(NamedTuple):
+    """A line for the log; `time` is wall time, `role` is empty for the run itself."""
+
+    time: float
+    role: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.text}" if self.role else self.text
+
+
+class _Role:
+    def __init__(self, window: Window, now: float) -> None:
+        self.window = window
+        self.run = Totals()
+        self.gauges: dict[str, float] = {}
+        self.pid: int | None = None
+        self.node = ""
+        self.measured: tuple[int, float] | None = None
+        self.restarts = 0
+        self.heard_at = now
+        self._pending = Totals()
+        self._started = False
+
+    def add(self, report: Report) -> None:
+        """Rates and shares start with the first count, and `run` ends with the last: not with the farewell."""
+        self.gauges.update(report["gauges"])
+        if report["counts"] and not self._started:
+            self._started = True
+            self.window.clear()
+        self.window.add(report)
+        if self._started:
+            self._pending.add(totals_of(report))
+        if report["counts"]:
+            self.run.add(self._pending)
+            self._pending = Totals()
+
+
+class RunStats:
+    """The state of a run, from the reports of its roles. Rates and shares cover the last `window` seconds."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        clock: Callable[[], float] = time.monotonic,
+        wall_time: Callable[[], float] = time.time,
+        window: float = 5.0,
+        cores: int | None = None,
+    ) -> None:
+        self.config = config
+        self.env_steps = 0
+        """Steps trained on, as counted by who makes the updates."""
+        self.updates = 0
+        self.episodes = 0
+        """Training episodes finished."""
+        self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self.restarts = 0
+        self.cores = cores or usable_cores()
+        self._clock, self._wall_time, self._window = clock, wall_time, window
+        self._roles: dict[str, _Role] = {}
+        self._counts: dict[str, int] = {}
+        self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
+        self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
+
+    def resume(self, env_steps: int, updates: int) -> None:
+        """Count on from a checkpoint."""
+        self.env_steps, self.updates = env_steps, updates
+
+    def process(self, role: str, pid: int, node: str = "") -> None:
+        """The process that `role` runs in, and the node of a cluster; another one than before is a restart."""
+        known = self._role(role)
+        if known.pid is not None and (known.pid, known.node) != (pid, node):
+            known.restarts += 1
+            self.restarts += 1
+        known.pid, known.node, known.heard_at = pid, node, self._clock()
+
+    def measured(self, role: str, memory: int, cpu: float) -> None:
+        """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
+        self._role(role).measured = (memory, cpu)
+
+    def ended(self, role: str) -> None:
+        """`role` has finished its work and is no longer shown."""
+        self._roles.pop(role, None)
+
+    def add(self, report: Report) -> None:
+        """Fold one report in."""
+        name = report["role"]
+        role = self._role(name)
+        role.heard_at = self._clock()
+        role.add(report)
+        for count, value in report["counts"].items():
+            full = full_name(kind_of(name), count)
+            self._counts[full] = self._counts.get(full, 0) + int(value)
+        if kind_of(name) in TRAINERS:
+            self.env_steps += int(report["counts"].get("env_steps", 0))
+            self.updates += int(report["counts"].get("updates", 0))
+        if kind_of(name) != "evaluator":
+            self.episodes += int(report["counts"].get("episodes", 0))
+            self._recent.extend(report["episodes"])
+        for text in report["events"]:
+            self._remember(Event(report["time"], name, text))
+
+    def event(self, text: str, role: str = "") -> None:
+        """Add a line of the main process."""
+        self._remember(Event(self._wall_time(), role, text))
+
+    def new_events(self) -> list[Event]:
+        """Events since the last call, each exactly once."""
+        events = list(self._new_events)
+        self._new_events.clear()
+        return events
+
+    @property
+    def progress(self) -> float:
+        """Share of the steps asked for, at most 1."""
+        return min(1.0, self.env_steps / max(1, self.config.steps))
+
+    @property
+    def episodic_return(self) -> float | None:
+        """Mean over the last 100 training episodes, None before the first ends."""
+        return _mean(self._recent, 0)
+
+    @property
+    def episodic_length(self) -> float | None:
+        """Mean over the last 100 training episodes, None before the first ends."""
+        return _mean(self._recent, 1)
+
+    @property
+    def eval_return(self) -> float | None:
+        """Mean return of the last greedy evaluation, None before the first."""
+        return self.gauges().get("eval/episodic_return")
+
+    @property
+    def steps_per_second(self) -> float:
+        """Steps trained on per second, lately."""
+        return sum(totals.rate("env_steps") for totals in self.windows(*TRAINERS).values())
+
+    @property
+    def updates_per_second(self) -> float:
+        """Updates per second, lately."""
+        return sum(totals.rate("updates") for totals in self.windows(*TRAINERS).values())
+
+    @property
+    def policy_lag(self) -> tuple[float, float] | None:
+        """Mean and maximum of the versions between acting and learning, None while unknown."""
+        scalars = window_scalars(self.windows("learner"))
+        mean = scalars.get("learner/policy_lag")
+        return None if mean is None else (mean, scalars.get("learner/policy_lag_max", mean))
+
+    @property
+    def queue_depth(self) -> float | None:
+        """Unrolls that are ready for the learner, None while unknown."""
+        return self.gauges().get("queue/depth")
+
+    def limits(self) -> dict[str, float]:
+        """Steps per second that each kind of role could do if it never waited."""
+        limits: dict[str, float] = {}
+        for name, totals in self.windows().items():
+            if totals.busy and totals.counts.get("env_steps"):
+                limits[kind_of(name)] = limits.get(kind_of(name), 0.0) + totals.counts["env_steps"] / totals.busy
+        return limits
+
+    def count(self, name: str) -> int | None:
+        """All that was counted under a full name so far, None if nothing ever was."""
+        return self._counts.get(name)
+
+    def bytes_moved(self) -> dict[str, int]:
+        """What went through each kind of edge so far, the evaluator's share left out."""
+        moved: dict[str, int] = {}
+        for name, count in self._counts.items():
+            kind, _, edge = name.removesuffix(BYTES).partition("/")
+            if name.endswith(BYTES) and kind != "evaluator":
+                moved[edge] = moved.get(edge, 0) + count
+        return moved
+
+    def windows(self, *kinds: str) -> dict[str, Totals]:
+        """What every role (or every role of these kinds) did lately."""
+        return {name: role.window.totals() for name, role in self._roles.items() if not kinds or kind_of(name) in kinds}
+
+    def gauges(self) -> dict[str, float]:
+        """Newest gauges by full name, averaged over the roles that set them."""
+        values: dict[str, list[float]] = {}
+        for name, role in self._roles.items():
+            for gauge, value in role.gauges.items():
+                values.setdefault(full_name(kind_of(name), gauge), []).append(value)
+        return {gauge: sum(several) / len(several) for gauge, several in values.items()}
+
+    def views(self, whole_run: bool = False) -> list[RoleView]:
+        """How every role fares (lately, or over the whole run), in the order in which they appeared."""
+        return [self._view(name, role, whole_run) for name, role in self._roles.items()]
+
+    def verdict(self, whole_run: bool = False) -> str:
+        """Who is the bottleneck (lately, or over the whole run), in words."""
+        return verdicts.verdict(
+            self.views(whole_run), self.cores, one_thread=self.config.inline,
+            slack_option=self.config.topology.slack_option,
+        )
+
+    def scalars(self) -> dict[str, float]:
+        """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
+        scalars: dict[str, float] = {}
+        if self.windows(*TRAINERS):
+            scalars = {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
+        known = {
+            "charts/episodic_return": self.episodic_return,
+            "charts/episodic_length": self.episodic_length,
+        }
+        scalars |= {name: value for name, value in known.items() if value is not None}
+        scalars |= window_scalars(self.windows()) | self.gauges()
+        for view in self.views():
+            if view.memory is not None:
+                scalars[f"memory/{view.role}"] = view.memory / 2**20
+        scalars["charts/cpu_seconds"] = self.cpu_seconds
+        return scalars
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What this process and those of all roles that live have computed."""
+        roles = [role for role in self._roles.values() if role.pid is not None]
+        here = {os.getpid()} | {role.pid for role in roles if role.measured is None}
+        elsewhere = {(role.node, role.pid): role.measured[1] for role in roles if role.measured is not None}
+        return sum(cpu_seconds(pid) or 0.0 for pid in here if pid is not None) + sum(elsewhere.values())
+
+    def _view(self, name: str, role: _Role, whole_run: bool) -> RoleView:
+        totals = role.run if whole_run else role.window.totals()
+        seconds = totals.seconds or 1.0
+        waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
+        what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
+        state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
+        return RoleView(
+            role=name,
+            state=state if totals.seconds else "no report",
+            busy=totals.busy / seconds,
+            waiting=waiting,
+            restarts=role.restarts,
+            memory=_memory(role),
+            node=role.node,
+            silent_seconds=0.0 if whole_run else self._clock() - role.heard_at,
+        )
+
+    def _role(self, name: str) -> _Role:
+        if name not in self._roles:
+            self._roles[name] = _Role(Window(self._window, self._clock), self._clock())
+        return self._roles[name]
+
+    def _remember(self, event: Event) -> None:
+        self.events.append(event)
+        self._new_events.append(event)
+
+
+def _memory(role: _Role) -> int | None:
+    if role.measured is not None:
+        return role.measured[0]
+    return None if role.pid is None else resident_bytes(role.pid)
+
+
+def _mean(episodes: Collection[list[float]], column: int) -> float | None:
+    return sum(episode[column] for episode in episodes) / len(episodes) if episodes else None

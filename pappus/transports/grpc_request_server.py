@@ -1,0 +1,353 @@
+"""Where envs from other processes, machines and languages join: the server's end of `pappus.proto`.
+
+One event loop (asyncio) runs all streams, so no stream can take a thread from another. It runs in a thread of its own
+until somebody waits for the request server with `sleep`; from then on it runs within that wait, in the thread of the role that
+answers: then nothing is handed from thread to thread, which takes longer than answering does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import grpc
+import grpc.aio
+import numpy as np
+import optree
+
+from pappus.config import WireConfig
+from pappus.transports.addresses import read_token
+from pappus.transports.checks import Refusal, complaint_about, decode_steps, understood
+from pappus.transports.codec import (
+    PROTOCOL,
+    Buffer,
+    EnvGroupReader,
+    Hello,
+    Welcome,
+    describe_difference,
+    encode_env_group,
+    env_group_specs,
+    layout,
+    printable,
+)
+from pappus.transports.grpc_listen import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.memory import Notifier
+from pappus.types import Array, ArraySpec, Request
+
+HANDSHAKE_SECONDS = 10.0
+"""A stream without a Hello for so long is ended."""
+LONGEST_SILENCE = 1e-3
+"""Seconds after which a role that never waits looks at the wire."""
+LONGEST_SOLITUDE = 5e-3
+"""The same while nobody is connected: how long a client may have to wait for its Welcome."""
+MAX_ENV_GROUP_BYTES = 256 << 20
+"""Bytes of an env group's tensors, at most."""
+MAX_HELLO_BYTES = 256 << 10
+"""Bytes of a Hello, at most."""
+
+
+class EnvGroupKey(NamedTuple):
+    """An env group of a stream; no two streams have the same number."""
+
+    stream: int
+    env_group: int
+
+
+@dataclass(eq=False)
+class GrpcCall:
+    """One request of an env group."""
+
+    env_group: EnvGroupKey
+    request: Request
+    reply: Array
+    stream: Stream
+    loop: asyncio.AbstractEventLoop
+    session: int = 0
+
+    def answer(self) -> None:
+        if self.loop.is_running():
+            self.loop.call_soon_threadsafe(self.stream.send, self.env_group.env_group, self.reply)
+        else:
+            self.stream.send(self.env_group.env_group, self.reply)
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()  # one turn: the reply is on its way before anything else is done
+
+
+@dataclass(eq=False)
+class Stream:
+    """One client."""
+
+    number: int
+    name: str
+    env_groups: int
+    envs: int
+    readers: list[EnvGroupReader]
+    requests: list[Request]
+    """A request of each env group: written by its reader when it arrives, read until it is answered."""
+    context: Any
+    loop: asyncio.AbstractEventLoop
+    waiting: set[int] = field(default_factory=set)
+    """Env groups whose turn is the server's."""
+    _outgoing: deque[bytes] = field(default_factory=deque)
+    _writer: asyncio.Task[None] | None = None
+
+    def send(self, env_group: int, action: Array) -> None:
+        """Actions are on their way, and the turn is the env group's."""
+        self.waiting.discard(env_group)
+        self._outgoing.append(encode_env_group(env_group, [action]))
+        if self._writer is None:
+            self._writer = self.loop.create_task(self._write())
+
+    async def _write(self) -> None:
+        """One message after the other."""
+        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
+            while self._outgoing:
+                await self.context.write(self._outgoing.popleft())
+        self._writer = None
+
+
+class GrpcRequestServer:
+    """A request server for whoever connects. `request` and `action` are the specs of one env."""
+
+    def __init__(
+        self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
+        notifier: Notifier,
+    ) -> None:
+        self.name = f"{name} requests"
+        self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
+        self._welcome = Welcome(layout(request), layout({"action": action})[0], choices, run)
+        self._structure: Any = optree.tree_structure(cast(Any, request))
+        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._streams: dict[int, Stream] = {}
+        self._numbers = 0
+        self._arrived: deque[GrpcCall] = deque()
+        self._left: deque[EnvGroupKey] = deque()
+        self._news: deque[str] = deque(maxlen=1000)
+        self._loop = asyncio.new_event_loop()
+        self._failure: BaseException | None = None
+        self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
+        self.address = ""
+        started = threading.Event()
+        self._thread: threading.Thread | None = threading.Thread(target=self._serve, args=(started.set,), daemon=True)
+        self._thread.start()
+        started.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def calls(self) -> list[GrpcCall]:
+        longest = LONGEST_SILENCE if self._streams else LONGEST_SOLITUDE
+        if self._thread is None and time.perf_counter() - self._ran > longest:
+            self._run_loop(0.0)
+        return drain(self._arrived)
+
+    def sleep(self, commands: int, seconds: float) -> bool:
+        """Serve the wire until something comes, the descriptor `commands` says so, or time is up; whether it was
+        `commands`. Always called by the same thread."""
+        self._leave_thread()
+        if not self._streams and self._notifier.fileno() >= 0:
+            return self._sleep_alone(commands, seconds)
+        if commands != self._commands:
+            self._loop.add_reader(commands, self._tell_of_commands)
+            self._commands = commands
+        if not self._arrived:
+            self._run_loop(seconds)
+        told, self._told = self._told, False
+        return told
+
+    def left(self) -> list[EnvGroupKey]:
+        return drain(self._left)
+
+    def news(self) -> list[str]:
+        """Who joined, left or was refused since the last look, a line each."""
+        return drain(self._news)
+
+    def memory(self) -> list[Array]:
+        """Nothing lasts longer than a client."""
+        return []
+
+    def explain(self) -> str:
+        return f"{len(self._streams)} clients are connected to {self.address}"
+
+    def fileno(self) -> int:
+        return self._notifier.fileno()
+
+    def clear(self) -> None:
+        self._notifier.clear()
+
+    def _sleep_alone(self, commands: int, seconds: float) -> bool:
+        """While nobody is connected, the env groups of this machine come first: a loop is slower to wake than a select."""
+        notifier = self._notifier.fileno()
+        woken, _, _ = select.select([commands, notifier], [], [], min(seconds, LONGEST_SOLITUDE))
+        if notifier in woken:
+            self._notifier.clear()
+        if not woken:
+            self._run_loop(0.0)
+        return commands in woken
+
+    def close(self) -> None:
+        """End all streams."""
+        self._leave_thread()
+        self._closing = True
+        self._loop.run_until_complete(self._shut())
+
+    def _serve(self, started: Callable[[], None]) -> None:
+        try:
+            self._loop.run_until_complete(self._open())
+        except BaseException as error:
+            self._failure = error
+        started()
+        if self._failure is None:
+            self._loop.run_forever()
+
+    def _leave_thread(self) -> None:
+        """From now on the loop runs in the client's thread, while it waits."""
+        if self._thread is None:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = None
+        if self._notifier.fileno() >= 0:
+            self._loop.add_reader(self._notifier.fileno(), self._hear_notifier)
+
+    def _run_loop(self, seconds: float) -> None:
+        timer = self._loop.call_later(seconds, self._loop.stop) if seconds else self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+        timer.cancel()
+        self._ran = time.perf_counter()
+
+    def _hear_notifier(self) -> None:
+        self._notifier.clear()
+        self._wake()
+
+    def _tell_of_commands(self) -> None:
+        self._told = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Something has come for the role."""
+        if self._thread is not None:
+            self._notifier.notify()
+        elif not self._closing:
+            self._loop.stop()
+
+    async def _open(self) -> None:
+        limit = ("grpc.max_receive_message_length", self._max_env_group_bytes() + MAX_HELLO_BYTES)
+        self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
+        handler = grpc.stream_stream_rpc_method_handler(self._act)
+        generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
+        self._server.add_generic_rpc_handlers((generic,))
+        self._doors = open_doors(self._server, self._wire)
+        self.address = self._doors.address
+        await self._server.start()
+        self._tell(f"listening on {self.address}")
+
+    async def _shut(self) -> None:
+        await self._server.stop(0.1)
+        shut_doors(self._doors)
+
+    def _max_env_group_bytes(self) -> int:
+        return min(MAX_ENV_GROUP_BYTES, sum(spec.nbytes for spec in env_group_specs(self._request, self._wire.max_envs)))
+
+    async def _act(self, _: Any, context: Any) -> None:
+        """One client from Hello to its end."""
+        stream: Stream | None = None
+        try:
+            stream = await self._greet(context)
+            await context.write(self._welcome.encode())
+            await self._converse(stream, context)
+        except Refusal as refusal:
+            who = stream.name if stream else context.peer() or "somebody"
+            self._tell(f"{who} was refused: {refusal.text}")
+            await context.abort(refusal.code, refusal.text)
+        finally:
+            if stream is not None:
+                self._forget(stream)
+
+    async def _greet(self, context: Any) -> Stream:
+        try:
+            message = await asyncio.wait_for(context.read(), HANDSHAKE_SECONDS)
+        except TimeoutError:
+            raise Refusal("DEADLINE_EXCEEDED", f"no Hello came within {HANDSHAKE_SECONDS:.0f} s") from None
+        if message is grpc.aio.EOF:
+            raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
+        if len(message) > MAX_HELLO_BYTES:
+            raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
+        hello = understood(Hello.decode, message)
+        self._check(hello)
+        self._numbers += 1
+        name = f"{printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
+        readers = [EnvGroupReader(env_group_specs(self._request, hello.envs)) for _ in range(hello.env_groups)]
+        requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
+        stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
+        self._streams[stream.number] = stream  # at once, so that nobody else takes its place under the limit
+        self._tell(f"{name} joined")
+        return stream
+
+    def _check(self, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise Refusal(
+                "FAILED_PRECONDITION", f"the client speaks protocol {hello.protocol}, and this server speaks {PROTOCOL}"
+            )
+        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
+            raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
+        difference = describe_difference(hello.tensors, self._welcome.tensors)
+        if not difference and hello.action != self._welcome.action:
+            difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
+        if difference:
+            raise Refusal("INVALID_ARGUMENT", difference)
+        if hello.env_groups < 1 or hello.envs < 1:
+            raise Refusal("INVALID_ARGUMENT", f"env groups={hello.env_groups} and envs={hello.envs} must be at least 1")
+        connected = sum(stream.env_groups * stream.envs for stream in self._streams.values())
+        more = hello.env_groups * hello.envs
+        if connected + more > self._wire.max_envs:
+            passing = more <= self._wire.max_envs  # those who are connected may leave
+            raise Refusal(
+                "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
+                f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
+            )
+        size = sum(spec.nbytes for spec in env_group_specs(self._request, hello.envs))
+        if size > MAX_ENV_GROUP_BYTES:
+            raise Refusal("RESOURCE_EXHAUSTED", f"an env group of {size >> 20} MiB is too large; use more env groups")
+
+    async def _converse(self, stream: Stream, context: Any) -> None:
+        while (message := await context.read()) is not grpc.aio.EOF:
+            env_group, request = self._understand(stream, message)
+            stream.waiting.add(env_group)
+            reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
+            self._arrived.append(GrpcCall(EnvGroupKey(stream.number, env_group), request, reply, stream, self._loop))
+            self._wake()
+
+    def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
+        env_group, payload = understood(decode_steps, message)
+        if env_group >= stream.env_groups:
+            raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {stream.env_groups - 1}")
+        if env_group in stream.waiting:
+            raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
+        understood(stream.readers[env_group].read, payload)
+        request = stream.requests[env_group]
+        complaint = complaint_about(request)
+        if complaint:
+            raise Refusal("INVALID_ARGUMENT", complaint)
+        return env_group, request
+
+    def _tell(self, text: str) -> None:
+        self._news.append(text)
+        self._wake()
+
+    def _forget(self, stream: Stream) -> None:
+        if self._streams.pop(stream.number, None) is not None:
+            self._left.extend(EnvGroupKey(stream.number, env_group) for env_group in range(stream.env_groups))
+            self._tell(f"{stream.name} left")
+
+
+def drain(queue: deque[Any]) -> list[Any]:
+    """Everything in a queue that another thread fills."""
+    return [queue.popleft() for _ in range(len(queue))]

@@ -1,0 +1,150 @@
+"""A counters over several nodes.
+
+A counter's word is its own, wherever it lives. The hub's node agent adds up what far counters count; a spoke's node agent
+puts into the last word what its node lacks, so that all read the same total, up to what is under way. On a spoke the
+words of counters that live elsewhere are 0. Per stream:
+
+    spoke → hub   hello: of each counter its epoch, its word, and what that was when this hub was placed
+    spoke → hub   whenever some have changed: of each its epoch and its word
+    hub → spoke   welcome, and whenever it has changed: what the spoke lacks
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+
+from pappus.errors import WireError
+from pappus.transports.counters import PER_LINE
+from pappus.transports.memory import Block, Notifier
+from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
+
+SECONDS = 0.05
+"""A total is as old as this on other nodes, at most, beside the way there."""
+_HELLO = struct.Struct("<4q")
+_COUNTED = struct.Struct("<3q")
+_LACK = struct.Struct("<q")
+
+
+class CountersMirror:
+    """The words of one counters on one node; the last one is nobody's own."""
+
+    def __init__(self, writers: int, block: Block) -> None:
+        self.ends = writers
+        self.words = block.memory.view(np.int64)[::PER_LINE]
+        self.before = np.zeros(writers, np.int64)
+        """What was counted here before there was this hub, which knows of it by other ways."""
+
+    def hub(self, placement: PortLocations) -> CountersHub:
+        return CountersHub(self, placement)
+
+    def spoke(self, epochs: Mapping[int, int]) -> CountersSpoke:
+        return CountersSpoke(self, epochs)
+
+    def settle_as_hub(self, far: Collection[int]) -> None:
+        """Whoever holds the total sets it."""
+        self.words[[*far, -1]] = 0
+
+    def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
+        """What others counted, and what was counted before, remains in the total until the hub says more."""
+        ends = list(stale)
+        counted = int(self.words[ends].sum())
+        self.words[ends] = 0  # first: a total that is too small for a moment harms less than one that is too large
+        self.words[-1] += counted
+        self.before[ends] = 0
+        if other_hub:
+            self.before[:] = self.words[:-1]
+
+
+class CountersSpoke:
+    """Tells what is counted on this node, and hears what it lacks."""
+
+    seconds = SECONDS
+
+    def __init__(self, mirror: CountersMirror, epochs: Mapping[int, int]) -> None:
+        self.notifiers: tuple[Notifier, ...] = ()
+        self._words, self._before, self._epochs = mirror.words, mirror.before, epochs
+        self._told: dict[int, int] = {}
+
+    def hello(self) -> bytes:
+        self._told = {end: int(self._words[end]) for end in self._epochs}
+        return b"".join(
+            _HELLO.pack(end, self._epochs[end], word, self._before[end]) for end, word in self._told.items()
+        )
+
+    def welcomed(self, message: bytes) -> None:
+        self.apply(message)
+
+    def changes(self) -> Iterator[bytes]:
+        changed = {end: word for end in self._epochs if (word := int(self._words[end])) != self._told[end]}
+        if changed:
+            self._told |= changed
+            yield b"".join(_COUNTED.pack(end, self._epochs[end], word) for end, word in changed.items())
+
+    def apply(self, message: bytes) -> None:
+        if len(message) != _LACK.size:
+            raise WireError(f"a message of {len(message)} bytes is no number of {_LACK.size}")
+        self._words[-1] = _LACK.unpack(message)[0]
+
+
+class CountersHub:
+    """Adds up; what it knows of far counters outlasts their streams."""
+
+    def __init__(self, mirror: CountersMirror, placement: PortLocations) -> None:
+        self.placement = placement
+        self.notifiers: tuple[Notifier, ...] = ()
+        self.words = mirror.words
+        self._offsets: dict[int, tuple[int, int, int]] = {}
+        """Of each end its epoch, its node agent's life, and what to add to the spoke's word to get the hub's."""
+
+    def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
+        rows = rows_of(_HELLO, hello)
+        check_ends(self.placement, peer.node, ((row[0], row[1]) for row in rows))
+        offsets = {end: self._offset(end, epoch, peer.life, before) for end, epoch, _, before in rows}
+        half = CountersStream(self, peer.node, offsets)
+        for end, epoch, word, _ in rows:
+            half.hear(end, epoch, word)
+        return half, half.lack()
+
+    def _offset(self, end: int, epoch: int, life: int, before: int) -> int:
+        """What is known, or, for an end that is new to this hub, such that it counts on from its predecessor."""
+        known = self._offsets.get(end)
+        if known is None or known[:2] != (epoch, life):
+            known = self._offsets[end] = epoch, life, int(self.words[end]) - before
+        return known[2]
+
+
+class CountersStream:
+    """The hub's half of one spoke's stream."""
+
+    seconds = SECONDS
+
+    def __init__(self, hub: CountersHub, node: str, offsets: Mapping[int, int]) -> None:
+        self._hub, self._node, self._offsets = hub, node, offsets
+        self._counted: dict[int, int] = {}
+        """The spoke's words, as far as they are known: also of a counter that moved, until the spoke hears of it."""
+        self._told = b""
+
+    def lack(self) -> bytes:
+        """What is to be added to the spoke's own words to get the total."""
+        self._told = _LACK.pack(int(self._hub.words.sum()) - sum(self._counted.values()))
+        return self._told
+
+    def changes(self) -> Iterator[bytes]:
+        told = self._told
+        if self.lack() != told:
+            yield self._told
+
+    def apply(self, message: bytes) -> None:
+        for end, epoch, word in rows_of(_COUNTED, message):
+            if end not in self._offsets:
+                raise WireError(f"counter {end} was not announced")
+            self.hear(end, epoch, word)
+
+    def hear(self, end: int, epoch: int, word: int) -> None:
+        """A counter has come so far."""
+        self._counted[end] = word
+        if lives_at(self._hub.placement, end, self._node, epoch):
+            self._hub.words[end] = self._offsets[end] + word

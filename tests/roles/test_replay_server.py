@@ -1,0 +1,143 @@
+"""The role that keeps a run's experience, and what it brings over a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pappus.config import ReplayConfig
+from pappus.experience import Transitions
+from pappus.replay.experience_tables import TABLE, layout_for
+from pappus.replay.ports import DirectReplay
+from pappus.replay.spec import ReplaySpec
+from pappus.roles.replay_server import KEPT, ReplayServer
+from pappus.roles.role import IDLE
+from tests.replay.streams import BEHAVIOUR, ENV, Streams
+
+BATCH = 8
+
+
+class Memory(DirectReplay):
+    """A service in this thread that says who can reach it."""
+
+    def __init__(self) -> None:
+        layout = layout_for(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
+        table = layout.table(ReplayConfig(capacity=500, warm_up=BATCH, tolerance=1e3), BATCH)
+        super().__init__(ReplaySpec(layout, table, 4000, BATCH, 1.0, seed=0))
+        self.opened = self.closed = 0
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def fill(self, steps: int, seed: int = 0) -> None:
+        sink = self.sink(2)
+        for step in Streams((False, True), steps, seed).steps():
+            assert sink.ready()
+            sink.record(*step)
+
+    def info(self) -> dict[str, Any]:
+        return self.service.info(TABLE)
+
+    def rewards(self) -> list[float]:
+        batch = self.source().take()
+        assert batch is not None
+        found: list[float] = batch.items.reward.tolist()
+        return found
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items are handed over as soon as they are made."""
+    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+
+
+def test_others_are_let_in_with_the_first_step_and_only_once() -> None:
+    memory = Memory()
+    replay_server = ReplayServer("replay", memory, None)
+    assert memory.opened == 0, "a checkpoint may still be loaded"
+    assert replay_server.step() is None and memory.opened == 1
+    assert replay_server.step() is IDLE and memory.opened == 1 and replay_server.wake_at is not None
+    replay_server.close()
+    assert memory.closed == 1
+
+
+def test_it_notes_how_many_items_have_come_whenever_it_looks() -> None:
+    memory = Memory()
+    replay_server = ReplayServer("replay", memory, None)
+    replay_server.step()
+    for seed in range(2):
+        memory.fill(10, seed)
+        replay_server.step()
+        assert memory.inserted == memory.info()["inserts"] > 10 * seed
+
+
+def test_a_successor_goes_on_with_the_items_of_the_checkpoint(tmp_path: Path) -> None:
+    memory, successor = Memory(), Memory()
+    memory.fill(30)
+    saved = ReplayServer("replay", memory, tmp_path / "replay").save()
+    ReplayServer("replay", successor, tmp_path / "replay").load(saved)
+    assert successor.info()["size"] == memory.info()["size"] > 0
+    assert successor.info()["inserts"] == memory.info()["inserts"]
+    assert set(successor.rewards()) <= {row.reward for rows in Streams((False, True), 30, 0).rows for row in rows}
+
+
+def test_what_came_after_the_checkpoint_is_counted_as_lost_once(tmp_path: Path) -> None:
+    memory, successor = Memory(), Memory()
+    replay_server = ReplayServer("replay", memory, tmp_path)
+    replay_server.step()
+    memory.fill(30)
+    saved, there = replay_server.save(), memory.info()["inserts"]
+    memory.fill(20, seed=1)
+    replay_server.step()
+    successor.inserted = memory.inserted
+    back = ReplayServer("replay", successor, tmp_path)
+    back.load(saved)
+    back.step()
+    back.step()
+    lost = memory.info()["inserts"] - there
+    report = back.metrics.drain()
+    assert lost > 0 and report["counts"] == {"items_lost": lost}
+    assert report["events"] == [f"back with {there:,} of {there + lost:,} items that had come: {lost:,} are lost"]
+
+
+def test_nothing_is_lost_where_a_run_is_resumed_from_its_checkpoint(tmp_path: Path) -> None:
+    memory, successor = Memory(), Memory()
+    memory.fill(30)
+    saved = ReplayServer("replay", memory, tmp_path).save()
+    back = ReplayServer("replay", successor, tmp_path)
+    back.load(saved)
+    back.step()
+    report = back.metrics.drain()
+    assert report["counts"] == {} and report["events"] == []
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    memory = Memory()
+    replay_server = ReplayServer("replay", memory, tmp_path)
+    names = []
+    for seed in range(KEPT + 2):
+        memory.fill(3, seed)
+        saved: Any = replay_server.save()
+        names.append(saved["folder"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == names[-KEPT:]
+
+
+def test_without_its_checkpoint_it_begins_empty_and_says_so(tmp_path: Path) -> None:
+    memory = Memory()
+    replay_server = ReplayServer("replay", memory, tmp_path)
+    replay_server.load({"folder": "replay-00000000000000000007"})
+    replay_server.step()
+    (event,) = replay_server.metrics.drain()["events"]
+    assert event.startswith("begins with empty tables: ") and "replay-00000000000000000007" in event
+    memory.fill(10)
+    assert memory.info()["size"] > 0 and np.isfinite(memory.rewards()).all()
+
+
+def test_a_run_that_is_not_written_saves_nothing() -> None:
+    assert ReplayServer("replay", Memory(), None).save() is None

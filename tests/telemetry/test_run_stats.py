@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from helpers import FakeTime, report, run_stats
+
+from pappus.telemetry.run_stats import MAX_EVENTS
+
+
+def test_env_steps_are_those_the_learner_trained_on():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", counts={"env_steps": 500}))
+    subject.add(report("learner", counts={"env_steps": 300, "updates": 3}))
+    assert (subject.env_steps, subject.updates, subject.progress) == (300, 3, 0.3)
+
+
+def test_steps_of_all_learners_count_and_each_of_them_is_shown():
+    subject = run_stats(FakeTime())
+    subject.add(report("learner", 0.5, counts={"env_steps": 300, "updates": 3}))
+    subject.add(report("learner-1", 0.1, {"other learners": 0.4}, counts={"env_steps": 200}))
+    assert (subject.env_steps, subject.updates) == (500, 3)
+    assert [(view.role, view.state) for view in subject.views()] == [
+        ("learner", "busy"), ("learner-1", "waits for other learners")
+    ]
+    assert subject.scalars()["learner/waiting_for_other_learners"] == pytest.approx(0.4)
+
+
+def test_a_resumed_run_counts_on():
+    subject = run_stats(FakeTime())
+    subject.resume(env_steps=600, updates=6)
+    subject.add(report("learner", counts={"env_steps": 100, "updates": 1}))
+    assert (subject.env_steps, subject.updates) == (700, 7)
+
+
+def test_rates_cover_the_window_and_forget_what_came_before():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", busy=1.0, counts={"env_steps": 9_000_000}))
+    for _ in range(12):
+        time.pass_(0.5)
+        subject.add(report("learner", busy=0.3, waiting={"unrolls": 0.2}, counts={"env_steps": 500, "updates": 5}))
+    assert subject.steps_per_second == pytest.approx(1000)
+    assert subject.updates_per_second == pytest.approx(10)
+
+
+def test_with_parameter_servers_steps_are_those_that_the_leading_one_counts():
+    subject = run_stats(FakeTime())
+    subject.add(report("bundle-0", busy=1.0, counts={"env_steps": 700, "gradients": 9}))
+    waiting = {"gradients": 0.5}
+    subject.add(report("parameter-server-0", waiting=waiting, counts={"env_steps": 600, "updates": 8}))
+    subject.add(report("parameter-server-1", waiting=waiting))
+    assert (subject.env_steps, subject.updates) == (600, 8)
+    assert subject.steps_per_second == subject.scalars()["charts/SPS"] == pytest.approx(600)
+    assert subject.updates_per_second == pytest.approx(8)
+
+
+def test_a_learner_that_stopped_reporting_has_no_rate():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", counts={"env_steps": 500}))
+    time.pass_(60)
+    assert subject.steps_per_second == 0.0
+    assert subject.scalars()["charts/SPS"] == 0.0
+
+
+def test_rates_of_several_actors_add_up_and_their_shares_average():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", busy=0.5, counts={"env_steps": 100}))
+    subject.add(report("actor-1", busy=0.1, waiting={"slots": 0.4}, counts={"env_steps": 50}))
+    scalars = subject.scalars()
+    assert scalars["actor/env_steps_per_second"] == pytest.approx(300)
+    assert scalars["actor/busy"] == pytest.approx(0.6)
+    assert scalars["actor/waiting"] == scalars["actor/waiting_for_slots"] == pytest.approx(0.4)
+
+
+def test_no_return_is_known_before_an_episode_ends():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", counts={"env_steps": 100}))
+    assert subject.episodic_return is None and subject.episodic_length is None
+    assert "charts/episodic_return" not in subject.scalars()
+
+
+def test_returns_are_the_mean_of_the_last_hundred_training_episodes():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", episodes=[[0.0, 1.0]] * 50, counts={"episodes": 50}))
+    subject.add(report("actor-1", episodes=[[2.0, 5.0]] * 100, counts={"episodes": 300}))
+    assert (subject.episodic_return, subject.episodic_length, subject.episodes) == (2.0, 5.0, 350)
+
+
+def test_evaluations_are_kept_apart_from_training():
+    subject = run_stats(FakeTime())
+    assert subject.eval_return is None
+    subject.add(report("actor-0", episodes=[[2.0, 5.0]], counts={"episodes": 1}))
+    gauges = {"eval/episodic_return": 99.0}
+    subject.add(report("evaluator", episodes=[[99.0, 9.0]], counts={"episodes": 1}, gauges=gauges))
+    assert (subject.episodic_return, subject.episodes) == (2.0, 1)
+    assert subject.eval_return == subject.scalars()["eval/episodic_return"] == 99.0
+
+
+def test_scalars_carry_the_names_that_users_know():
+    subject = run_stats(FakeTime())
+    subject.process("learner", os.getpid())
+    subject.add(report("actor-0", busy=0.5, episodes=[[3.0, 4.0]]))
+    subject.add(report(
+        "learner", busy=0.3, waiting={"full batches": 0.2}, counts={"env_steps": 50, "updates": 5},
+        means={"losses/policy": [4.0, 2.0], "learner/policy_lag": [6.0, 4.0]}, maxima={"policy_lag": 4.0},
+        gauges={"queue/depth": 3.0, "learning_rate": 0.1},
+    ))
+    scalars = subject.scalars()
+    assert scalars.pop("memory/learner") > 1
+    assert scalars.pop("charts/cpu_seconds") > 0
+    assert scalars == pytest.approx({
+        "charts/SPS": 100.0, "charts/updates": 5.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0,
+        "losses/policy": 2.0,
+        "learner/env_steps_per_second": 100.0, "learner/updates_per_second": 10.0,
+        "learner/policy_lag": 1.5, "learner/policy_lag_max": 4.0, "learner/learning_rate": 0.1,
+        "learner/busy": 0.6, "learner/waiting": 0.4, "learner/waiting_for_full_batches": 0.4,
+        "actor/busy": 1.0, "actor/waiting": 0.0, "queue/depth": 3.0,
+    })
+    assert subject.policy_lag == (1.5, 4.0) and subject.queue_depth == 3.0
+
+
+def test_limits_say_what_each_side_could_do_alone():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", busy=0.5, counts={"env_steps": 100}))
+    subject.add(report("learner", busy=0.1, waiting={"unrolls": 0.4}, counts={"env_steps": 100}))
+    assert subject.limits() == pytest.approx({"actor": 200, "learner": 1000})
+
+
+def test_another_process_of_a_known_role_is_a_restart():
+    subject = run_stats(FakeTime())
+    subject.process("actor-0", 10)
+    subject.process("actor-0", 10)
+    assert subject.restarts == 0
+    subject.process("actor-0", 11)
+    assert subject.restarts == subject.views()[0].restarts == 1
+
+
+def test_memory_of_a_dead_process_is_unknown():
+    subject = run_stats(FakeTime())
+    subject.process("actor-0", 2**22 + 1)
+    assert subject.views()[0].memory is None
+    assert "memory/actor-0" not in subject.scalars()
+
+
+def test_a_role_that_ended_is_no_longer_shown():
+    subject = run_stats(FakeTime())
+    subject.add(report("evaluator"))
+    subject.ended("evaluator")
+    assert subject.views() == []
+
+
+def test_the_state_of_a_role_is_what_it_mostly_did():
+    subject = run_stats(FakeTime())
+    subject.process("actor-1", 1)
+    subject.add(report("actor-0", busy=0.4, waiting={"slots": 0.1}))
+    subject.add(report("learner", busy=0.1, waiting={"unrolls": 0.3, "weights": 0.1}))
+    states = {view.role: view.state for view in subject.views()}
+    assert states == {"actor-1": "no report", "actor-0": "busy", "learner": "waits for unrolls"}
+
+
+def test_every_event_is_handed_out_once_and_memory_of_them_is_bounded():
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", events=["made 64 envs"], time=7.0))
+    subject.event("saved a checkpoint")
+    first, second = subject.new_events()
+    assert (str(first), first.time, str(second)) == ("actor-0: made 64 envs", 7.0, "saved a checkpoint")
+    assert subject.new_events() == []
+    for index in range(2 * MAX_EVENTS):
+        subject.event(str(index))
+    assert len(subject.events) == len(subject.new_events()) == MAX_EVENTS
+
+
+def test_starting_up_is_no_part_of_rates_and_shares():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", busy=0.1, waiting={"unrolls": 2.9}))
+    time.pass_(0.5)
+    subject.add(report("learner", busy=0.5, counts={"env_steps": 50}))
+    assert subject.steps_per_second == pytest.approx(100)
+    assert subject.views()[0].busy == subject.views(whole_run=True)[0].busy == 1.0
+
+
+def test_the_whole_run_ends_with_the_last_count():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", busy=0.5, counts={"updates": 1}))
+    subject.add(report("learner", busy=0.0, waiting={"unrolls": 0.5}))
+    subject.add(report("learner", busy=1.0, counts={"updates": 1}))
+    time.pass_(60)
+    subject.add(report("learner", busy=0.0, waiting={"unrolls": 20.0}))
+    assert subject.views(whole_run=True)[0].busy == pytest.approx(0.75)
+    assert subject.views()[0].busy == 0.0
+
+
+def test_a_window_stays_small_however_many_reports_arrive():
+    time = FakeTime()
+    subject = run_stats(time)
+    for _ in range(5000):
+        time.pass_(0.01)
+        subject.add(report("learner", busy=0.01, counts={"env_steps": 1}))
+    assert len(subject._roles["learner"].window._buckets) <= 11
+    assert subject.steps_per_second == pytest.approx(100)
+
+
+def test_bytes_add_up_over_the_roles_but_for_the_evaluator():
+    subject = run_stats(FakeTime())
+    for role, counts in (
+        ("actor-0", {"unrolls_bytes": 10, "weights_bytes": 1}), ("actor-1", {"unrolls_bytes": 20}),
+        ("learner", {"updates": 1}), ("inference", {"weights_bytes": 2}), ("evaluator", {"weights_bytes": 4}),
+    ):
+        subject.add(report(role, counts=counts))
+    assert subject.bytes_moved() == {"unrolls": 30, "weights": 3}
+
+
+def test_the_same_pid_on_another_node_is_a_restart():
+    subject = run_stats(FakeTime())
+    for node in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+        subject.process("actor-0", 7, node)
+    assert subject.restarts == 1 and subject.views()[0].node == "10.0.0.2"
+
+
+def test_processes_of_other_machines_count_with_what_they_say_of_themselves():
+    subject = run_stats(FakeTime())
+    before = subject.cpu_seconds
+    for role in ("inference", "learner"):  # two roles of one process
+        subject.process(role, 7, "10.0.0.1")
+        subject.measured(role, 100, 1000.0)
+    assert subject.cpu_seconds - before == pytest.approx(1000.0, abs=50.0), "once for both"
