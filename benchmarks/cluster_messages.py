@@ -155,7 +155,7 @@ def flow(edge: Edge, count: int, size: int) -> Flow:
     share = 1 if kind == "weights" else 2
     inward = {"weights": 0.0, "queue": 1.0, "counters": 0.5, "calls": 0.0}[kind]
     if isinstance(edge, CallsEdge):
-        asked, answered = spec_bytes(edge.env_group_request), spec_bytes(edge.env_group_reply)
+        asked, answered = spec_bytes(edge.group_request), spec_bytes(edge.group_reply)
         inward = asked / (asked + answered)
     return Flow(kind, count / share, size / share, inward)
 

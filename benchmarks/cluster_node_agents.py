@@ -199,7 +199,7 @@ def produce(queue: Any) -> None:
 
 def answer(calls: Any) -> None:
     """Answer all that is asked."""
-    request_server = calls.request_server()
+    request_server = calls.server()
     while True:
         for call in request_server.calls():
             call.answer()
@@ -209,13 +209,13 @@ def answer(calls: Any) -> None:
 
 def ask(calls: Any) -> None:
     """Ask again as soon as there is an answer."""
-    request_clients = [calls.request_client(end) for end in range(ENDS)]
-    for request_client in request_clients:
+    clients = [calls.client(end) for end in range(ENDS)]
+    for request_client in clients:
         request_client.env_groups[0].open()
         request_client.env_groups[0].send()
     while True:
-        select.select([request_client.fileno() for request_client in request_clients], [], [], 1.0)
-        for request_client in request_clients:
+        select.select([request_client.fileno() for request_client in clients], [], [], 1.0)
+        for request_client in clients:
             request_client.clear()
             if request_client.env_groups[0].reply() is not None:
                 request_client.env_groups[0].send()

@@ -148,7 +148,7 @@ class Bench:
 
             def serve() -> Callable[[], None]:
                 """Begun when all children are forked: gRPC does not survive a fork."""
-                request_server: Any = calls.request_server()
+                request_server: Any = calls.server()
                 if path.startswith("gRPC"):
                     from pappus.transports.grpc_request_server import GrpcRequestServer
 
@@ -175,7 +175,7 @@ class Bench:
 
     def _request_client(self, path: str, calls: SharedCalls, index: int, address: Any) -> Any:
         if not path.startswith("gRPC"):
-            return calls.request_client(index)
+            return calls.client(index)
         from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
         prefix = "tcp:" if "TCP" in path else ""

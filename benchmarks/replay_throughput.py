@@ -48,7 +48,9 @@ from pappus.replay.ports import DirectReplay
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
 from pappus.threads import one_thread
-from pappus.topologies.apex import ApexConfig, build_learner, replay_spec
+from pappus.topologies.apex import ApexConfig
+from pappus.topologies.builders import replay_spec
+from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.run import Run, off_policy
 from pappus.topologies.seed_replay import SeedReplayConfig
 from pappus.transports.counters import SharedCounters
@@ -141,7 +143,7 @@ class Bench:
         sink = replay.sink(env.num_envs)
         self.actor = ReplayActor("actor", env, policy, sink, self.counted.counter(0), refresh_every)
         self.source = replay.source()
-        self.learner = build_learner("learner", 0, run, spec.table.max_size, replay.source(), weights, self.counted)
+        self.learner = build_replay_learner("learner", 0, run, spec.table.max_size, replay.source(), weights, self.counted)
         self.learner.step()  # publishes
 
     def fill(self, items: int) -> float:

@@ -21,7 +21,8 @@ from pappus.networks.actor_critic import Output
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import SYSTEMS
-from pappus.topologies.impala import build_evaluator, build_learner
+from pappus.topologies.builders import build_evaluator
+from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
 

@@ -113,7 +113,7 @@ class DirectReplay:
         """For the learner."""
         return DirectSource(self._spec, self._client, self.meter)
 
-    def replay_server(self) -> DirectReplay:
+    def host(self) -> DirectReplay:
         """For the role that keeps it."""
         return self
 
@@ -167,7 +167,7 @@ class SharedReplay:
         """For the learner."""
         return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
-    def replay_server(self) -> SharedReplayHost:
+    def host(self) -> SharedReplayHost:
         """For the role that keeps it."""
         return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
 

@@ -145,7 +145,7 @@ class NodeAgent:
                 block = self.block(name)
                 return QueueMirror(edge.spec, edge.producers, edge.capacity, block, self._hold(edge.after))
             case CallsEdge():
-                return CallsMirror(edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups, self.block(name))
+                return CallsMirror(edge.group_request, edge.group_reply, edge.clients, edge.env_groups, self.block(name))
             case CounterEdge():
                 return CountersMirror(edge.writers, self.block(name))
         raise RunError(f"edge {name!r} is a {type(edge).__name__}, which node agents do not carry between nodes")

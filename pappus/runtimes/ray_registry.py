@@ -27,8 +27,8 @@ NODE_AGENT_SECONDS = 90.0
 CALL_SECONDS = 25.0
 """For a node agent's answer: Ray takes a part of it to notice that a node is lost."""
 CALLS_AT_ONCE = 1024
-HUB_SIDES = {QueueEdge: "source", CallsEdge: "request_server", CounterEdge: "reader", WeightsEdge: "writer"}
-END_SIDES = {QueueEdge: "sink", CallsEdge: "request_client", CounterEdge: "counter"}
+HUB_SIDES = {QueueEdge: "source", CallsEdge: "server", CounterEdge: "reader", WeightsEdge: "writer"}
+END_SIDES = {QueueEdge: "sink", CallsEdge: "client", CounterEdge: "counter"}
 
 
 class Ends(NamedTuple):

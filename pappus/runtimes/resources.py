@@ -112,7 +112,7 @@ def demand(group: str, nodes: Sequence[RoleSpec], program: Program, config: RunC
     amounts = {} if all(kind in IDLE_KINDS for kind in kinds) else {"CPU": 1.0}
     if config.device != "cpu" and "learner" in kinds:
         amounts["GPU"] = 1.0
-    kept = [program.edges[end.edge] for node in nodes for end in node.ends() if end.side == "replay_server"]
+    kept = [program.edges[end.edge] for node in nodes for end in node.ends() if end.side == "host"]
     tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
     return {**amounts, "memory": float(tables)} if tables else amounts
 

@@ -55,7 +55,7 @@ def footprint(edge: Edge) -> tuple[int, int]:
         case WeightsEdge(device=""):
             return FlatWeights.footprint(edge.size)
         case CallsEdge():
-            return SharedCalls.footprint(edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups)
+            return SharedCalls.footprint(edge.group_request, edge.group_reply, edge.clients, edge.env_groups)
         case CounterEdge():
             return SharedCounters.footprint(edge.writers)
         case AllReduceEdge(backend="memory"):
@@ -79,7 +79,7 @@ def transport(edge: Edge, block: Block, cluster: ServiceDirectory | None = None)
         case QueueEdge(device=""):
             return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
         case CallsEdge():
-            return SharedCalls(edge.name, edge.env_group_request, edge.env_group_reply, edge.request_clients, edge.env_groups, block)
+            return SharedCalls(edge.name, edge.group_request, edge.group_reply, edge.clients, edge.env_groups, block)
         case WeightsEdge(device=""):
             return FlatWeights(edge.name, edge.size, block)
         case CounterEdge():
@@ -150,15 +150,15 @@ class Wiring:
         match end.side:
             case "sink" if isinstance(transport, RingQueue):
                 return transport.sink(end.index)
-            case "request_client":
-                return transport.request_client(end.index)
+            case "client":
+                return transport.client(end.index)
             case "recorder":
                 return transport.sink(end.index)
             case "counter":
                 return transport.counter(end.index)
             case "member":
                 return transport.member(end.index)
-            case "request_server":
+            case "server":
                 return self._request_server(end.edge, transport)
             case "reader" if isinstance(transport, FlatWeights):
                 return transport.reader()
@@ -172,12 +172,12 @@ class Wiring:
         edge = self._edges[name]
         assert isinstance(edge, CallsEdge)
         if not edge.wire.listen:
-            return calls.request_server()
+            return calls.server()
         from pappus.transports.combined_request_server import CombinedRequestServer
         from pappus.transports.grpc_request_server import GrpcRequestServer
 
         wire = GrpcRequestServer(name, edge.wire, edge.request, edge.reply, edge.choices, edge.run, calls.asked)
-        return CombinedRequestServer(calls.request_server(), wire)
+        return CombinedRequestServer(calls.server(), wire)
 
     def build(self, spec: RoleSpec, incarnation: int) -> Role:
         """The role that a node describes, its ends connected."""

@@ -24,21 +24,22 @@ others do the same: how many updates lie between a worker's weights and its own 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.errors import UserError
-from pappus.roles.lock_free import LockFreeChannel, statistics_of
-from pappus.roles.master import Master
+from pappus.roles.lock_free import statistics_of
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
-from pappus.roles.shards import ShardedChannel, shard_sizes
-from pappus.roles.worker import UnrollSlot, Worker, WorkerLearner
-from pappus.topologies.gorila import build_evaluator as build_sharded_evaluator
-from pappus.topologies.gorila import build_server, initial_weights, refuse_buffers
-from pappus.topologies.impala import build_actor, build_evaluator, learner_settings
+from pappus.roles.shards import shard_sizes
+from pappus.topologies.builders import build_evaluator, build_sharded_evaluator
+from pappus.topologies.learner_builders import (
+    build_lock_free_worker,
+    build_master,
+    build_parameter_server,
+    build_remote_gradient_worker,
+    refuse_buffers,
+)
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, on_policy
 
@@ -109,15 +110,16 @@ def lock_free(run: Run, program: Program, topology: A3CConfig) -> None:
     """The first figure."""
     config = run.config
     steps, updates = (program.counters(name, writers=config.actors) for name in ("steps", "updates"))
-    shared_parameters = program.shared_parameters("shared_parameters", run.weights_size, 1 + len(statistics_of(config.optimizer)))
+    rows = 1 + len(statistics_of(config.optimizer))
+    shared = program.shared_parameters("shared parameters", run.weights_size, rows)
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_lock_free_worker, run=run, index=i, shared_parameters=shared_parameters.end(), steps=steps.counter(i),
-            updates=updates.counter(i),
+            f"worker-{i}", build_lock_free_worker, run=run, index=i, shared=shared.port(),
+            steps=steps.counter(i), updates=updates.counter(i),
         )
     program.add(
-        "master", build_master, durable=True, run=run, shared_parameters=shared_parameters.end(), weights=weights.writer(),
+        "master", build_master, durable=True, run=run, shared=shared.port(), weights=weights.writer(),
         steps=steps.reader(), updates=updates.reader(),
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
@@ -135,47 +137,12 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_remote_gradient_worker, run=run, index=i, gradients=[edge.sink(i) for edge in gradients],
-            weights=[edge.reader() for edge in weights], steps=steps.counter(i),
+            f"worker-{i}", build_remote_gradient_worker, run=run, index=i, steps=steps.counter(i),
+            gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights]
         )
     for i in range(topology.shards):
         program.add(
-            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, shards=topology.shards,
+            f"parameter-server-{i}", build_parameter_server, durable=True, run=run, index=i, shards=topology.shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
     program.add("evaluator", build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
-
-
-def build_lock_free_worker(
-    name: str, incarnation: int, run: Run, index: int, shared_parameters: SharedParameters, steps: StepCounter, updates: StepCounter
-) -> Worker:
-    """One that changes the weights itself."""
-    gradient_channel = LockFreeChannel(shared_parameters, updates, steps, run.config.optimizer, run.config.steps)
-    return build_worker(name, incarnation, run, index, gradient_channel, steps)
-
-
-def build_remote_gradient_worker(
-    name: str, incarnation: int, run: Run, index: int, gradients: Sequence[Sink], weights: Sequence[WeightsReader],
-    steps: StepCounter,
-) -> Worker:
-    """One that sends its gradients to shards."""
-    gradient_channel = ShardedChannel(weights, gradients, shard_sizes(run.weights_size, len(weights)))
-    return build_worker(name, incarnation, run, index, gradient_channel, steps)
-
-
-def build_worker(
-    name: str, incarnation: int, run: Run, index: int, gradient_channel: GradientChannel, steps: StepCounter
-) -> Worker:
-    """An actor and a learner around one unroll."""
-    slot = UnrollSlot(run.unroll_spec(run.config.envs_per_actor), gradient_channel)
-    learner = WorkerLearner(name, on_policy(run.algorithm), slot, gradient_channel, steps, learner_settings(run))
-    return Worker(name, build_actor(name, incarnation, run, index, slot, learner.weights), learner, slot)
-
-
-def build_master(
-    name: str, incarnation: int, run: Run, shared_parameters: SharedParameters, weights: WeightsWriter, steps: StepTotal,
-    updates: StepTotal,
-) -> Master:
-    """The one master."""
-    config = run.config
-    return Master(name, initial_weights(run), shared_parameters, weights, steps, updates, config.optimizer, config.steps)

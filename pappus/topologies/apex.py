@@ -13,29 +13,14 @@ learner updates them. The table's limiter holds samples per insert to a ratio: w
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from pappus.config import ReplayConfig, RunConfig, TopologyConfig
-from pappus.core import ItemSink, ItemSource, StepCounter, StepTotal, WeightsReader, WeightsWriter
-from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.replay.experience_tables import layout_for
-from pappus.replay.recording import history_of
-from pappus.replay.service import CHUNK_LENGTH
-from pappus.replay.spec import ReplaySpec
-from pappus.roles.policy import LocalPolicy
-from pappus.roles.replay_actor import ReplayActor
-from pappus.roles.replay_learner import ReplayLearner
-from pappus.roles.replay_server import ReplayHost, ReplayServer
-from pappus.topologies.impala import build_evaluator, learner_settings
+from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
+from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed, off_policy
-from pappus.transports.addresses import private_socket
-from pappus.types import Array
+from pappus.topologies.run import Run
 
 
 @dataclass(frozen=True)
@@ -89,60 +74,13 @@ def apex(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            f"actor-{i}", build_actor, run=run, index=i, sink=replay.sink(config.envs_per_actor),
-            weights=weights.reader(), counter=steps.counter(i),
+            f"actor-{i}", build_replay_actor, run=run, index=i, refresh_every=config.topology.refresh_every,
+            sink=replay.sink(config.envs_per_actor), weights=weights.reader(), counter=steps.counter(i),
         )
-    program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
+    program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
-        "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        "learner", build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
-
-
-def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
-    """A table (of several, the one of that number), with room for what is not an item yet of so many envs."""
-    algorithm = off_policy(run.algorithm)
-    layout = layout_for(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
-    chunks_ahead = 2 + math.ceil((history_of(layout) + layout.lead) / CHUNK_LENGTH)
-    max_steps = config.capacity * layout.steps_per_item + envs * CHUNK_LENGTH * 2 * chunks_ahead
-    return ReplaySpec(
-        layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,
-        config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
-        private_socket(f"{run.directory}"),
-    )
-
-
-def build_actor(
-    name: str, incarnation: int, run: Run, index: int, sink: ItemSink, weights: WeightsReader, counter: StepCounter
-) -> ReplayActor:
-    """An actor with a policy of its own, and a degree of exploration for each of its envs."""
-    config, algorithm = run.config, off_policy(run.algorithm)
-    assert isinstance(config.topology, ApexConfig)
-    env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
-    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    policy = LocalPolicy(
-        algorithm, weights, config.envs_per_actor, policy_seed, config.precision, exploration_of(run, index, counter)
-    )
-    return ReplayActor(name, env, policy, sink, counter, config.topology.refresh_every)
-
-
-def exploration_of(run: Run, index: int, counter: StepCounter) -> Callable[[], Array]:
-    """How much each env of an actor explores, at any time."""
-    algorithm, count = off_policy(run.algorithm), run.config.envs_per_actor
-    envs = index * count + np.arange(count)
-    return lambda: algorithm.exploration(envs, run.config.actors * count, counter.total())
-
-
-def build_replay_server(name: str, incarnation: int, run: Run, replay_server: ReplayHost) -> ReplayServer:
-    """The one table."""
-    return ReplayServer(name, replay_server, None if run.directory is None else run.directory / "replay")
-
-
-def build_learner(
-    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
-    counted: StepTotal,
-) -> ReplayLearner:
-    """The one learner."""
-    return ReplayLearner(name, off_policy(run.algorithm), source, weights, counted, learner_settings(run), capacity)

@@ -20,37 +20,19 @@ those that are too old, and those of batches whose loss is unusual.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from pappus.config import RunConfig
-from pappus.core import (
-    Algorithm,
-    ItemSink,
-    ItemSource,
-    ReplayAlgorithm,
-    ShardWeights,
-    Sink,
-    Source,
-    StepCounter,
-    StepTotal,
-    WeightsReader,
-)
+from pappus.core import ReplayAlgorithm
 from pappus.errors import UserError
-from pappus.networks.flat import FlatParameters
-from pappus.replay.ports import DirectReplay
-from pappus.roles.actor_learner import Bundle, RemoteGradientLearner
-from pappus.roles.evaluator import Evaluator
-from pappus.roles.parameter_server import ParameterServer, ServerSettings, gradient_spec
-from pappus.roles.shards import ShardedChannel, ShardedWeights, shard_sizes
-from pappus.topologies.apex import ApexConfig, build_actor, build_replay_server, replay_spec
-from pappus.topologies.impala import build_evaluator as build_plain_evaluator
-from pappus.topologies.impala import learner_settings
+from pappus.roles.parameter_server import ServerSettings, gradient_spec
+from pappus.roles.shards import shard_sizes
+from pappus.topologies.apex import ApexConfig
+from pappus.topologies.builders import build_replay_server, build_sharded_evaluator, replay_spec
+from pappus.topologies.learner_builders import build_bundle, build_parameter_server, refuse_buffers
 from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed, off_policy
+from pappus.topologies.run import Run, off_policy
 
 
 @dataclass(frozen=True)
@@ -105,17 +87,18 @@ def gorila(run: Run) -> Program:
     for i in range(config.actors):
         program.add(
             f"bundle-{i}", build_bundle, run=run, index=i, counter=steps.counter(i),
+            memory=topology.replay, refresh_every=topology.refresh_every, prefetch=topology.prefetch,
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
             sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
     if replay:
-        program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
+        program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
     for i in range(shards):
         program.add(
-            f"parameter-server-{i}", build_server, durable=True, run=run, index=i, shards=shards, settings=settings,
+            f"parameter-server-{i}", build_parameter_server, durable=True, run=run, index=i, shards=shards, settings=settings,
             source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add("evaluator", build_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add("evaluator", build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
 
 
@@ -128,53 +111,3 @@ def check_network(algorithm: ReplayAlgorithm) -> None:
             "and gorila's servers apply each gradient to all weights; train all parts at every update (with ddpg, "
             "--algorithm.policy-delay 1), or use apex"
         )
-
-
-def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:
-    """Raise `UserError` for a network with numbers that no gradient moves."""
-    buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
-    if buffers:
-        raise UserError(
-            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and {who} know of weights "
-            f"only; use layers without running statistics, make constants plain attributes, or use {instead}"
-        )
-
-
-def build_server(
-    name: str, incarnation: int, run: Run, index: int, shards: int, settings: ServerSettings, source: Source,
-    weights: ShardWeights, counted: StepTotal,
-) -> ParameterServer:
-    """One of so many shards; all begin with parts of the same weights."""
-    initial = torch.split(initial_weights(run), shard_sizes(run.weights_size, shards))[index]
-    return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
-
-
-def initial_weights(run: Run) -> torch.Tensor:
-    """What a run's learners begin with, in one flat tensor."""
-    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
-    return FlatParameters(run.algorithm.build_network()).values
-
-
-def build_bundle(
-    name: str, incarnation: int, run: Run, index: int, counter: StepCounter, gradients: Sequence[Sink],
-    weights: Sequence[WeightsReader], sink: ItemSink | None, source: ItemSource | None,
-) -> Bundle:
-    """An actor and a learner around the replay memory that they are given, or else one of their own."""
-    config, topology = run.config, run.config.topology
-    assert isinstance(topology, GorilaConfig)
-    if sink is None or source is None:
-        replay = DirectReplay(replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch, index))
-        sink, source = replay.sink(config.envs_per_actor), replay.source()
-    sizes = shard_sizes(run.weights_size, topology.shards)
-    actor = build_actor(name, incarnation, run, index, sink, ShardedWeights(weights, sizes), counter)
-    learner = RemoteGradientLearner(
-        name, off_policy(run.algorithm), source, ShardedChannel(weights, gradients, sizes), counter,
-        learner_settings(run), topology.replay.capacity,
-    )
-    return Bundle(name, actor, learner)
-
-
-def build_evaluator(name: str, incarnation: int, run: Run, weights: Sequence[WeightsReader]) -> Evaluator:
-    """Greedy, on envs of its own."""
-    sizes = shard_sizes(run.weights_size, len(weights))
-    return build_plain_evaluator(name, incarnation, run, ShardedWeights(weights, sizes))

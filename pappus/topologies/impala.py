@@ -19,21 +19,16 @@ is too: an actor that is `queue_size` unrolls ahead waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import AllReduce, Sink, Source, WeightsReader, WeightsWriter
-from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.actor import Actor
-from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.gradient_learner import LearnerSettings, NoWeights
-from pappus.roles.learner import Learner
-from pappus.roles.policy import LocalPolicy
-from pappus.topologies.learners import add_learners, check_learners, device_of, numbered
+from pappus.topologies.builders import build_actor, build_evaluator
+from pappus.topologies.learner_builders import actors_of, build_learner, slots_per_batch
+from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import Program, QueueEdge
-from pappus.topologies.run import Run, derive_seed, on_policy
+from pappus.topologies.run import Run
 
 
 @dataclass(frozen=True)
@@ -96,50 +91,3 @@ def _queue(program: Program, run: Run, learner: int) -> QueueEdge:
         numbered("unrolls", learner), run.unroll_spec(config.envs_per_actor),
         producers=actors_of(config, learner), capacity=config.queue_size,
     )
-
-
-def actors_of(config: RunConfig, learner: int) -> int:
-    """How many actors feed the learner of that number: they are dealt out in turn."""
-    return len(range(learner, config.actors, config.learners))
-
-
-def slots_per_batch(config: RunConfig, learner: int) -> int:
-    """Unrolls of whole actors that make a batch of that learner: as many as the config says, or one of each."""
-    steady = len(range(learner, config.steady_actors, config.learners))
-    return config.batch_size // config.envs_per_actor or steady
-
-
-def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:
-    """An actor with a policy of its own."""
-    config = run.config
-    env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
-    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.precision)
-    return Actor(name, env, policy, sink, config.unroll_length)
-
-
-def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
-    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
-) -> Learner:
-    """A learner; so many slots of its source make one batch."""
-    settings = replace(learner_settings(run, index), all_reduce=all_reduce)
-    return Learner(name, on_policy(run.algorithm), source, weights or NoWeights(), settings, slots, nearby)
-
-
-def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
-    """What the learner of that number needs to know of the run; all begin with the same weights."""
-    config = run.config
-    return LearnerSettings(
-        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
-        config.precision, run.directory,
-    )
-
-
-def build_evaluator(name: str, incarnation: int, run: Run, weights: WeightsReader) -> Evaluator:
-    """Greedy, on envs of its own."""
-    config = run.config
-    num_envs = min(config.evaluation.episodes, MAX_ENVS)
-    env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
-    policy = LocalPolicy(run.algorithm, weights, num_envs, None, config.precision)
-    return Evaluator(name, env, policy)

@@ -25,7 +25,7 @@ class PortRef:
 
     edge: str
     side: Literal[
-        "sink", "source", "writer", "reader", "request_client", "request_server", "lender", "borrower", "replay_server", "counter",
+        "sink", "source", "writer", "reader", "client", "server", "lender", "borrower", "host", "counter",
         "recorder", "sinks", "member",
     ]
     index: int = 0
@@ -87,7 +87,7 @@ class CallsEdge:
     name: str
     request: Nest
     reply: ArraySpec
-    request_clients: int
+    clients: int
     env_groups: int
     envs: int
     wire: WireConfig
@@ -95,22 +95,22 @@ class CallsEdge:
     run: str = ""
 
     @property
-    def env_group_request(self) -> Nest:
+    def group_request(self) -> Nest:
         """A request of all envs of an env group."""
         return optree.tree_map(lambda leaf: leaf.prefixed(self.envs), self.request)
 
     @property
-    def env_group_reply(self) -> ArraySpec:
+    def group_reply(self) -> ArraySpec:
         """A reply for all envs of an env group."""
         return self.reply.prefixed(self.envs)
 
-    def request_client(self, index: int) -> PortRef:
+    def client(self, index: int) -> PortRef:
         """For the client of that number."""
-        return PortRef(self.name, "request_client", index)
+        return PortRef(self.name, "client", index)
 
-    def request_server(self) -> PortRef:
+    def server(self) -> PortRef:
         """For the one who answers."""
-        return PortRef(self.name, "request_server")
+        return PortRef(self.name, "server")
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class ReplayEdge:
         """For one who draws."""
         return PortRef(self.name, "source")
 
-    def replay_server(self) -> PortRef:
+    def host(self) -> PortRef:
         """For the one in whose process it lies."""
-        return PortRef(self.name, "replay_server")
+        return PortRef(self.name, "host")
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class SharedParametersEdge:
     size: int
     rows: int
 
-    def end(self) -> PortRef:
+    def port(self) -> PortRef:
         """For all alike."""
         return PortRef(self.name, "writer")
 

@@ -19,28 +19,26 @@ env groups of envs, so that it steps one while the others wait for their actions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
-from pappus.core import Borrower, Lender, RequestClient, RequestServer, Sink, WeightsReader
 from pappus.envs.external import is_external
-from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.roles.cpu_inference import CpuInference
-from pappus.roles.gpu_inference import SMALLEST_BATCH, DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.policy import ActingNetwork
-from pappus.roles.prefetcher import Prefetcher
-from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
-from pappus.topologies.impala import build_evaluator, build_learner
+from pappus.topologies.builders import (
+    build_evaluator,
+    build_gpu_inference,
+    build_inference,
+    build_prefetcher,
+    build_seed_actor,
+)
+from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import CallsEdge, Program, WeightsEdge
-from pappus.topologies.run import Run, derive_seed
+from pappus.topologies.run import Run
 from pappus.transports.addresses import check_wire, with_port
 from pappus.types import request_spec
 
@@ -108,7 +106,7 @@ def seed(run: Run) -> Program:
     inference = program.calls(calls(run))
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, request_client=inference.request_client(i))
+        add_seed_actor(program, run, i, inference)
     if _beside_learner(run):
         _add_threads(run, program, inference, weights)
     else:
@@ -125,8 +123,8 @@ def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: We
     names = [numbered("batches", i) for i in range(config.learners)]
     batches = [program.queue(name, spec, producers=1, capacity=config.queue_size) for name in names]
     program.add(
-        "inference", build_inference, run=run, request_server=inference.request_server(), sinks=[queue.sink(0) for queue in batches],
-        weights=weights.reader(),
+        "inference", build_inference, run=run, settings=inference_settings(run), server=inference.server(),
+        sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
     add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
@@ -139,8 +137,8 @@ def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: Weig
     batches = program.queue("batches", spec, producers=1, capacity=config.queue_size, device=device)
     nearby = program.weights("nearby weights", run.weights_size, device=device)
     program.add(
-        "inference", build_gpu_inference, group="learner", run=run, request_server=inference.request_server(),
-        unrolls=unrolls.lender(), weights=nearby.reader(),
+        "inference", build_gpu_inference, group="learner", run=run, settings=inference_settings(run),
+        server=inference.server(), unrolls=unrolls.lender(), weights=nearby.reader(),
     )
     program.add("prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.borrower(), sink=batches.sink(0))
     program.add(
@@ -149,37 +147,12 @@ def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: Weig
     )
 
 
-def build_actor(name: str, incarnation: int, run: Run, index: int, request_client: RequestClient) -> SeedActor:
-    """An actor with an env for each of its env groups."""
-    config = run.config
-    env_groups = [[env_group] if env_group else [] for env_group in range(_options(run).env_groups)]  # the first is IMPALA's actor
-    seeds = [derive_seed(config.seed, "actor", index, incarnation, *env_group)[0] for env_group in env_groups]
-    return SeedActor(name, [make_env(run.env, _env_group_envs(run), seed, config.env_options) for seed in seeds], request_client)
-
-
-def build_inference(
-    name: str, incarnation: int, run: Run, request_server: RequestServer, sinks: Sequence[Sink], weights: WeightsReader
-) -> CpuInference:
-    """The one network that acts, for one learner or many."""
-    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
-    return CpuInference(name, request_server, network, sinks, inference_settings(run))
-
-
-def build_gpu_inference(
-    name: str, incarnation: int, run: Run, request_server: RequestServer, unrolls: Lender, weights: WeightsReader
-) -> GpuInference:
-    """The one network that acts, on the learner's device."""
-    config, accelerator = run.config, Accelerator(run.config.device)
-    for memory in request_server.memory():
-        accelerator.pin(memory)
-    seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
-    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
-    return GpuInference(name, request_server, network, unrolls, inference_settings(run), config.device)
-
-
-def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:
-    """What lays unrolls into batches."""
-    return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
+def add_seed_actor(program: Program, run: Run, index: int, inference: CallsEdge) -> None:
+    """The actor of that number, which asks the inference server for actions."""
+    program.add(
+        f"actor-{index}", build_seed_actor, run=run, index=index, env_groups=_options(run).env_groups,
+        client=inference.client(index),
+    )
 
 
 def calls(run: Run) -> CallsEdge:
@@ -200,11 +173,6 @@ def inference_settings(run: Run) -> InferenceSettings:
         run.unroll_spec, config.unroll_length, config.batch_envs,
         options.max_inference_envs or (0 if measured else config.actors * config.envs_per_actor), deadline,
     )
-
-
-def policy_seed(run: Run, incarnation: int) -> int:
-    """The random stream of IMPALA's first actor: with one actor both act alike."""
-    return derive_seed(run.config.seed, "actor", 0, incarnation)[1]
 
 
 def _beside_learner(run: Run) -> bool:

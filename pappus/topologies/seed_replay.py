@@ -12,21 +12,18 @@ exploration of its own; it makes the sequences, so a frame travels once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pappus.config import ReplayConfig, RunConfig
-from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
 from pappus.envs.external import is_external
 from pappus.errors import UserError
-from pappus.roles.policy import ActingNetwork
-from pappus.roles.replay_inference import ReplayInference
-from pappus.topologies.apex import build_learner, build_replay_server, check_replay, replay_spec
-from pappus.topologies.impala import build_evaluator
+from pappus.topologies.apex import check_replay
+from pappus.topologies.builders import build_evaluator, build_replay_inference, build_replay_server, replay_spec
+from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy
-from pappus.topologies.seed import SeedConfig, build_actor, calls, inference_settings, policy_seed
+from pappus.topologies.run import Run
+from pappus.topologies.seed import SeedConfig, add_seed_actor, calls, inference_settings
 
 MAX_REMOTE_ENVS = 256
 """Envs that may join from elsewhere at once; fewer with --topology.wire.max-envs."""
@@ -81,29 +78,16 @@ def seed_replay(run: Run) -> Program:
     steps = program.counters("steps", writers=1)
 
     for i in range(config.actors):
-        program.add(f"actor-{i}", build_actor, run=run, index=i, request_client=inference.request_client(i))
+        add_seed_actor(program, run, i, inference)
     program.add(
-        "inference", build_inference, run=run, request_server=inference.request_server(), open_sink=replay.sinks(),
-        weights=weights.reader(), counter=steps.counter(0),
+        "inference", build_replay_inference, run=run, settings=inference_settings(run), server=inference.server(),
+        open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
     )
-    program.add("replay", build_replay_server, durable=True, run=run, replay_server=replay.replay_server())
+    program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
-        "learner", build_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        "learner", build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
     if not is_external(run.env):
         program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
-
-
-def build_inference(
-    name: str, incarnation: int, run: Run, request_server: RequestServer, open_sink: Callable[[int], ItemSink], weights: WeightsReader,
-    counter: StepCounter,
-) -> ReplayInference:
-    """The one network that acts."""
-    config, algorithm = run.config, off_policy(run.algorithm)
-    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
-    expected = max(1, config.actors) * config.envs_per_actor
-    return ReplayInference(
-        name, request_server, network, algorithm, open_sink, counter, expected, inference_settings(run)
-    )

@@ -20,22 +20,17 @@ Many learners: each has some of the workers, and learns from their part of the b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from pappus.algorithms.ppo import PPO
-from pappus.algorithms.synced_ppo import SyncedPPO
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import AllReduce, Source, WeightsReader, WeightsWriter
 from pappus.errors import UserError
-from pappus.roles.epoch_learner import EpochLearner
-from pappus.roles.gradient_learner import GradientLearner, NoWeights
-from pappus.roles.learner import Learner
-from pappus.roles.synced_epochs import SyncedEpochLearner
-from pappus.topologies.impala import actors_of, build_actor, build_evaluator, learner_settings
+from pappus.topologies.builders import build_actor, build_evaluator
+from pappus.topologies.learner_builders import actors_of, build_sync_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import Program
-from pappus.topologies.run import Run, on_policy
+from pappus.topologies.run import Run
 
 
 @dataclass(frozen=True)
@@ -101,23 +96,8 @@ def sync(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights,
+        program, run, build_sync_learner, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
     program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
     return program
-
-
-def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None, index: int = 0,
-    all_reduce: AllReduce | None = None, published: WeightsReader | None = None,
-) -> GradientLearner:
-    """One that goes over a batch several times, if its algorithm does so; so many slots make a batch."""
-    settings = replace(learner_settings(run, index), all_reduce=all_reduce, published=published)
-    publishes = weights or NoWeights()
-    algorithm: Any = run.algorithm
-    if not isinstance(algorithm, PPO):
-        return Learner(name, on_policy(algorithm), source, publishes, settings, slots)
-    if all_reduce is None:
-        return EpochLearner(name, algorithm, source, publishes, settings, slots)
-    return SyncedEpochLearner(name, algorithm, SyncedPPO(algorithm), source, publishes, settings, slots)

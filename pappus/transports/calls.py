@@ -29,10 +29,10 @@ _WORDS = ALIGNMENT // 8
 class SharedCalls:
     """Both ends of a calls edge."""
 
-    def __init__(self, name: str, request: Nest, reply: Nest, request_clients: int, env_groups: int, block: Block) -> None:
+    def __init__(self, name: str, request: Nest, reply: Nest, clients: int, env_groups: int, block: Block) -> None:
         self._name, self._env_groups = name, env_groups
         self.meter = Meter()
-        total = request_clients * env_groups
+        total = clients * env_groups
         counters = block.memory[: total * _COUNTERS].view(np.int64).reshape(2, total, _WORDS)
         self.sent, self.session, self.answered = counters[0, :, 0], counters[0, :, 1], counters[1, :, 0]
         size = layout_bytes((request, reply))
@@ -42,16 +42,16 @@ class SharedCalls:
         self.memory = block.memory
 
     @staticmethod
-    def footprint(request: Nest, reply: Nest, request_clients: int, env_groups: int) -> tuple[int, int]:
+    def footprint(request: Nest, reply: Nest, clients: int, env_groups: int) -> tuple[int, int]:
         """Bytes and notifiers that its block must have."""
-        return request_clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + request_clients
+        return clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + clients
 
-    def request_client(self, index: int) -> SharedRequestClient:
+    def client(self, index: int) -> SharedRequestClient:
         """The end for one actor."""
         env_groups = range(index * self._env_groups, (index + 1) * self._env_groups)
         return SharedRequestClient(self._name, [SharedEnvGroup(self, env_group) for env_group in env_groups], self.replied[index])
 
-    def request_server(self) -> SharedRequestServer:
+    def server(self) -> SharedRequestServer:
         """The end for the one who answers."""
         return SharedRequestServer(self._name, self, self._env_groups)
 
@@ -120,11 +120,11 @@ class SharedCall:
 class SharedRequestServer:
     """The answering end of all env groups."""
 
-    def __init__(self, name: str, calls: SharedCalls, env_groups_per_request_client: int) -> None:
+    def __init__(self, name: str, calls: SharedCalls, groups_per_client: int) -> None:
         self.name = f"{name} requests"
         self._calls = calls
         self._objects = [
-            SharedCall(calls, env_group, calls.replied[env_group // env_groups_per_request_client]) for env_group in range(len(calls.arrays))
+            SharedCall(calls, env_group, calls.replied[env_group // groups_per_client]) for env_group in range(len(calls.arrays))
         ]
 
     def calls(self) -> list[SharedCall]:

@@ -36,10 +36,10 @@ _REPLY = struct.Struct("<3q")
 class CallsMirror:
     """The env groups of one calls edge on one node, with their arrays as raw bytes."""
 
-    def __init__(self, request: Nest, reply: Nest, request_clients: int, env_groups: int, block: Block) -> None:
-        self.ends, self.env_groups = request_clients, env_groups
-        self.words = SharedCalls("", request, reply, request_clients, env_groups, block)
-        arrays = block.memory[-request_clients * env_groups * layout_bytes((request, reply)) :].reshape(request_clients * env_groups, -1)
+    def __init__(self, request: Nest, reply: Nest, clients: int, env_groups: int, block: Block) -> None:
+        self.ends, self.env_groups = clients, env_groups
+        self.words = SharedCalls("", request, reply, clients, env_groups, block)
+        arrays = block.memory[-clients * env_groups * layout_bytes((request, reply)) :].reshape(clients * env_groups, -1)
         self.requests, self.replies = np.split(arrays, [layout_bytes(request)], axis=1)
 
     def hub(self, placement: PortLocations) -> CallsHub:

@@ -78,11 +78,11 @@ class CallsContract:
     def request_server(self) -> Any:
         raise NotImplementedError
 
-    def request_client(self, env_groups: int) -> Any:
+    def client(self, env_groups: int) -> Any:
         raise NotImplementedError
 
     def test_a_request_arrives_as_it_was_written(self, request_server: RequestServer) -> None:
-        request_client = self.request_client(1)
+        request_client = self.client(1)
         open_all(request_client)
         ask(request_client, 0, 9)
         (call,) = take(request_server, 1)
@@ -95,7 +95,7 @@ class CallsContract:
         assert request.first.dtype == bool and request.observation["b"].dtype == np.uint8
 
     def test_actions_come_back_to_the_env_group_that_asked(self, request_server: RequestServer) -> None:
-        request_client = self.request_client(2)
+        request_client = self.client(2)
         open_all(request_client)
         ask(request_client, 0, 10)
         ask(request_client, 1, 11)
@@ -108,7 +108,7 @@ class CallsContract:
         assert reply(request_client, 0).tolist() == [0] * ENVS
 
     def test_a_request_is_seen_once_and_the_next_one_again(self, request_server: RequestServer) -> None:
-        request_client = self.request_client(1)
+        request_client = self.client(1)
         open_all(request_client)
         for turn in range(50):
             ask(request_client, 0, turn)
@@ -119,7 +119,7 @@ class CallsContract:
             assert reply(request_client, 0)[0] == turn % 5
 
     def test_replies_have_the_shape_and_dtype_of_the_action(self, request_server: RequestServer) -> None:
-        request_client = self.request_client(1)
+        request_client = self.client(1)
         open_all(request_client)
         ask(request_client, 0, 0)
         (call,) = take(request_server, 1)
@@ -128,13 +128,13 @@ class CallsContract:
         assert reply(request_client, 0).dtype == np.int64
 
     def test_a_successor_is_told_apart_from_its_predecessor(self, request_server: RequestServer) -> None:
-        first = self.request_client(1)
+        first = self.client(1)
         open_all(first)
         ask(first, 0, 1)
         (old,) = take(request_server, 1)
         identity = (old.env_group, old.session)
         self.kill(first)
-        second = self.request_client(1)
+        second = self.client(1)
         answer([old], 3)
         open_all(second)
         ask(second, 0, 2)
@@ -147,5 +147,5 @@ class CallsContract:
         """End a client without farewell, as far as a test can."""
 
     def test_both_ends_say_what_they_wait_for(self, request_server: RequestServer) -> None:
-        request_client = self.request_client(1)
+        request_client = self.client(1)
         assert request_client.explain() and request_server.explain() and request_client.name and request_server.name

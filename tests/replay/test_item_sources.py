@@ -30,7 +30,7 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedRe
     shared = SharedReplay(
         dataclasses.replace(spec(str(tmp_path / "socket")), prefetch=PREFETCH), np.zeros(1, np.int64)
     )
-    replay_server = shared.replay_server()
+    replay_server = shared.host()
     replay_server.open()
     sink = shared.sink(2)
     while not sink.ready():
@@ -119,7 +119,7 @@ def test_a_group_never_waits_for_those_who_wait_for_it(
     monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
     settings = spec(str(tmp_path / "socket"), tolerance=tolerance, samples_per_insert=ratio, capacity=200)
     shared = SharedReplay(dataclasses.replace(settings, prefetch=16, max_steps=400), np.zeros(1, np.int64))
-    replay_server = shared.replay_server()
+    replay_server = shared.host()
     replay_server.open()
     sink, source = shared.sink(2), shared.source()
     while not sink.ready():

@@ -109,7 +109,7 @@ def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) 
     assert not sink.ready() and source.take() is None and source.info() == {}
     lives = []
     for _ in range(2):
-        replay_server = replay.replay_server()
+        replay_server = replay.host()
         replay_server.open()
         while not sink.ready():
             pass
@@ -193,7 +193,7 @@ def test_an_actor_of_another_node_records_over_the_wire_and_follows_a_replay_ser
     }
     sink, source = ends["actors"].sink(2), ends["second"].source()
     assert not sink.ready(), "nobody keeps the table yet"
-    saving_roles = [ends["first"].replay_server(), ends["second"].replay_server()]
+    saving_roles = [ends["first"].host(), ends["second"].host()]
     for replay_server in saving_roles:
         replay_server.open()
         while not sink.ready():

@@ -138,16 +138,16 @@ def test_a_request_server_answers_near_and_far_request_clients(cluster: Cluster)
     cluster.place("calls", "a", _0="a", _1="b")
     calls, far = cluster.of("a", "calls"), cluster.of("b", "calls")
     assert isinstance(calls, SharedCalls) and isinstance(far, SharedCalls)
-    request_server, request_clients = calls.request_server(), [calls.request_client(0), far.request_client(1)]
-    for request_client in request_clients:
+    request_server, clients = calls.server(), [calls.client(0), far.client(1)]
+    for request_client in clients:
         open_all(request_client)
     for round_ in range(5):
-        for i, request_client in enumerate(request_clients):
+        for i, request_client in enumerate(clients):
             for env_group in range(2):
                 ask(request_client, env_group, 10 * round_ + 2 * i + env_group)
         for call in take(request_server, 4):
             answer([call], int(call.request.reward[0]))
-        for i, request_client in enumerate(request_clients):
+        for i, request_client in enumerate(clients):
             for env_group in range(2):
                 assert reply(request_client, env_group).tolist() == [10 * round_ + 2 * i + env_group] * ENVS
 

@@ -59,9 +59,9 @@ def test_lock_free_workers_share_one_shared_parameters_which_a_durable_master_lo
     assert [node.name for node in made.roles if node.durable] == ["master"]
     sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
     for i in WORKERS:
-        assert sides[f"worker-{i}"] == {("shared_parameters", "writer", 0), ("steps", "counter", i), ("updates", "counter", i)}
+        assert sides[f"worker-{i}"] == {("shared parameters", "writer", 0), ("steps", "counter", i), ("updates", "counter", i)}
     assert sides["master"] == {
-        ("shared_parameters", "writer", 0), ("weights", "writer", 0), ("steps", "reader", 0), ("updates", "reader", 0)
+        ("shared parameters", "writer", 0), ("weights", "writer", 0), ("steps", "reader", 0), ("updates", "reader", 0)
     }
     assert sides["evaluator"] == {("weights", "reader", 0)}
 

@@ -75,7 +75,7 @@ def test_the_program_is_the_papers_figure() -> None:
     assert isinstance(steps, CounterEdge) and steps.writers == 3
     sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
     assert sides["actor-2"] == {("replay", "recorder", 4), ("weights", "reader", 0), ("steps", "counter", 2)}
-    assert sides["replay"] == {("replay", "replay_server", 0)}
+    assert sides["replay"] == {("replay", "host", 0)}
     assert sides["learner"] == {("replay", "source", 0), ("weights", "writer", 0), ("steps", "reader", 0)}
     assert sides["evaluator"] == {("weights", "reader", 0)}
 

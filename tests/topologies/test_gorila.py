@@ -72,7 +72,7 @@ def test_a_central_memory_is_one_durable_role_that_every_bundle_writes_and_draws
     ]
     assert [node.name for node in made.roles if node.durable] == ["replay", "parameter-server-0", "parameter-server-1"]
     sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
-    assert sides["replay"] == {("replay", "replay_server", 0)}
+    assert sides["replay"] == {("replay", "host", 0)}
     for i in BUNDLES:
         assert sides[f"bundle-{i}"] == {
             ("replay", "recorder", 2), ("replay", "source", 0), ("steps", "counter", i), ("gradients-0", "sink", i),

@@ -46,11 +46,11 @@ def test_the_program_is_the_papers_figure() -> None:
     assert [node.name for node in built.roles] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
     assert [node.group for node in built.roles] == ["actor-0", "actor-1", "inference", "learner", "evaluator"]
     calls, batches = built.edges["inference"], built.edges["batches"]
-    assert isinstance(calls, CallsEdge) and (calls.request_clients, calls.env_groups, calls.envs) == (2, 3, 2)
+    assert isinstance(calls, CallsEdge) and (calls.clients, calls.env_groups, calls.envs) == (2, 3, 2)
     assert isinstance(batches, QueueEdge) and batches.spec.reward.shape == (5, 8) and not batches.device
     sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.roles}
-    assert sides["actor-1"] == {("inference", "request_client", 1)}, "an actor holds envs and a line, and no weights"
-    assert sides["inference"] == {("inference", "request_server", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
+    assert sides["actor-1"] == {("inference", "client", 1)}, "an actor holds envs and a line, and no weights"
+    assert sides["inference"] == {("inference", "server", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
     assert sides["learner"] == {("batches", "source", 0), ("weights", "writer", 0)}
 
 

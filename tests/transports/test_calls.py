@@ -34,27 +34,27 @@ class TestHeap(CallsContract):
     @pytest.fixture
     def request_server(self) -> SharedRequestServer:
         self.calls = shared(self.block)
-        return self.calls.request_server()
+        return self.calls.server()
 
-    def request_client(self, env_groups: int) -> SharedRequestClient:
-        request_client = self.calls.request_client(0)
+    def client(self, env_groups: int) -> SharedRequestClient:
+        request_client = self.calls.client(0)
         request_client.env_groups = request_client.env_groups[:env_groups]
         return request_client
 
     def test_a_successor_of_the_request_server_finds_what_was_not_answered(self, request_server: SharedRequestServer) -> None:
-        request_client = self.request_client(1)
+        request_client = self.client(1)
         open_all(request_client)
         ask(request_client, 0, 6)
         take(request_server, 1)
-        (again,) = take(self.calls.request_server(), 1)
+        (again,) = take(self.calls.server(), 1)
         assert again.request.reward[0] == 6
         answer([again], 2)
         assert request_client.env_groups[0].reply() is not None
 
     def test_an_env_group_with_a_predecessors_request_in_flight_opens_after_the_answer(self, request_server: SharedRequestServer) -> None:
-        open_all(self.request_client(1))
-        ask(self.request_client(1), 0, 1)
-        successor = self.request_client(1)
+        open_all(self.client(1))
+        ask(self.client(1), 0, 1)
+        successor = self.client(1)
         assert not successor.env_groups[0].open()
         answer(take(request_server, 1), 0)
         assert successor.env_groups[0].open()
@@ -71,15 +71,15 @@ class TestGrpcOverUnixSocket(CallsContract):
     def request_server(self, tmp_path: Path) -> Iterator[GrpcRequestServer]:
         wire = WireConfig(listen=self.listen.format(tmp_path))
         request_server = GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", EventNotifier(*EventNotifier.descriptors()))
-        self.address, self.request_clients = Address.parse(self.prefix + request_server.address), list[GrpcRequestClient]()
+        self.address, self.clients = Address.parse(self.prefix + request_server.address), list[GrpcRequestClient]()
         yield request_server
-        for request_client in self.request_clients:
+        for request_client in self.clients:
             request_client.close()
         request_server.close()
 
-    def request_client(self, env_groups: int) -> GrpcRequestClient:
-        self.request_clients.append(GrpcRequestClient(self.address, ENV, env_groups, ENVS, Identity("test")))
-        return self.request_clients[-1]
+    def client(self, env_groups: int) -> GrpcRequestClient:
+        self.clients.append(GrpcRequestClient(self.address, ENV, env_groups, ENVS, Identity("test")))
+        return self.clients[-1]
 
     def kill(self, request_client: Any) -> None:
         request_client.close()

@@ -398,7 +398,7 @@ class CallsWorld(World):
         self.running: set[int | str] = {"hub", *range(self.ends)}
         self.numbers, self.answers, self.whos = 0, 0, 0
         super().__init__(seed)
-        self.request_clients: dict[int, SharedRequestClient] = {}
+        self.clients: dict[int, SharedRequestClient] = {}
         self.states: dict[tuple[int, int], int] = {}
         """Of each client's env group: -1 before it is opened, 0 when free, else the number that it asked with."""
         self.who: dict[int, int] = {}
@@ -416,12 +416,12 @@ class CallsWorld(World):
     def start(self, what: int | str) -> None:
         self.running.add(what)
         if what == "hub":
-            self.request_server: SharedRequestServer = self.calls[self.placement.hub].request_server()
+            self.request_server: SharedRequestServer = self.calls[self.placement.hub].server()
             self.open_calls: list[Any] = []
             self.seen = set()
         else:
             assert isinstance(what, int)
-            self.request_clients[what] = self.calls[self.placement.ends[what][0]].request_client(what)
+            self.clients[what] = self.calls[self.placement.ends[what][0]].client(what)
             self.states |= {(what, env_group): -1 for env_group in range(self.env_groups)}
             self.whos += 1
             self.who[what] = self.whos
@@ -441,7 +441,7 @@ class CallsWorld(World):
     def ask(self, request_client: int, env_group: int) -> None:
         if request_client not in self.running:
             return
-        port, state = self.request_clients[request_client].env_groups[env_group], self.states[request_client, env_group]
+        port, state = self.clients[request_client].env_groups[env_group], self.states[request_client, env_group]
         if state == -1:
             self.states[request_client, env_group] = 0 if port.open() else -1
         elif state == 0:
@@ -514,7 +514,7 @@ def test_a_new_request_server_elsewhere_gets_what_was_not_answered() -> None:
     world.settle()
     world.serve(1)
     world.settle()
-    reply = world.request_clients[1].env_groups[0].reply()
+    reply = world.clients[1].env_groups[0].reply()
     assert reply is not None and int(reply) == number
 
 
@@ -527,10 +527,10 @@ def test_an_answer_to_a_request_client_that_moved_away_goes_to_nobody() -> None:
     world.settle()
     world.serve(1)
     world.settle()
-    assert world.request_clients[1].env_groups[0].reply() is None, "that was its predecessor's"
+    assert world.clients[1].env_groups[0].reply() is None, "that was its predecessor's"
     world.serve(1)
     world.settle()
-    reply = world.request_clients[1].env_groups[0].reply()
+    reply = world.clients[1].env_groups[0].reply()
     assert reply is not None and int(reply) == number
 
 
@@ -542,7 +542,7 @@ def test_a_reply_that_was_lost_with_its_stream_is_sent_again_and_the_request_ser
     world.streams["b"].send(1)
     world.connect("b")
     world.settle()
-    assert world.request_clients[1].env_groups[0].reply() is not None and not world.request_server.ready()
+    assert world.clients[1].env_groups[0].reply() is not None and not world.request_server.ready()
 
 
 def test_only_the_answer_to_the_last_request_is_taken() -> None:
@@ -556,7 +556,7 @@ def test_only_the_answer_to_the_last_request_is_taken() -> None:
         world.settle()
     asked(world, 1)
     assert world.streams["b"].spoke.apply(late) is None  # type: ignore[func-returns-value]
-    assert world.request_clients[1].env_groups[0].reply() is None
+    assert world.clients[1].env_groups[0].reply() is None
 
 
 def test_what_is_asked_at_once_travels_in_one_message() -> None:
