@@ -12,7 +12,8 @@ import pytest
 
 from pappus.cli import main
 from tests.process_tools import eventually
-from tests.wire_tools import Listening, free_port, start
+from tests.warm_processes import start
+from tests.wire_tools import Listening, free_port
 
 SMALL = ["--envs-per-actor", "4", "--batch-size", "4", "--evaluation.episodes", "1", "--steps", "1000000000"]
 
