@@ -4,7 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: setup demo test check clean
+LANES := ray long processes quick learning
+# each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy
+
+.PHONY: setup demo test test-fast check clean $(LANES:%=test-%)
 
 setup: $(STAMP)
 
@@ -20,7 +23,12 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target $(LANES:%=test-%)
+
+$(LANES:%=test-%): test-%: $(STAMP)
+	$(BIN)/python -m pytest -m $*
+
+test-fast: test-quick
 
 check: $(STAMP)
 	$(BIN)/ruff check .
