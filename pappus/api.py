@@ -27,8 +27,9 @@ from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.summary import Summary
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, roles_with_weights, stored_weights
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -112,17 +113,20 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
     checkpoint = find_resumable(store, run) if resumed else None
     metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
     (directory / "config.yaml").write_text(to_yaml(config))
-    run_stats = RunStats(config)
+    program = find_system(config.system).topology(run)
+    run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
-        controller = Controller(config, run_stats, log, console, store, began=began or time.monotonic())
+        controller = Controller(
+            config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
+        )
         for warning in store.warnings:
             controller.event(warning)
         if metadata:
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run, controller, checkpoint, metadata["updates"] if metadata else 0)
+            _drive(program, config, controller, checkpoint, metadata["updates"] if metadata else 0)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -135,17 +139,18 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
     return Result(directory, summary, run.env)
 
 
-def _drive(run: Run, controller: Controller, checkpoint: Path | None, incarnation: int) -> None:
+def _drive(
+    program: Program, config: RunConfig, controller: Controller, checkpoint: Path | None, incarnation: int
+) -> None:
     """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
-    program = find_system(run.config.system).topology(run)
-    if run.config.inline:
+    if config.inline:
         InlineRuntime(program, controller, incarnation).run(checkpoint)
-    elif run.config.runtime == "ray":
+    elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 
-        RayRuntime(program, controller, run.config, incarnation).run(checkpoint)
+        RayRuntime(program, controller, config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, controller, run.config.supervision, incarnation).run(checkpoint)
+        LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
 
 
 def find_resumable(store: CheckpointStore, run: Run) -> Path:
@@ -162,15 +167,14 @@ def find_resumable(store: CheckpointStore, run: Run) -> Path:
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
             "resume with the network that was trained"
         )
-    _check_roles_with_weights(checkpoint, run)
+    _check_weights_roles(checkpoint, run)
     return checkpoint
 
 
-def _check_roles_with_weights(checkpoint: Path, run: Run) -> None:
-    """Weights, and what optimizers know of them, are gone on with by those who saved them."""
-    program = find_system(run.config.system).topology(run)
-    saving_roles = roles_with_weights(node.begins_with for node in program.roles)
-    found = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors"))
+def _check_weights_roles(checkpoint: Path, run: Run) -> None:
+    """Weights and optimizer state can be resumed only by the roles that saved them."""
+    saving_roles = find_system(run.config.system).topology(run).weights_roles
+    found = weights_roles(checkpoint)
     if found == saving_roles:
         return
     begun = saved_config(Path(run.config.run_dir)).topology
