@@ -109,7 +109,7 @@ def measure_limits(config: RunConfig, seconds: float) -> Limits:
 
 def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     spec = env_spec(config.env, config.env_options)
-    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
+    algorithm = find_system(config.system).algorithm.make(config.algorithm, spec, config.network)
     precision = choose_precision(config, algorithm, spec)
     network: Any = algorithm.build_network()
     size = FlatParameters(network).size

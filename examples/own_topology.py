@@ -17,6 +17,7 @@ import dataclasses
 import pappus
 from pappus.core import Sink, WeightsReader
 from pappus.envs.vector import make_env
+from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.networks.actor_critic import Output
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
@@ -56,10 +57,10 @@ def bold_and_careful(run: Run) -> Program:
     weights = program.weights("weights", run.weights_size)
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
-        program.add(f"actor-{i}", build_actor, run=run, index=i, temperature=2.0 if i % 2 else 1.0, **ends)
+        program.add(ACTOR, build_actor, index=i, run=run, temperature=2.0 if i % 2 else 1.0, **ends)
     ends = {"source": unrolls.source(), "weights": weights.writer()}
-    program.add("learner", build_learner, essential=True, run=run, slots=actors, **ends)
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(LEARNER, build_learner, essential=True, run=run, slots=actors, **ends)
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 

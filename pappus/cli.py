@@ -102,7 +102,7 @@ def _begin(words: list[str], began: float) -> int:
     from pappus import api
 
     system, config = _config(words)
-    return _finish(api.execute(system, config, config.env, began=began))
+    return _finish(api.execute(config, config.env, began=began, system=system))
 
 
 def _resume(run: str, words: list[str], began: float) -> int:
@@ -119,7 +119,7 @@ def _resume(run: str, words: list[str], began: float) -> int:
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
     config = parse(config, words)
-    return _finish(api.execute(system, config, config.env, Path(run).resolve(), began))
+    return _finish(api.execute(config, config.env, Path(run).resolve(), began, system))
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:

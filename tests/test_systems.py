@@ -48,7 +48,7 @@ def test_every_pair_is_built_or_refused_with_its_reason(algorithm: str, topology
         return
     system = find_system(pair)
     env = "Pendulum-v1" if algorithm in ("ddpg", "td3") else "CartPole-v1"
-    run = api.describe(system, api.configure(system, env), env)
+    run = api.describe(api.configure(system, env), env, system)
     assert system.pair == pair and any(role.essential or role.durable for role in system.topology.build(run).roles)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
 from pappus.errors import UserError
+from pappus.kinds import LEARNER
 from pappus.networks.body import Body
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments
@@ -18,11 +19,6 @@ from pappus.topologies.run import Run
 
 ALL_REDUCE = "other learners"
 """What a learner waits for that has brought its gradient."""
-
-
-def learner_name(index: int) -> str:
-    """The first keeps the name that it has alone, and with it that of its file in checkpoints."""
-    return numbered("learner", index)
 
 
 def numbered(name: str, index: int) -> str:
@@ -36,11 +32,12 @@ def add_learners(
 ) -> None:
     """All learners of a run; `arguments` are those of the learner of that number, beside what follows here.
 
-    The first publishes and saves; the others are its replicas. All are essential: none can go on without the others.
+    The first publishes and saves, and is called `learner` as where it is alone; the others are its replicas. All are
+    essential: none can go on without the others.
     """
     for i in range(run.config.learners):
         program.add(
-            learner_name(i), build, essential=True, replica_of="" if i == 0 else learner_name(0), run=run, index=i,
+            LEARNER, build, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
             weights=weights.writer() if i == 0 else None, all_reduce=all_reduce_end(program, run, i), **arguments(i),
         )
 

@@ -27,6 +27,7 @@ from typing import ClassVar, Literal
 from pappus.config import RunConfig, TopologyConfig, WireConfig
 from pappus.envs.external import is_external
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.role import Role
 from pappus.telemetry.processes import usable_cores
@@ -111,7 +112,7 @@ def seed(run: Run) -> Program:
         add_seed_actor(program, run, i, inference)
     add_inference(run, program, inference, weights, build_learner)
     if not is_external(run.env):
-        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 
@@ -136,7 +137,7 @@ def _add_processes(
     names = [numbered("batches", i) for i in range(config.learners)]
     batches = [program.queue(name, spec, producers=1, capacity=slots, after=after) for name in names]
     program.add(
-        "inference", build_inference, run=run, settings=settings, server=inference.server(),
+        INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
     add_learners(program, run, build, weights, lambda i: {"source": batches[i].source(), "slots": 1})
@@ -152,14 +153,14 @@ def _add_threads(
     batches = program.queue("batches", spec, producers=1, capacity=slots, device=device)
     nearby = program.weights("nearby weights", run.weights_size, device=device)
     program.add(
-        "inference", build_gpu_inference, group="learner", run=run, settings=settings, server=inference.server(),
+        INFERENCE, build_gpu_inference, group=LEARNER.name, run=run, settings=settings, server=inference.server(),
         unrolls=unrolls.lender(), weights=nearby.reader(),
     )
     program.add(
-        "prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.borrower(), sink=batches.sink(0)
+        PREFETCH, build_prefetcher, group=LEARNER.name, run=run, unrolls=unrolls.borrower(), sink=batches.sink(0)
     )
     program.add(
-        "learner", build, group="learner", essential=True, run=run, slots=1, source=batches.source(),
+        LEARNER, build, group=LEARNER.name, essential=True, run=run, slots=1, source=batches.source(),
         weights=weights.writer(), nearby=nearby.writer(),
     )
 
@@ -167,7 +168,7 @@ def _add_threads(
 def add_seed_actor(program: Program, run: Run, index: int, inference: CallsEdge) -> None:
     """The actor of that number, which asks the inference server for actions."""
     program.add(
-        f"actor-{index}", build_seed_actor, run=run, index=index, env_groups=_options(run).env_groups,
+        ACTOR, build_seed_actor, index=index, run=run, env_groups=_options(run).env_groups,
         client=inference.client(index),
     )
 

@@ -18,6 +18,7 @@ from typing import ClassVar
 from pappus.config import RunConfig
 from pappus.envs.external import is_external
 from pappus.errors import UserError
+from pappus.kinds import EVALUATOR
 from pappus.topologies.builders import build_evaluator
 from pappus.topologies.learner_builders import build_sync_learner
 from pappus.topologies.program import Program
@@ -60,5 +61,5 @@ def seed_sync(run: Run) -> Program:
         add_seed_actor(program, run, i, inference)
     add_inference(run, program, inference, weights, build_sync_learner, synchronous=True)
     if not is_external(run.env):
-        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

@@ -26,6 +26,7 @@ from typing import ClassVar
 from pappus.algorithms.ppo import PPO
 from pappus.config import RunConfig, TopologyConfig
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learner_builders import actors_of, build_sync_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
@@ -94,10 +95,10 @@ def sync(run: Run) -> Program:
     for i in range(config.actors):
         place, learner = divmod(i, config.learners)
         sink = unrolls[learner].sink(place)
-        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
+        program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
         program, run, build_sync_learner, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

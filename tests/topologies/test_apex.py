@@ -48,7 +48,7 @@ class UntilLearnt(FakeController):
 
 
 def program(system: str, env: str, settings: dict[str, Any]) -> Program:
-    return find_system(system).topology(describe(configure(system, env, settings), env))
+    return find_system(system).topology.build(describe(configure(system, env, settings), env))
 
 
 def roles(made: Program) -> tuple[ReplayLearner, dict[str, Any]]:
@@ -208,7 +208,7 @@ def test_one_agent_in_one_thread_has_one_actor() -> None:
 def test_algorithms_and_topologies_that_do_not_fit_are_told_apart() -> None:
     env = EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
     fresh = VTrace(VTraceConfig(), env, NetworkConfig())
-    replayed = find_system("dqn").algorithm(find_system("dqn").defaults.algorithm, env, NetworkConfig())
+    replayed = find_system("dqn").algorithm.make(find_system("dqn").defaults.algorithm, env, NetworkConfig())
     assert on_policy(fresh) is fresh and off_policy(replayed) is replayed
     with pytest.raises(UserError, match="VTrace learns from fresh unrolls and not from replay; use impala"):
         off_policy(fresh)
