@@ -1,7 +1,7 @@
 """Parts of the pages that are generated from the code when the site is built.
 
-A page asks for one by a line of its own, `<!-- generated: NAME ARGUMENT -->`, and GENERATORS says who makes it. The code is
-read with `ast` and not imported, so that building the site needs no torch. The one exception is `pairs`.
+A page asks for one with a line `<!-- generated: NAME ARGUMENT -->`; GENERATORS maps the name to a function. The code is
+read with `ast` and not imported, so building the site needs no torch. The one exception is `pairs`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def commands(_: str = "") -> str:
 def parsers() -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
     """(program, description, arguments) of every argparse parser that the command line makes.
 
-    A parser that is made in one function and filled in another (`pappus replay serve`) is found by the file that fills it.
+    The parser of `pappus replay serve` is made here and filled in pappus/replay/serve.py.
     """
     for node in ast.walk(tree(PACKAGE / "cli.py")):
         if isinstance(node, ast.FunctionDef):
@@ -154,21 +154,20 @@ def parsers_in(node: ast.AST) -> Iterator[tuple[str, str]]:
 def arguments_in(node: ast.AST) -> Iterator[tuple[str, str, str]]:
     """(name, default, help) of every `add_argument`."""
     for call in (found for found in ast.walk(node) if isinstance(found, ast.Call)):
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args:
             words = {word.arg: word.value for word in call.keywords}
             meaning, value = words.get("help"), words.get("default")
             yield (
-                str(ast.literal_eval(call.args[0])),
+                ast.unparse(call.args[0]).strip("'"),
                 "" if value is None else default(value),
                 str(meaning.value) if isinstance(meaning, ast.Constant) else "",
             )
 
 
 def pairs(_: str = "") -> str:
-    """The table algorithm × topology. It comes from the package itself, where that can be imported, and is left out otherwise.
+    """The table algorithm × topology, from `pappus.systems.pair_table()`; left out where that cannot be imported.
 
-    `pappus.systems.pair_table()` gives one dict per algorithm: its name under `algorithm`, and for each topology `True`, the
-    name of a system, or the sentence with which the pair is refused.
+    It returns one dict per row. The keys of the first one are the columns. A cell is a bool or a text.
     """
     try:
         from pappus import systems
@@ -184,8 +183,8 @@ def pairs(_: str = "") -> str:
 
 
 def pair_cell(value: Any) -> str:
-    """Yes, no, or what was said."""
-    return {True: "yes", False: "–"}.get(value, cell(str(value))) if isinstance(value, bool) else cell(str(value))
+    """Yes, a dash for no, or the text."""
+    return ("yes" if value else "–") if isinstance(value, bool) else cell(str(value))
 
 
 def example(name: str) -> str:

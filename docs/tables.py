@@ -1,6 +1,7 @@
-"""The tables of the results pages as JSON: `python docs/tables.py` writes benchmarks/results/*.json from docs/results/*.md.
+"""The tables of the results pages as JSON: `python docs/tables.py` writes them to benchmarks/results/.
 
-A page becomes a list of tables, each with the heading above it and its rows by column. Cells stay text, as they are shown.
+A page of docs/results/ becomes a list of tables, each with the heading above it and its rows by column. Cells stay
+text, as they are shown.
 """
 
 from __future__ import annotations
