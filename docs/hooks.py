@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,15 @@ def values(annotation: str) -> str:
     """`adam, rmsprop` for a Literal, else the type."""
     if annotation.startswith("Literal["):
         return ", ".join(str(value) for value in ast.literal_eval(annotation.removeprefix("Literal")))
-    return annotation
+    return annotation.replace(" | ", " or ")
 
 
 def default(node: ast.expr | None) -> str:
     """What a field is if nobody says otherwise; empty for mappings that begin empty."""
     if node is None or isinstance(node, ast.Call):
         return ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return f"{node.value:,}"
     text = ast.unparse(node)
     return "" if text in ("''", "()") else text.strip("'")
 
@@ -170,9 +173,7 @@ def pairs(_: str = "") -> str:
     It returns one dict per row. The keys of the first one are the columns. A cell is a bool or a text.
     """
     try:
-        from pappus import systems
-
-        found: list[dict[str, Any]] = systems.pair_table()  # type: ignore[attr-defined]
+        found: list[dict[str, Any]] = list(import_module("pappus.systems").pair_table())
     except (ImportError, AttributeError):
         return ""
     if not found:
