@@ -106,7 +106,7 @@ def values(annotation: str) -> str:
 
 
 def default(node: ast.expr | None) -> str:
-    """What a field is if nobody says otherwise; empty for mappings that begin empty."""
+    """The default of a field as text; empty for empty strings, tuples and mappings."""
     if node is None or isinstance(node, ast.Call):
         return ""
     if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
