@@ -61,7 +61,7 @@ def option_names() -> set[str]:
         for name, node in config_classes().items():
             if base in base_names(node):
                 names |= {one.name for one in fields_of(name, f"{title}.")}
-    return names | set(ast.literal_eval(constant(PACKAGE / "config.py", "ALIASES")))
+    return names | set(ast.literal_eval(constant("ALIASES")))
 
 
 def fields_of(name: str, prefix: str) -> Iterator[Option]:
@@ -124,9 +124,10 @@ def text_of(node: ast.stmt | None) -> str:
 
 def commands(_: str = "") -> str:
     """Every command: what `pappus --help` prints, and a table of the options of each that has its own."""
-    lines = ["```text", str(ast.literal_eval(constant(PACKAGE / "cli.py", "USAGE"))).rstrip(), "```"]
+    lines = ["```text", str(ast.literal_eval(constant("USAGE"))).rstrip(), "```"]
     for program, description, rows in parsers():
-        lines += ["", f"## `{program}`", "", description, "", "| argument | default | meaning |", "| --- | --- | --- |"]
+        lines += ["", f"## `{program}`", "", description, ""]
+        lines += ["| argument | default | meaning |", "| --- | --- | --- |"] if rows else []
         lines += [f"| `{name}` | {code(value)} | {cell(meaning)} |" for name, value, meaning in rows]
     return "\n".join(lines)
 
@@ -134,14 +135,13 @@ def commands(_: str = "") -> str:
 def parsers() -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
     """(program, description, arguments) of every argparse parser that the command line makes.
 
-    The parser of `pappus replay serve` is made here and filled in pappus/replay/serve.py.
+    The parser of `pappus replay serve` is made here and filled somewhere in pappus/replay.
     """
     for node in ast.walk(tree(PACKAGE / "cli.py")):
         if isinstance(node, ast.FunctionDef):
             for program, description in parsers_in(node):
-                rows = list(arguments_in(node)) or list(arguments_in(tree(PACKAGE / "replay" / "serve.py")))
-                if program != "pappus systems" or list(arguments_in(node)):
-                    yield program, description, rows
+                files = sorted(PACKAGE.glob("replay/**/*.py")) if program == "pappus replay serve" else []
+                yield program, description, [row for part in (node, *map(tree, files)) for row in arguments_in(part)]
 
 
 def parsers_in(node: ast.AST) -> Iterator[tuple[str, str]]:
@@ -170,22 +170,20 @@ def arguments_in(node: ast.AST) -> Iterator[tuple[str, str, str]]:
 def pairs(_: str = "") -> str:
     """The table algorithm × topology, from `pappus.systems.pair_table()`; left out where that cannot be imported.
 
-    It returns one dict per row. The keys of the first one are the columns. A cell is a bool or a text.
+    It returns {algorithm: {topology: text}}. The text is the name of a system, ALGORITHM@TOPOLOGY, or the sentence with
+    which the pair is refused.
     """
     try:
-        found: list[dict[str, Any]] = list(import_module("pappus.systems").pair_table())
+        found: dict[str, dict[str, str]] = import_module("pappus.systems").pair_table()
     except (ImportError, AttributeError):
         return ""
-    if not found:
-        return ""
-    names = list(found[0])
-    rows = ["| " + " | ".join(pair_cell(row.get(name, "")) for name in names) + " |" for row in found]
-    return "\n".join(["| " + " | ".join(names) + " |", "|" + " --- |" * len(names), *rows])
-
-
-def pair_cell(value: Any) -> str:
-    """Yes, a dash for no, or the text."""
-    return ("yes" if value else "–") if isinstance(value, bool) else cell(str(value))
+    topologies = list(next(iter(found.values())))
+    lines = ["| algorithm | " + " | ".join(topologies) + " |", "|" + " --- |" * (1 + len(topologies))]
+    for algorithm, row in found.items():
+        cells = ["–" if " " in row[one] else code(row[one]) for one in topologies]
+        lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
+    refusals = dict.fromkeys(text for row in found.values() for text in row.values() if " " in text)
+    return "\n".join([*lines, "", "Why a pair is refused:", "", *(f"- {text}" for text in refusals)])
 
 
 def example(name: str) -> str:
@@ -214,12 +212,13 @@ def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text())
 
 
-def constant(file: Path, name: str) -> str:
-    """The source of what a module assigns to a name."""
-    for node in tree(file).body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
-            return ast.unparse(node.value)
-    raise KeyError(f"{file.relative_to(ROOT)} assigns nothing to {name}; adapt docs/hooks.py")
+def constant(name: str) -> str:
+    """The source of what a module of the package assigns to a name."""
+    for file in sorted(PACKAGE.glob("*.py")):
+        for node in tree(file).body:
+            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+                return ast.unparse(node.value)
+    raise KeyError(f"no module of {PACKAGE} assigns {name}; adapt docs/hooks.py")
 
 
 def cell(text: str) -> str:
