@@ -269,7 +269,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(SEEDS, "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
     Preset(SEEDS, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
-    # The best of five settings tried on Pong with one seed each; docs/results/learning.md lists them.
+    # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
     Preset(
         VTRACE, "ALE/*",
         {

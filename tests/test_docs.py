@@ -224,7 +224,7 @@ def code_spans(page: Path) -> list[str]:
 @cache
 def known_options() -> set[str]:
     """Options of our commands and of the benchmarks, without their dashes."""
-    files = [ROOT / "pappus" / "cli.py", *(ROOT / "pappus" / "replay").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    files = [hooks.PACKAGE / "cli.py", *hooks.PACKAGE.glob("replay/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
     arguments = {name for file in files for name, _, _ in hooks.arguments_in(hooks.tree(file))}
     return hooks.option_names() | CLI_OPTIONS | {name.removeprefix("--") for name in arguments}
 
