@@ -183,7 +183,7 @@ def pairs(_: str = "") -> str:
         cells = ["–" if " " in row[one] else code(row[one]) for one in topologies]
         lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
     refusals = dict.fromkeys(text for row in found.values() for text in row.values() if " " in text)
-    return "\n".join([*lines, "", "Why a pair is refused:", "", *(f"- {text}" for text in refusals)])
+    return "\n".join([*lines, "", '??? note "Why a pair is refused"', "", *(f"    - {text}" for text in refusals)])
 
 
 def example(name: str) -> str:

@@ -16,6 +16,7 @@ import torch
 import yaml
 
 import pappus
+import pappus.systems as systems
 from docs import hooks, tables
 from pappus.config import NetworkConfig
 from pappus.networks.batch_forward import BatchForward
@@ -231,6 +232,9 @@ def known_options() -> set[str]:
 
 def is_system(name: str) -> bool:
     """A system by its name, as ALGORITHM@TOPOLOGY, or as module:name; or a placeholder."""
+    algorithm, _, topology = name.partition("@")
+    if topology and hasattr(systems, "pair_table"):
+        return " " not in systems.pair_table()[algorithm][topology]  # else it is the sentence of a refusal
     return name in SYSTEMS or bool(re.fullmatch(r"\w+@\w+|\w+:\w+", name)) or name in ("SYSTEM", "…")
 
 
