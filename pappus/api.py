@@ -4,34 +4,82 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
-from pappus.config import RunConfig, load_file, override, to_yaml
+from pappus.config import (
+    AlgorithmConfig,
+    CheckpointConfig,
+    ClusterConfig,
+    EnvOptions,
+    EvaluationConfig,
+    NetworkConfig,
+    OptimizerConfig,
+    RunConfig,
+    SupervisionConfig,
+    TopologyConfig,
+)
 from pappus.envs.vector import env_spec
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
+from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.runtimes.wiring import footprint
-from pappus.systems import find_system, presets_for, saved_config
+from pappus.settings import load_file, override, to_yaml
+from pappus.system import System
+from pappus.systems import as_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.summary import Summary
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, roles_with_weights, stored_weights
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a run by name; a group of settings is a config object, or a mapping of some of its settings."""
+
+    algorithm: AlgorithmConfig | Mapping[str, Any]
+    steps: int
+    seconds: float | None
+    seed: int
+    actors: int
+    envs_per_actor: int
+    unroll_length: int
+    batch_size: int
+    queue_size: int
+    learners: int
+    all_reduce: Literal["auto", "memory", "gloo", "nccl"]
+    runtime: Literal["auto", "inline", "local", "ray"]
+    device: str
+    precision: Literal["auto", "float32", "bfloat16"]
+    target_return: float | None
+    run_dir: str | Path
+    topology: TopologyConfig | Mapping[str, Any]
+    env_options: EnvOptions | Mapping[str, Any]
+    network: NetworkConfig | Mapping[str, Any]
+    optimizer: OptimizerConfig | Mapping[str, Any]
+    evaluation: EvaluationConfig | Mapping[str, Any]
+    checkpoint: CheckpointConfig | Mapping[str, Any]
+    supervision: SupervisionConfig | Mapping[str, Any]
+    cluster: ClusterConfig | Mapping[str, Any]
+    core: Literal["none", "lstm", "gru"]
+    listen: str
+    address: str
 
 
 @dataclass(frozen=True)
@@ -41,38 +89,54 @@ class Result:
     directory: Path
     summary: Summary
     env: EnvLike
+    system: System
 
     @cached_property
     def policy(self) -> TrainedPolicy:
-        """The newest policy of the run; it keeps its memory between calls until its `reset`."""
-        return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env)
+        """The newest policy of the run. It keeps its recurrent state between calls, until `reset`."""
+        return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env, system=self.system)
 
 
-def train(system: str, env: EnvLike, **settings: Any) -> Result:
-    """Train `system` on `env` and wait for the end.
+def train(
+    system: str | System, env: EnvLike, settings: Mapping[str, Any] | None = None, **named: Unpack[Settings]
+) -> Result:
+    """Train a system on an env, and return when the run has ended.
 
-    Settings are those of the command line, with underscores: `steps=1_000_000, core="lstm"`,
-    `algorithm={"entropy_cost": 0.02}` or `**{"algorithm.entropy_cost": 0.02}`. `env` may be a function that makes one.
+    `system` is a name, a pair such as `"ppo@seed"`, `"module:name"`, or a `System`. `env` is a Gymnasium id, or a
+    function that makes an env. Settings are those of the command line: by name (`steps=1_000_000, core="lstm"`), as
+    config objects (`optimizer=OptimizerConfig(learning_rate=3e-4)`), or dotted, in a mapping
+    (`{"algorithm.entropy_cost": 0.02}`).
     """
-    return execute(configure(system, env_name(env), settings), env)
+    chosen = as_system(system)
+    return execute(chosen, configure(chosen, env_name(env), {**(settings or {}), **named}), env)
 
 
-def resume(run: str | Path, env: EnvLike | None = None, **settings: Any) -> Result:
-    """Go on with a run from its newest checkpoint, with some settings changed if you like."""
+def resume(
+    run: str | Path, env: EnvLike | None = None, system: System | None = None,
+    settings: Mapping[str, Any] | None = None, **named: Unpack[Settings],
+) -> Result:
+    """Continue a run from its newest checkpoint, with some settings changed if you like.
+
+    Give `env` and `system` again where they were Python values.
+    """
     directory = Path(run)
-    config = override(saved_config(directory), settings)
-    return execute(config, env or config.env, directory.resolve())
+    found, config = saved_config(directory, system)
+    config = override(config, {**(settings or {}), **named})
+    return execute(found, config, env or config.env, directory.resolve())
 
 
-def configure(system: str, env: str, settings: dict[str, Any], file: Path | None = None) -> RunConfig:
+def configure(
+    system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None
+) -> RunConfig:
     """The resolved config: defaults < preset < file < settings."""
+    chosen = as_system(system)
     written = load_file(file) if file is not None else {}
     env = env or str(written.get("env", ""))
-    config = dataclasses.replace(find_system(system).defaults, env=env)
-    for preset in presets_for(system, env):
+    config = dataclasses.replace(chosen.defaults, env=env)
+    for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
     config = override(config, written, str(file))
-    return override(config, settings)
+    return override(config, settings or {})
 
 
 def env_name(env: EnvLike) -> str:
@@ -80,36 +144,39 @@ def env_name(env: EnvLike) -> str:
     return env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
 
 
-def execute(config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None) -> Result:
+def execute(
+    system: System, config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None
+) -> Result:
     """Run a resolved config to its end."""
     validate(config)
-    run = describe(config, env)
+    run = describe(system, config, env)
     directory = resumed or new_directory(config)
     with locked(directory):
         run = dataclasses.replace(
             run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory))
         )
-        return _execute(run, directory, resumed is not None, began)
+        return _execute(system, run, directory, resumed is not None, began)
 
 
-def describe(config: RunConfig, env: EnvLike) -> Run:
+def describe(system: System, config: RunConfig, env: EnvLike) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
     spec = env_spec(env, config.env_options)
-    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
+    algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
     run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
-    program = find_system(config.system).topology(run)
+    program = system.topology.build(run)
     validate_memory({name: footprint(edge)[0] for name, edge in program.edges.items()})
     return run
 
 
-def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> Result:
+def _execute(system: System, run: Run, directory: Path, resumed: bool, began: float | None) -> Result:
     config = run.config
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
-    checkpoint = find_resumable(store, run) if resumed else None
+    program = system.topology.build(run)
+    checkpoint = find_resumable(store, run, program) if resumed else None
     metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
     (directory / "config.yaml").write_text(to_yaml(config))
     run_stats = RunStats(config)
@@ -122,7 +189,7 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run, controller, checkpoint, metadata["updates"] if metadata else 0)
+            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -132,24 +199,25 @@ def _execute(run: Run, directory: Path, resumed: bool, began: float | None) -> R
         summary = controller.summary()
         log.write_summary(summary)
         console.close(summary)
-    return Result(directory, summary, run.env)
+    return Result(directory, summary, run.env, system)
 
 
-def _drive(run: Run, controller: Controller, checkpoint: Path | None, incarnation: int) -> None:
-    """`incarnation` counts on where a resumed run stood, so that it does not repeat what its first part saw."""
-    program = find_system(run.config.system).topology(run)
-    if run.config.inline:
+def _drive(
+    config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int
+) -> None:
+    """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
+    if config.inline:
         InlineRuntime(program, controller, incarnation).run(checkpoint)
-    elif run.config.runtime == "ray":
+    elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 
-        RayRuntime(program, controller, run.config, incarnation).run(checkpoint)
+        RayRuntime(program, controller, config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, controller, run.config.supervision, incarnation).run(checkpoint)
+        LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
 
 
-def find_resumable(store: CheckpointStore, run: Run) -> Path:
-    """The newest checkpoint, if this run can go on from it."""
+def find_resumable(store: CheckpointStore, run: Run, program: Program) -> Path:
+    """The newest checkpoint, if this run can continue from it."""
     checkpoint = store.latest()
     if checkpoint is None:
         raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
@@ -162,26 +230,24 @@ def find_resumable(store: CheckpointStore, run: Run) -> Path:
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
             "resume with the network that was trained"
         )
-    _check_roles_with_weights(checkpoint, run)
+    _check_saving_roles(checkpoint, run, program)
     return checkpoint
 
 
-def _check_roles_with_weights(checkpoint: Path, run: Run) -> None:
-    """Weights, and what optimizers know of them, are gone on with by those who saved them."""
-    program = find_system(run.config.system).topology(run)
-    saving_roles = roles_with_weights(node.begins_with for node in program.roles)
+def _check_saving_roles(checkpoint: Path, run: Run, program: Program) -> None:
+    """Weights and optimizer states can be resumed only by the roles that saved them."""
+    expected = roles_with_weights(spec.begins_with for spec in program.roles)
     found = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors"))
-    if found == saving_roles:
+    if found == expected:
         return
-    begun = saved_config(Path(run.config.run_dir)).topology
-    named = {name: getattr(begun, name) for name in ("updates", "shards") if hasattr(begun, name)}
+    begun = load_file(Path(run.config.run_dir) / "config.yaml").get("topology", {})
     words = [
-        f"--topology.{name} {value}" for name, value in named.items()
-        if value != getattr(run.config.topology, name, None)
+        f"--topology.{name} {begun[name]}" for name in ("updates", "shards")
+        if name in begun and begun[name] != getattr(run.config.topology, name, None)
     ]
     raise UserError(
-        f"the checkpoint holds the weights of {', '.join(found)}, which {', '.join(saving_roles)} of this config cannot go "
-        f"on with; resume with {' '.join(words) or 'the topology settings that the run was begun with'}"
+        f"the checkpoint holds the weights of {', '.join(found)}, but this config has {', '.join(expected)}; resume "
+        f"with {' '.join(words) or 'the topology settings that the run was started with'}"
     )
 
 
@@ -198,8 +264,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 def new_directory(config: RunConfig) -> Path:
     """A fresh directory for a run; one that holds a run already is refused."""
-    env = config.env.replace("/", "-").replace(":", "-")
-    name = f"{config.system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    env, system = (re.sub("[/:]", "-", text) for text in (config.env, config.system.removeprefix("python:")))
+    name = f"{system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second
         directory = directory.with_name(f"{directory.name}+")
@@ -214,4 +280,4 @@ def new_directory(config: RunConfig) -> Path:
     return directory.resolve()
 
 
-__all__ = ["Evaluation", "Result", "TrainedPolicy", "evaluate", "load_policy", "resume", "train"]
+__all__ = ["Evaluation", "Result", "System", "TrainedPolicy", "evaluate", "load_policy", "resume", "train"]

@@ -14,16 +14,18 @@ from pappus.errors import PappusError, UserError
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
+    from pappus.system import System
 
 USAGE = """\
-pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option)
+pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
+                                          name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
-pappus train --resume RUN [options]       go on from the newest checkpoint
+pappus train --resume RUN [options]       continue from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
-pappus systems                            every named system, its figure, what it is for
+pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
 
@@ -90,31 +92,51 @@ def _train(words: list[str], began: float) -> int:
         return _train_population(words)
     from pappus.runtimes.forkserver import ForkServer
 
-    if not any(word in ("-h", "--help", "inline", "--runtime=inline", "ray", "--runtime=ray") for word in words):
+    if _peek(words, "--runtime") not in ("inline", "ray") and not any(word in ("-h", "--help") for word in words):
         ForkServer.prestart()
+    resumed, words = _take(words, "--resume")
+    return _resume(resumed, words, began) if resumed is not None else _begin(words, began)
+
+
+def _begin(words: list[str], began: float) -> int:
     from pappus import api
-    from pappus.config import parse
+
+    system, config = _config(words)
+    return _finish(api.execute(system, config, config.env, began=began))
+
+
+def _resume(run: str, words: list[str], began: float) -> int:
+    from pappus import api
+    from pappus.settings import parse
     from pappus.systems import saved_config
 
-    resumed, words = _take(words, "--resume")
-    file, words = _take(words, "--config")
-    system = words.pop(0) if words and not words[0].startswith("-") else ""
-    if any(word.partition("=")[0] == "--system" for word in words):
-        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
-    if resumed is not None:
-        if file is not None:
-            raise UserError("--config and --resume exclude each other: a run goes on with its own config.yaml")
-        if not Path(resumed).is_dir():
-            raise UserError(f"{resumed!r} is no run directory; `ls runs` shows what there is")
-        config = parse(saved_config(Path(resumed)), words)
-        if system and system != config.system:
-            raise UserError(f"run {resumed!r} is of system {config.system!r}, not {system!r}; leave the name out")
-        return _finish(api.execute(config, config.env, Path(resumed).resolve(), began))
-    if not system:
+    if _peek(words, "--config"):
+        raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
+    if not Path(run).is_dir():
+        raise UserError(f"{run!r} is no run directory; `ls runs` shows what there is")
+    name = words.pop(0) if words and not words[0].startswith("-") else ""
+    system, config = saved_config(Path(run))
+    if name and name != config.system:
+        raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
+    config = parse(config, words)
+    return _finish(api.execute(system, config, config.env, Path(run).resolve(), began))
+
+
+def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
+    """The system and the config that the words of a command mean."""
+    from pappus import api
+    from pappus.settings import parse
+    from pappus.systems import find_system
+
+    file, rest = _take(list(words), "--config")
+    if not rest or rest[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
-    env = _peek(words, "--env")
-    config = parse(api.configure(system, env, {}, Path(file) if file else None), words, f"pappus train {system}")
-    return _finish(api.execute(config, config.env, began=began))
+    if any(word.partition("=")[0] == "--system" for word in rest):
+        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
+    name, *rest = rest
+    system = find_system(name)
+    config = api.configure(system, _peek(rest, "--env"), {}, Path(file) if file else None)
+    return system, parse(config, rest, f"pappus train {name}")
 
 
 def _is_population(directory: str) -> bool:
@@ -124,6 +146,7 @@ def _is_population(directory: str) -> bool:
 def _train_population(words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import population
+    from pappus.validation import validate
 
     resumed, words = _take(words, "--resume")
     if resumed is not None:
@@ -146,26 +169,14 @@ def _train_population(words: list[str]) -> int:
     members = population.members_of(
         system, words, population.seeds_of(seeds or "1"), population.varied_by(varied)
     )
-    configs = [_validated(member.words) for member in members]
+    configs = [_config(member.words)[1] for member in members]
+    for config in configs:
+        validate(config)
     found = population.Population(
         population.new_directory(directory, system, configs[0].env), members,
         population.jobs_of(jobs, all(config.inline for config in configs)),
     )
     return found.run()
-
-
-def _validated(words: Sequence[str]) -> RunConfig:
-    """The config that the words of a run mean."""
-    from pappus import api
-    from pappus.config import parse
-    from pappus.validation import validate
-
-    system, *rest = words
-    file, rest = _take(rest, "--config")
-    config = api.configure(system, _peek(rest, "--env"), {}, Path(file) if file else None)
-    config = parse(config, rest, f"pappus train {system}")
-    validate(config)
-    return config
 
 
 def _serve(words: list[str], began: float) -> int:
@@ -243,19 +254,19 @@ def _replay(words: list[str], began: float) -> int:
 
 
 def _systems(words: list[str], began: float) -> int:
-    _Parser(prog="pappus systems", description="List every named system.").parse_args(words)
-    from pappus.systems import SYSTEMS
+    parser = _Parser(prog="pappus systems", description="List every system, or show one of them.")
+    parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
+    name = parser.parse_args(words).system
+    from pappus import listing
 
-    for system in SYSTEMS.values():
-        print(f"{system.name}: {system.purpose} ({system.paper})\n\n{system.figure.strip()}\n")
-    print("pappus train SYSTEM --env ID")
+    print(listing.one_system(name) if name else listing.all_systems())
     return 0
 
 
 def _check_env(words: list[str], began: float) -> int:
     parser = _Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
     parser.add_argument("env", help="Gymnasium id, module:id or module:function")
-    parser.add_argument("--backend", choices=["auto", "gymnasium", "ale", "envpool"], default="auto")
+    parser.add_argument("--backend", default="auto", help="auto, gymnasium, ale, envpool, or module:name")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
     arguments = parser.parse_args(words)
     from pappus.config import EnvOptions

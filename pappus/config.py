@@ -1,29 +1,9 @@
-"""What a run is made of: frozen dataclasses, built from defaults < preset < file < command line.
-
-All three sources of settings become command-line words and go through one parser (tyro), so a value means the
-same and fails with the same sentence wherever it was written.
-"""
+"""What a run is made of: frozen dataclasses. `settings.py` fills them: defaults < preset < file < command line."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal
-
-import tyro
-import yaml
-
-from pappus.errors import UserError, closest
-
-ALIASES = {"core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address"}
-"""Short names for settings that live deeper."""
-PAIRS = ("kwargs", "cluster.placement", "cluster.resources")
-"""Settings that are NAME VALUE pairs; all other mappings are settings within settings."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +36,8 @@ class EnvOptions:
 
     backend: Literal["auto", "gymnasium", "ale", "envpool"] = "auto"
     """auto: ale-py's vector env for ALE/*, else Gymnasium (natively vectorised where the env registers it)."""
-    kwargs: dict[str, str] = field(default_factory=dict)
-    """Keyword arguments for the env's constructor, as NAME VALUE pairs; values are read as YAML."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments for the env's constructor; on the command line NAME VALUE pairs, values in YAML."""
     last_inputs: bool = False
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
@@ -321,125 +301,3 @@ class RunConfig:
     def steps_per_batch(self) -> int:
         """Env steps of one batch."""
         return self.batch_envs * self.unroll_length
-
-
-def override(config: RunConfig, settings: Mapping[str, Any], source: str = "settings") -> RunConfig:
-    """`config` with dotted (or nested) settings replaced; unknown names and wrong values raise `UserError`."""
-    return parse(config, _as_words(settings), source)
-
-
-def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train") -> RunConfig:
-    """`config` with command-line words such as `--algorithm.entropy-cost 0.01` applied."""
-    words = _with_range([_resolve_alias(word) for word in words])
-    _refuse_unknown_options(config, words)
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output):
-            parsed = tyro.cli(type(config), default=config, args=words, prog=source)
-    except SystemExit as exit:
-        if exit.code in (0, None):
-            raise
-        raise UserError(f"{_sentence(output.getvalue())}; see {source} --help") from None
-    return _with_actors(parsed, words)
-
-
-def _with_range(words: Sequence[str]) -> list[str]:
-    """`--actors 4..64` is two settings: how many there may be, and how many there must be."""
-    out = list(words)
-    for i, word in enumerate(words):
-        text = word.partition("=")[2] if word.startswith("--actors=") else "".join(words[i + 1 : i + 2])
-        found = re.fullmatch(r"(\d+)\.\.(\d+)", text) if word.partition("=")[0] == "--actors" else None
-        if found:
-            if not 1 <= int(found[1]) <= int(found[2]):
-                raise UserError(f"--actors {text} must go from 1 or more up to as many or more, such as 4..64")
-            out[i : i + 1 + ("=" not in word)] = ["--actors", found[2], "--cluster.fewest-actors", found[1]]
-            break
-    return out
-
-
-def _with_actors(config: RunConfig, words: Sequence[str]) -> RunConfig:
-    """Whoever asks for more learners, and says nothing of actors, gets as many of these as the learners need."""
-    given = {word.partition("=")[0] for word in words}
-    if "--learners" not in given or "--actors" in given:
-        return config
-    return dataclasses.replace(config, actors=max(config.actors, config.topology.fewest_actors(config.learners)))
-
-
-def load_file(path: Path) -> dict[str, Any]:
-    """Settings of a YAML file, as `override` takes them."""
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"config file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"config file {str(path)!r} holds no settings; write NAME: VALUE lines")
-    return content
-
-
-def to_yaml(config: RunConfig) -> str:
-    """The resolved config, readable by `load_file`."""
-    plain = dataclasses.asdict(config, dict_factory=lambda items: {key: _plain(value) for key, value in items})
-    return str(yaml.safe_dump(plain, sort_keys=False))
-
-
-def option_names(config: object, prefix: str = "") -> list[str]:
-    """Every dotted option name of a config, with dashes as on the command line."""
-    names: list[str] = []
-    for item in dataclasses.fields(config):  # type: ignore[arg-type]
-        value, name = getattr(config, item.name), prefix + item.name.replace("_", "-")
-        names += option_names(value, f"{name}.") if dataclasses.is_dataclass(value) else [name]
-    return names
-
-
-def _word(value: Any) -> str:
-    """A value of `kwargs`, which are read as YAML again."""
-    return value if isinstance(value, str) else str(yaml.safe_dump(value, default_flow_style=True)).split("\n")[0]
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _as_words(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    words: list[str] = []
-    for key, value in settings.items():
-        name = f"{prefix}{key}".replace("_", "-")
-        if isinstance(value, Mapping) and not name.endswith(PAIRS):
-            words += _as_words(value, f"{name}.")
-        elif isinstance(value, bool):
-            head, _, last = name.rpartition(".")
-            words.append(f"--{name}" if value else f"--{head}{'.' if head else ''}no-{last}")
-        elif isinstance(value, Mapping):
-            words += [f"--{name}", *(_word(word) for pair in value.items() for word in pair)]
-        elif isinstance(value, list | tuple):
-            words += [f"--{name}", *map(str, value)]
-        else:
-            words += [f"--{name}", str(value)]
-    return words
-
-
-def _resolve_alias(word: str) -> str:
-    name, equals, value = word[2:].partition("=")
-    return f"--{ALIASES[name]}{equals}{value}" if word.startswith("--") and name in ALIASES else word
-
-
-def _refuse_unknown_options(config: RunConfig, words: Sequence[str]) -> None:
-    known = option_names(config)
-    for word in words:
-        name = word[2:].partition("=")[0].replace("_", "-")
-        positive = re.sub(r"(^|\.)no-", r"\1", name)
-        if word.startswith("--") and name != "help" and name not in known and positive not in known:
-            if name.startswith("topology.wire."):
-                raise UserError(
-                    f"system {config.system!r} takes no envs from elsewhere, so there is no --{name}; "
-                    "seed-vtrace and seed-r2d2 do"
-                )
-            raise UserError(f"unknown option --{name}{closest(name, [*known, *ALIASES])}")
-
-
-def _sentence(box: str) -> str:
-    """The first statement of tyro's error box (title, statement, hints, with rules between them) on one line."""
-    lines = [line.strip(" │|+╭╮╰╯") for line in box.splitlines()]
-    texts = "\n".join(line if line.strip("─-") else "" for line in [line for line in lines if line][1:])
-    statement = texts.strip().partition("\n\n")[0]
-    return " ".join(statement.split()).rstrip(".") or "the command line could not be read"

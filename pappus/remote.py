@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from pappus.config import EnvOptions, RunConfig, load_file, override
+from pappus.config import AlgorithmConfig, EnvOptions, RunConfig
 from pappus.core import Waitable
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.seed_actor import SeedActor
+from pappus.settings import load_file, override
 from pappus.telemetry.processes import set_title
 from pappus.transports.addresses import Address, check_certificates, check_readable
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
@@ -26,17 +27,18 @@ REPORT_SECONDS = 5.0
 
 
 class RemoteActor:
-    """A thin actor on its own, connected to a run that listens."""
+    """A SEED actor in its own process, connected to a run that listens."""
 
     def __init__(
-        self, address: Address, env: str, envs: int, env_groups: int, seed: int, identity: Identity, options: EnvOptions,
-        patience: float = 60.0, max_steps: int = 0,
+        self, address: Address, env: str, envs: int, env_groups: int, seed: int, identity: Identity,
+        options: EnvOptions, patience: float = 60.0, max_steps: int = 0,
     ) -> None:
         if env_groups < 1 or envs < 1 or envs % env_groups:
-            raise UserError(f"env groups={env_groups} does not divide envs={envs}; use such as --envs 32 --env-groups 2")
-        self._max_steps, self._envs_per_env_group = max_steps, envs // env_groups
-        made = [make_env(env, envs // env_groups, seed + env_group, options) for env_group in range(env_groups)]
-        self._request_client = GrpcRequestClient(address, made[0].spec, env_groups, envs // env_groups, identity, patience, _say)
+            raise UserError(f"--env-groups {env_groups} does not divide --envs {envs}; use such as --envs 32 --env-groups 2")
+        size = envs // env_groups
+        self._max_steps, self._envs_per_env_group = max_steps, size
+        made = [make_env(env, size, seed + group, options) for group in range(env_groups)]
+        self._request_client = GrpcRequestClient(address, made[0].spec, env_groups, size, identity, patience, _say)
         self._actor = SeedActor(identity.name, made, self._request_client)
         self._stopped = False
         self.steps = 0
@@ -105,12 +107,8 @@ def env_options(config: str | None) -> EnvOptions:
     """The env options of a config file, or the defaults."""
     if config is None:
         return EnvOptions()
-    from pappus.systems import find_system
-
-    content = load_file(Path(config))
-    defaults: RunConfig = find_system(str(content.get("system", "seed-vtrace"))).defaults
-    options = content.get("env_options", {})
-    return override(defaults, {"env_options": options} if options else {}, config).env_options
+    options = load_file(Path(config)).get("env_options", {})
+    return override(RunConfig(AlgorithmConfig()), {"env_options": options}, config).env_options
 
 
 def _say(text: str) -> None:

@@ -1,409 +1,330 @@
-"""Every named system: a topology, an algorithm, and defaults that work. And presets: what an env wants different."""
+"""Every algorithm, every topology, and the systems that have names of their own.
+
+`find_system` takes a name (`impala`), a pair (`ppo@seed`) or a system of your own (`my_module:my_system`).
+"""
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.appo import APPO, APPOConfig
-from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
+from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
-from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
-from pappus.config import (
-    EnvOptions,
-    NetworkConfig,
-    OptimizerConfig,
-    ReplayConfig,
-    RunConfig,
-    load_file,
-    override,
-)
-from pappus.core import Algorithm
+from pappus.config import RunConfig
 from pappus.errors import UserError, closest
-from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, single, sync
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
-from pappus.types import EnvSpec
+from pappus.settings import load_file, override
+from pappus.system import AlgorithmSpec, System, Topology
+from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
 
+Value = TypeVar("Value")
 
-@dataclass(frozen=True)
-class System:
-    """A topology and an algorithm that go together."""
+OFF_POLICY = {"optimizer.anneal": False, "optimizer.clip_norm": 10.0}
 
-    name: str
-    purpose: str
-    paper: str
-    figure: str
-    topology: Callable[[Run], Program]
-    algorithm: Callable[[Any, EnvSpec, NetworkConfig], Algorithm]
-    defaults: RunConfig
-
-
-OFF_POLICY_OPTIMIZER = OptimizerConfig(anneal=False, clip_norm=10.0)
-SEQUENCE_REPLAY = ReplayConfig(
-    capacity=10_000, warm_up=100, samples_per_insert=4.0, priority_exponent=0.9, importance_exponent=0.6
-)
-
-SYSTEMS: dict[str, System] = {
-    "dqn": System(
-        name="dqn",
-        purpose="one agent in one thread, the reference: discrete actions, small envs",
-        paper="Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
-        figure=single.__doc__ or "",
-        topology=single.single,
-        algorithm=DQN,
-        defaults=RunConfig(
-            algorithm=DQNConfig(epsilon=EpsilonConfig("linear"), target_every=500), system="dqn",
-            topology=single.SingleConfig(), batch_size=64, envs_per_actor=4,
-            optimizer=OFF_POLICY_OPTIMIZER,
+ALGORITHMS: dict[str, AlgorithmSpec] = {
+    spec.name: spec
+    for spec in (
+        AlgorithmSpec("vtrace", VTrace, VTraceConfig(), purpose="actor-critic that corrects for stale actors"),
+        AlgorithmSpec("appo", APPO, APPOConfig(), purpose="V-trace with PPO's clipped surrogate"),
+        AlgorithmSpec("a2c", A2C, A2CConfig(), needs_fresh_data=True, purpose="advantage actor-critic"),
+        AlgorithmSpec(
+            "ppo", PPO, PPOConfig(), needs_fresh_data=True, several_epochs=True,
+            settings={
+                "envs_per_actor": 16, "unroll_length": 128, "network.activation": "tanh",
+                "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 0.5,
+            },
+            purpose="clipped surrogate, several epochs per batch",
         ),
-    ),
-    "impala": System(
-        name="impala",
-        purpose="actors with slightly stale policies, learners that correct for it: the most steps per second",
-        paper="Espeholt et al. 2018, IMPALA",
-        figure=impala.__doc__ or "",
-        topology=impala.impala,
-        algorithm=VTrace,
-        defaults=RunConfig(algorithm=VTraceConfig(), system="impala", topology=impala.ImpalaConfig()),
-    ),
-    "seed-vtrace": System(
-        name="seed-vtrace",
-        purpose="actors without networks, one inference server for all envs: large networks, actors anywhere",
-        paper="Espeholt et al. 2019, SEED RL",
-        figure=seed.__doc__ or "",
-        topology=seed.seed,
-        algorithm=VTrace,
-        defaults=RunConfig(algorithm=VTraceConfig(), system="seed-vtrace", topology=seed.SeedConfig()),
-    ),
-    "appo": System(
-        name="appo",
-        purpose="IMPALA with PPO's clipped surrogate: as fast, and each update stays near the policy that acted",
-        paper="Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
-        figure=impala.__doc__ or "",
-        topology=impala.impala,
-        algorithm=APPO,
-        defaults=RunConfig(algorithm=APPOConfig(), system="appo", topology=impala.ImpalaConfig()),
-    ),
-    "seed-appo": System(
-        name="seed-appo",
-        purpose="the same with central inference: large networks, actors anywhere",
-        paper="Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
-        figure=seed.__doc__ or "",
-        topology=seed.seed,
-        algorithm=APPO,
-        defaults=RunConfig(algorithm=APPOConfig(), system="seed-appo", topology=seed.SeedConfig()),
-    ),
-    "a2c": System(
-        name="a2c",
-        purpose="workers that wait for each other, one update per batch: A3C without its asynchrony",
-        paper="Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning; Wu et al. 2017",
-        figure=sync.__doc__ or "",
-        topology=sync.sync,
-        algorithm=A2C,
-        defaults=RunConfig(
-            algorithm=A2CConfig(), system="a2c", topology=sync.SyncConfig(), envs_per_actor=32,
-            unroll_length=16,
+        AlgorithmSpec(
+            "dqn", DQN, DQNConfig(), learns_from_replay=True, settings=OFF_POLICY,
+            purpose="double, dueling, n-step Q-learning; discrete actions",
         ),
-    ),
-    "ppo": System(
-        name="ppo",
-        purpose="workers that wait for each other, each batch gone over several times: steady, few settings to find",
-        paper="Schulman et al. 2017, Proximal Policy Optimization Algorithms",
-        figure=sync.__doc__ or "",
-        topology=sync.sync,
-        algorithm=PPO,
-        defaults=RunConfig(
-            algorithm=PPOConfig(), system="ppo", topology=sync.SyncConfig(), envs_per_actor=16,
-            unroll_length=128, network=NetworkConfig(activation="tanh"),
-            optimizer=OptimizerConfig(learning_rate=2.5e-4, clip_norm=0.5),
+        AlgorithmSpec(
+            "r2d2", R2D2, R2D2Config(), learns_from_replay=True,
+            settings={
+                **OFF_POLICY, "batch_size": 64, "env_options.last_inputs": True, "network.core": "lstm",
+                "topology.replay": {
+                    "capacity": 10_000, "warm_up": 100, "samples_per_insert": 4.0, "priority_exponent": 0.9,
+                    "importance_exponent": 0.6,
+                },
+            },
+            purpose="recurrent Q-learning from replayed sequences; discrete actions",
         ),
-    ),
-    "ddpg": System(
-        name="ddpg",
-        purpose="one agent in one thread, the reference: continuous actions",
-        paper="Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
-        figure=single.__doc__ or "",
-        topology=single.single,
-        algorithm=DDPG,
-        defaults=RunConfig(
-            algorithm=DDPGConfig(), system="ddpg", topology=single.SingleConfig(), batch_size=64,
-            envs_per_actor=4, optimizer=OFF_POLICY_OPTIMIZER,
+        AlgorithmSpec(
+            "ddpg", DDPG, DDPGConfig(), learns_from_replay=True, settings=OFF_POLICY,
+            purpose="deterministic policy gradient; continuous actions",
         ),
-    ),
-    "td3": System(
-        name="td3",
-        purpose="ddpg with replica critics, a slower policy and smoothed targets: continuous actions, the steadier choice",
-        paper="Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
-        figure=single.__doc__ or "",
-        topology=single.single,
-        algorithm=DDPG,
-        defaults=RunConfig(
-            algorithm=DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), system="td3",
-            topology=single.SingleConfig(), batch_size=64, envs_per_actor=4,
-            optimizer=OFF_POLICY_OPTIMIZER,
+        AlgorithmSpec(
+            "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
+            updates_all_weights=False, settings=OFF_POLICY,
+            purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
         ),
-    ),
-    "apex-ddpg": System(
-        name="apex-ddpg",
-        purpose="Ape-X for continuous actions: actors whose noise differs, one prioritized replay",
-        paper="Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
-        figure=apex.__doc__ or "",
-        topology=apex.apex,
-        algorithm=DDPG,
-        defaults=RunConfig(
-            algorithm=DDPGConfig(
-                n_step=5, target_every=100, target_share=1.0, action_gradient_clip=1.0, noise=NoiseConfig(sigma=0.3)
-            ),
-            system="apex-ddpg", topology=apex.ApexConfig(), batch_size=256, envs_per_actor=16,
-            optimizer=OFF_POLICY_OPTIMIZER,
-        ),
-    ),
-    "apex-dqn": System(
-        name="apex-dqn",
-        purpose="actors that explore to different degrees, one prioritized replay: discrete actions, few env steps",
-        paper="Horgan et al. 2018, Distributed Prioritized Experience Replay",
-        figure=apex.__doc__ or "",
-        topology=apex.apex,
-        algorithm=DQN,
-        defaults=RunConfig(
-            algorithm=DQNConfig(), system="apex-dqn", topology=apex.ApexConfig(), batch_size=512, envs_per_actor=16,
-            optimizer=OptimizerConfig(anneal=False),
-        ),
-    ),
-    "gorila-dqn": System(
-        name="gorila-dqn",
-        purpose="bundles of actor and learner, with a replay each or one for all, around sharded parameter servers",
-        paper="Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
-        figure=gorila.__doc__ or "",
-        topology=gorila.gorila,
-        algorithm=DQN,
-        defaults=RunConfig(
-            algorithm=DQNConfig(target_every=500), system="gorila-dqn", topology=gorila.GorilaConfig(), actors=2,
-            batch_size=64, envs_per_actor=8, optimizer=OFF_POLICY_OPTIMIZER,
-        ),
-    ),
-    "a3c": System(
-        name="a3c",
-        purpose="workers that learn from their own envs and change shared weights, with or without a lock",
-        paper="Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning",
-        figure=a3c.__doc__ or "",
-        topology=a3c.a3c,
-        algorithm=A2C,
-        defaults=RunConfig(
-            algorithm=A2CConfig(), system="a3c", topology=a3c.A3CConfig(), actors=2, envs_per_actor=8,
-        ),
-    ),
-    "r2d2": System(
-        name="r2d2",
-        purpose="Ape-X with memory: recurrent networks that learn from replayed sequences",
-        paper="Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
-        figure=apex.__doc__ or "",
-        topology=apex.apex,
-        algorithm=R2D2,
-        defaults=RunConfig(
-            algorithm=R2D2Config(), system="r2d2",
-            topology=apex.ApexConfig(replay=SEQUENCE_REPLAY),
-            batch_size=64, envs_per_actor=16, env_options=EnvOptions(last_inputs=True),
-            network=NetworkConfig(core="lstm"), optimizer=OFF_POLICY_OPTIMIZER,
-        ),
-    ),
-    "seed-r2d2": System(
-        name="seed-r2d2",
-        purpose="R2D2 with central inference: large recurrent networks, actors anywhere",
-        paper="Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019",
-        figure=seed_replay.__doc__ or "",
-        topology=seed_replay.seed_replay,
-        algorithm=R2D2,
-        defaults=RunConfig(
-            algorithm=R2D2Config(), system="seed-r2d2", topology=seed_replay.SeedReplayConfig(replay=SEQUENCE_REPLAY),
-            batch_size=64, envs_per_actor=16, env_options=EnvOptions(last_inputs=True),
-            network=NetworkConfig(core="lstm"), optimizer=OFF_POLICY_OPTIMIZER,
-        ),
-    ),
+    )
 }
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Settings for some systems on envs whose id matches a pattern: only what differs from the defaults, and why."""
-
-    systems: tuple[str, ...]
-    envs: str
-    settings: Mapping[str, Any]
+def _refuse_replay(algorithm: AlgorithmSpec, topology: str) -> str:
+    if not algorithm.learns_from_replay:
+        return ""
+    return f"{algorithm.name} learns from replay, and {topology} has none; use {algorithm.name}@apex"
 
 
-VTRACE = ("impala", "seed-vtrace", "appo", "seed-appo")
-SEEDS = ("seed-vtrace", "seed-appo")
-DQNS = ("dqn", "apex-dqn", "gorila-dqn")
-R2D2S = ("r2d2", "seed-r2d2")
-DDPGS = ("ddpg", "td3", "apex-ddpg")
+def _refuse_unrolls(algorithm: AlgorithmSpec, topology: str) -> str:
+    if algorithm.learns_from_replay:
+        return ""
+    return (
+        f"{algorithm.name} learns from fresh unrolls, each used once, and {topology} trains on replayed items; use "
+        f"{algorithm.name}@sync"
+    )
 
-PRESETS: tuple[Preset, ...] = (
-    # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
-    # drown the policy gradient. The entropy cost shrinks with the rewards: at 0.01 a solved policy, whose advantages
-    # are nearly 0, is drawn back to chance until poles fall. Step sizes above 1e-3 solve it no sooner, and do not last.
-    # An LSTM may take a million steps. a3c took all this over, and with eight times as many updates per step it needs a
-    # third of the steps.
-    Preset(
-        (*VTRACE, "a3c", "a2c"), "CartPole-*",
-        {"algorithm.reward_scale": 0.05, "algorithm.entropy_cost": 0.001, "steps": 2_000_000},
-    ),
-    Preset(VTRACE, "Acrobot-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
-    # Costs of up to 16 a step over 200 steps; a horizon of 20 steps (γ = 0.95) spans a swing.
-    Preset(
-        VTRACE, "Pendulum-*",
-        {
-            "algorithm.reward_scale": 0.01, "algorithm.discount": 0.95, "algorithm.entropy_cost": 0.0,
-            "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
-        },
-    ),
-    # A forward pass for few envs costs almost what one for many does: twice as many envs, in batches of IMPALA's size.
-    Preset(SEEDS, "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
-    Preset(SEEDS, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
-    # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
-    # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
-    Preset(
-        VTRACE, "ALE/*",
-        {
-            "envs_per_actor": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005, "steps": 10_000_000,
-            "optimizer": {
-                "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
-                "clip_norm": 0.5,
+
+def _refuse_in_impala(algorithm: AlgorithmSpec) -> str:
+    if algorithm.needs_fresh_data:
+        return (
+            f"{algorithm.name} needs unrolls of the newest weights, and impala's actors lag behind; use "
+            f"{algorithm.name}@sync, or vtrace or appo, which correct for the lag"
+        )
+    return _refuse_replay(algorithm, "impala")
+
+
+def _refuse_in_a3c(algorithm: AlgorithmSpec) -> str:
+    if algorithm.several_epochs:
+        return (
+            f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per "
+            f"unroll; use {algorithm.name}@sync"
+        )
+    return _refuse_replay(algorithm, "a3c")
+
+
+def _refuse_in_gorila(algorithm: AlgorithmSpec) -> str:
+    if not algorithm.updates_all_weights:
+        return (
+            f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each "
+            f"gradient to all weights; use {algorithm.name}@apex"
+        )
+    return _refuse_unrolls(algorithm, "gorila")
+
+
+def _refuse_in_seed(algorithm: AlgorithmSpec) -> str:
+    if algorithm.needs_fresh_data:
+        return f"{algorithm.name} needs unrolls of the newest weights, and the actors of seed do not wait for them"
+    return _refuse_replay(algorithm, "seed")
+
+
+APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
+
+TOPOLOGIES: dict[str, Topology] = {
+    topology.name: topology
+    for topology in (
+        Topology(
+            "single", single.single, single.SingleConfig(), single.__doc__ or "",
+            {"envs_per_actor": 4, "batch_size": 64}, lambda algorithm: _refuse_unrolls(algorithm, "single"),
+        ),
+        Topology(
+            "sync", sync.sync, sync.SyncConfig(), sync.__doc__ or "",
+            refusal=lambda algorithm: _refuse_replay(algorithm, "sync"),
+        ),
+        Topology("impala", impala.impala, impala.ImpalaConfig(), impala.__doc__ or "", refusal=_refuse_in_impala),
+        Topology(
+            "seed", seed.seed, seed.SeedConfig(), seed.__doc__ or "", refusal=_refuse_in_seed,
+            variants=(
+                Topology(
+                    "seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), seed_sync.__doc__ or "",
+                    refusal=lambda algorithm: _refuse_replay(algorithm, "seed"),
+                ),
+                Topology(
+                    "seed", seed_replay.seed_replay, seed_replay.SeedReplayConfig(), seed_replay.__doc__ or "",
+                    APEX_SIZES, lambda algorithm: _refuse_unrolls(algorithm, "seed"),
+                ),
+            ),
+        ),
+        Topology(
+            "a3c", a3c.a3c, a3c.A3CConfig(), a3c.__doc__ or "", {"actors": 2, "envs_per_actor": 8}, _refuse_in_a3c
+        ),
+        Topology(
+            "apex", apex.apex, apex.ApexConfig(), apex.__doc__ or "", APEX_SIZES,
+            lambda algorithm: _refuse_unrolls(algorithm, "apex"),
+        ),
+        Topology(
+            "gorila", gorila.gorila, gorila.GorilaConfig(), gorila.__doc__ or "",
+            {"actors": 2, "envs_per_actor": 8, "batch_size": 64}, _refuse_in_gorila,
+        ),
+    )
+}
+
+
+def _named(name: str, pair: str, purpose: str, paper: str, settings: Mapping[str, Any] | None = None) -> System:
+    algorithm, topology = pair.split("@")
+    return System(
+        ALGORITHMS[algorithm], TOPOLOGIES[topology], name, settings or {}, purpose=purpose, paper=paper, found_as=name
+    )
+
+
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (
+        _named(
+            "impala", "vtrace@impala", "most steps per second: actors lag behind, and the learner corrects for it",
+            "Espeholt et al. 2018, IMPALA",
+        ),
+        _named(
+            "seed-vtrace", "vtrace@seed", "central inference: large networks, actors without one, anywhere",
+            "Espeholt et al. 2019, SEED RL",
+        ),
+        _named(
+            "appo", "appo@impala", "IMPALA with PPO's clipped surrogate",
+            "Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
+        ),
+        _named(
+            "seed-appo", "appo@seed", "the same with central inference",
+            "Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
+        ),
+        _named(
+            "ppo", "ppo@sync", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
+            "Schulman et al. 2017, Proximal Policy Optimization Algorithms",
+        ),
+        _named(
+            "a2c", "a2c@sync", "synchronous rollouts, one update per batch: A3C without its asynchrony",
+            "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning; Wu et al. 2017",
+            {"envs_per_actor": 32, "unroll_length": 16},
+        ),
+        _named(
+            "a3c", "a2c@a3c", "workers that compute gradients on their own envs and update shared weights",
+            "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning",
+        ),
+        _named(
+            "apex-dqn", "dqn@apex", "many actors, one prioritized replay: few env steps, discrete actions",
+            "Horgan et al. 2018, Distributed Prioritized Experience Replay",
+            {"batch_size": 512, "optimizer.clip_norm": 40.0},
+        ),
+        _named(
+            "apex-ddpg", "ddpg@apex", "the same for continuous actions",
+            "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
+            {
+                "algorithm": {
+                    "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0,
+                    "noise.sigma": 0.3,
+                },
             },
-            "checkpoint.every_seconds": 300,
-        },
-    ),
-    # Four times the usual step: so small a network bears it.
-    Preset(("ppo",), "CartPole-*", {"optimizer.learning_rate": 1e-3, "steps": 500_000}),
-    # A horizon of 10 steps (γ = 0.9) and many small updates, as for all tasks of torque.
-    Preset(
-        ("ppo",), "Pendulum-*",
-        {
-            "algorithm.discount": 0.9, "algorithm.epochs": 10, "algorithm.minibatches": 16,
-            "algorithm.entropy_cost": 0.0, "optimizer.learning_rate": 1e-3, "optimizer.anneal": False,
-            "evaluation.every_steps": 20_000, "steps": 300_000,
-        },
-    ),
-    # The goal lies hundreds of steps away, and positions and speeds differ in size by ten.
-    Preset(
-        ("ppo",), "MountainCarContinuous-*",
-        {
-            "algorithm.discount": 0.999, "algorithm.epochs": 10, "algorithm.minibatches": 16, "unroll_length": 256,
-            "network.normalize": True, "optimizer.learning_rate": 3e-4, "evaluation.every_steps": 20_000,
-            "steps": 300_000,
-        },
-    ),
-    # Landing well takes hundreds of steps, and eight numbers of different sizes.
-    Preset(
-        ("ppo",), "LunarLander-*",
-        {
-            "algorithm.discount": 0.999, "algorithm.gae_lambda": 0.98, "algorithm.minibatches": 16,
-            "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
-            "evaluation.every_steps": 50_000, "steps": 1_000_000,
-        },
-    ),
-    # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100
-    # updates get there in tens of thousands of steps. Training episodes explore, so only evaluations can show 475.
-    Preset(
-        DQNS, "CartPole-*",
-        {
-            "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 400_000,
-        },
-    ),
-    Preset(("apex-dqn",), "CartPole-*", {"batch_size": 128}),
-    # Episodes are short at first: so are sequences, or most would be padding.
-    Preset(
-        R2D2S, "*CartPole*",
-        {
-            "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
-            "batch_size": 32, "topology.replay.samples_per_insert": 8.0, "evaluation.every_steps": 5_000,
-            "steps": 300_000,
-        },
-    ),
-    # Grids of 10×10: batches as large as an update of so small a network is cheap for, each step used four times.
-    Preset(
-        ("apex-dqn",), "*minatar*",
-        {
-            "batch_size": 256, "optimizer.learning_rate": 5e-4, "algorithm.target_every": 1_000,
-            "topology.replay.samples_per_insert": 4.0, "topology.replay.warm_up": 5_000,
-            "evaluation.every_steps": 100_000, "evaluation.episodes": 30, "steps": 2_000_000,
-        },
-    ),
-    # Small batches, as for ALE: on two cores they learn as much per second as those eight times as large, from half of
-    # the steps. That is from one run each of 25 seconds on Breakout, and so is what follows: the first that learnt.
-    Preset((*VTRACE, "a3c", "a2c"), "*minatar*", {"unroll_length": 10, "steps": 2_000_000}),
-    Preset(("impala", "appo", "a2c"), "*minatar*", {"envs_per_actor": 16}),
-    # Rewards are rare: most batches hold none, and to scale their advantages up would be to learn from noise.
-    Preset(("appo", "seed-appo"), "*minatar*", {"algorithm.normalize_advantage": False}),
-    Preset(SEEDS, "*minatar*", {"envs_per_actor": 64, "batch_size": 32}),
-    Preset(("ppo",), "*minatar*", {"optimizer.learning_rate": 1e-3, "steps": 2_000_000}),
-    # Step size and reuse of apex-dqn; the target follows every 500 updates, of which all bundles make many.
-    Preset(
-        ("gorila-dqn",), "*minatar*",
-        {
-            "optimizer.learning_rate": 5e-4, "topology.replay.samples_per_insert": 4.0,
-            "evaluation.every_steps": 50_000, "steps": 1_000_000,
-        },
-    ),
-    # Nothing has to be remembered for long: short sequences, in batches of which a core makes dozens a second, and a
-    # target that follows as fast.
-    Preset(
-        R2D2S, "*minatar*",
-        {
-            "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
-            "batch_size": 16, "topology.replay.samples_per_insert": 2.0, "evaluation.every_steps": 50_000,
-            "steps": 1_000_000,
-        },
-    ),
-    # The paper's (appendix C) but for what two cores allow: fewer frames kept, smaller batches. Each item is drawn as
-    # often as in the paper: 19 batches of 512 for 12,500 transitions a second.
-    Preset(
-        ("apex-dqn",), "ALE/*",
-        {
-            "batch_size": 128, "algorithm.head_size": 512, "topology.replay.capacity": 500_000,
-            "topology.replay.warm_up": 20_000, "topology.replay.samples_per_insert": 0.78, "steps": 10_000_000,
-            "optimizer": {
-                "name": "rmsprop", "centered": True, "learning_rate": 2.5e-4, "decay": 0.95, "momentum": 0.0,
-                "epsilon": 1.5e-7, "clip_norm": 40.0,
-            },
-            "checkpoint.every_seconds": 600,
-        },
-    ),
-    # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with.
-    Preset(
-        DDPGS, "Pendulum-*",
-        {
-            "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
-            "steps": 100_000,
-        },
-    ),
-)
+        ),
+        _named(
+            "r2d2", "r2d2@apex", "Ape-X with memory: recurrent networks, replayed sequences",
+            "Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
+        ),
+        _named(
+            "seed-r2d2", "r2d2@seed", "R2D2 with central inference",
+            "Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019", {"batch_size": 64},
+        ),
+        _named(
+            "gorila-dqn", "dqn@gorila", "bundles of actor, replay and learner around sharded parameter servers",
+            "Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
+            {"algorithm.target_every": 500},
+        ),
+        _named(
+            "dqn", "dqn@single", "one agent in one thread, discrete actions: the reference",
+            "Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
+            {"algorithm": {"epsilon.schedule": "linear", "target_every": 500}},
+        ),
+        _named(
+            "ddpg", "ddpg@single", "one agent in one thread, continuous actions: the reference",
+            "Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
+        ),
+        _named(
+            "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
+            "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+        ),
+    )
+}
 
 
-def find_system(name: str) -> System:
-    """The system of that name."""
-    if name not in SYSTEMS:
-        raise UserError(f"unknown system {name!r}{closest(name, list(SYSTEMS))}; `pappus systems` lists them all")
-    return SYSTEMS[name]
+def find_system(text: str) -> System:
+    """A named system, a pair ALGORITHM@TOPOLOGY, your own `module:name`, or one that an installed package registers
+    (entry points of the group `pappus.systems`)."""
+    if text in SYSTEMS:
+        return SYSTEMS[text]
+    if text.startswith("python:"):
+        raise UserError(
+            f"system {text.removeprefix('python:')!r} was given as a Python value; pass it again from Python "
+            "(system=…), or train it as module:name"
+        )
+    if "@" in text:
+        return _pair(text)
+    if ":" in text:
+        return replace(_imported(text, System, "system"), found_as=text)
+    registered = {entry.name: entry for entry in entry_points(group="pappus.systems")}
+    if text in registered:
+        return replace(_imported(registered[text].value, System, "system"), found_as=text)
+    names = [*SYSTEMS, *registered]
+    raise UserError(f"unknown system {text!r}{closest(text, names)}; `pappus systems` lists them all")
 
 
-def presets_for(system: str, env: str) -> list[Preset]:
-    """All presets that match, in their order."""
-    return [preset for preset in PRESETS if system in preset.systems and fnmatch.fnmatch(env, preset.envs)]
+def _pair(text: str) -> System:
+    algorithm, _, topology = text.rpartition("@")
+    system = System(
+        _of(ALGORITHMS, algorithm, AlgorithmSpec, "algorithm"), _of(TOPOLOGIES, topology, Topology, "topology"),
+        found_as=text,
+    )
+    return next((named for named in SYSTEMS.values() if named.pair == text), system)
 
 
-def saved_config(directory: Path) -> RunConfig:
-    """The resolved config of a run directory."""
+def _of(known: Mapping[str, Value], name: str, kind: type[Value], what: str) -> Value:
+    if name in known:
+        return known[name]
+    if ":" in name:
+        return _imported(name, kind, what)
+    raise UserError(f"unknown {what} {name!r}{closest(name, list(known))}; there are {', '.join(known)}")
+
+
+def _imported(text: str, kind: type[Value], what: str) -> Value:
+    """The value that `module:name` names."""
+    module, _, name = text.partition(":")
+    try:
+        value = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise
+        raise UserError(
+            f"{what} {text!r}: there is no module {module!r} here; run this in the folder that holds it, or add that "
+            "folder to PYTHONPATH"
+        ) from None
+    except AttributeError:
+        raise UserError(f"{what} {text!r}: module {module!r} has no {name!r}") from None
+    if not isinstance(value, kind):
+        raise UserError(f"{what} {text!r} is a {type(value).__name__}, not a pappus.{kind.__name__}")
+    return value
+
+
+def as_system(system: str | System) -> System:
+    """A system by name, or the value itself."""
+    return find_system(system) if isinstance(system, str) else system
+
+
+def saved_config(directory: Path, system: System | None = None) -> tuple[System, RunConfig]:
+    """The system and the resolved config of a run directory; `system` where it was given as a Python value."""
     path = directory / "config.yaml"
     if not path.is_file():
         raise UserError(f"{str(directory)!r} is no run directory: it has no config.yaml; `ls runs` shows what there is")
     content = load_file(path)
-    return override(find_system(str(content.get("system", ""))).defaults, content, str(path))
+    found = system or find_system(str(content.get("system", "")))
+    return found, override(found.defaults, content, str(path))
+
+
+def pair_table() -> dict[str, dict[str, str]]:
+    """Of every algorithm and topology: the name of the system, the pair where it has none, or why it is refused."""
+    table: dict[str, dict[str, str]] = {}
+    for algorithm in ALGORITHMS:
+        for topology in TOPOLOGIES:
+            try:
+                entry = find_system(f"{algorithm}@{topology}").name
+            except UserError as error:
+                entry = str(error)
+            table.setdefault(algorithm, {})[topology] = entry
+    return table

@@ -17,7 +17,8 @@ from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.policy import LocalPolicy
-from pappus.systems import find_system, saved_config
+from pappus.system import System
+from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.threads import one_thread
 from pappus.types import Array, Nest, Timestep
@@ -124,29 +125,32 @@ class Evaluation:
         )
 
 
-def load_policy(run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None) -> TrainedPolicy:
-    """The policy of a run; `env` only if the run was given a function that cannot be found by its name."""
-    config, path = saved_config(Path(run)), find_checkpoint(Path(run), checkpoint)
+def load_policy(
+    run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None, system: System | None = None
+) -> TrainedPolicy:
+    """The policy of a run. Give `env` and `system` again where they were Python values that no name finds."""
+    found, config = saved_config(Path(run), system)
+    path = find_checkpoint(Path(run), checkpoint)
     vector = make_env(env or config.env, 1, 0, config.env_options)
-    return TrainedPolicy(vector, _policy(config, vector, path, 1))
+    return TrainedPolicy(vector, _policy(found, config, vector, path, 1))
 
 
 def evaluate(
     run: str | Path, episodes: int = 20, seed: int = 0, checkpoint: str = "latest", video: Path | None = None,
-    env: Callable[..., Any] | None = None,
+    env: Callable[..., Any] | None = None, system: System | None = None,
 ) -> Evaluation:
     """Play whole greedy episodes with the policy of a run; with `video`, one by one and recorded there."""
     if episodes < 1:
         raise UserError(f"episodes={episodes} plays nothing; use 1 or more")
-    config, path = saved_config(Path(run)), find_checkpoint(Path(run), checkpoint)
-    source = env or config.env
+    found, config = saved_config(Path(run), system)
+    path, source = find_checkpoint(Path(run), checkpoint), env or config.env
     if video is not None:
         from pappus.video import Recorder
 
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
-    evaluator = Evaluator("evaluator", vector, _policy(config, vector, path, vector.num_envs))
+    evaluator = Evaluator("evaluator", vector, _policy(found, config, vector, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
     try:
         with one_thread():
@@ -167,8 +171,8 @@ def find_checkpoint(run: Path, which: str) -> Path:
     return path
 
 
-def _policy(config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
-    algorithm: Algorithm = find_system(config.system).algorithm(config.algorithm, env.spec, config.network)
+def _policy(system: System, config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
+    algorithm: Algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
     policy = LocalPolicy(algorithm, StoredWeights(checkpoint), num_envs, None, config.precision)
     policy.refresh()
     return policy

@@ -13,8 +13,11 @@ from pappus.cli import main
 WRONG = [
     ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
     ("train seed-vtrace --env CartPole-v1 --listen 0.0.0.0:5000", "is open to other machines"),
-    ("train seed-vtrace --env CartPole-v1 --topology.env_groups 3", "topology.env_groups=3 does not divide envs_per_actor=128"),
-    ("train seed-vtrace --env CartPole-v1 --topology.inference_in gpu", "--topology.inference_in"),
+    (
+        "train seed-vtrace --env CartPole-v1 --topology.env_groups 3",
+        "topology.env_groups=3 does not divide envs_per_actor=128",
+    ),
+    ("train seed-vtrace --env CartPole-v1 --topology.inference_in gpu", "--topology.inference-in"),
     ("train seed-vtrace --env CartPole-v1 --actors 0", "leaves nobody to learn from"),
     ("train seed-vtrace --env CartPole-v1 --actors -1", "actors=-1"),
     ("serve seed-vtrace", "--env-spec is missing"),
@@ -61,7 +64,16 @@ WRONG = [
     ("eval runs --episodes many", "--episodes"),
     ("check-env", "env"),
     ("check-env NoSuchEnv-v0", "NoSuchEnv"),
-    ("systems impala", "impala"),
+    ("systems imapla", "unknown system 'imapla'; did you mean 'impala'?"),
+    ("train ppo@impala --env CartPole-v1", "ppo@impala cannot work: ppo needs unrolls of the newest weights"),
+    ("train ppo@sede --env CartPole-v1", "unknown topology 'sede'; did you mean 'seed'?"),
+    ("train qpo@seed --env CartPole-v1", "unknown algorithm 'qpo'"),
+    ("train no_such_module:mine --env CartPole-v1", "there is no module 'no_such_module' here"),
+    ("train pappus.systems:nothing --env CartPole-v1", "module 'pappus.systems' has no 'nothing'"),
+    ("train pappus.systems:SYSTEMS --env CartPole-v1", "is a dict, not a pappus.System"),
+    ("train impala stray --env CartPole-v1", "'stray' is no option"),
+    ("train impala --env CartPole-v1 --network.hidden-sizes 64 big", "'big' must be a whole number"),
+    ("train impala --env CartPole-v1 --seed 1 2", "--seed takes one value, not 2"),
 ]
 
 
@@ -118,10 +130,11 @@ def test_a_preset_applies_when_the_env_comes_from_the_file(tmp_path: Path) -> No
     from pappus.algorithms.vtrace import VTraceConfig
     from pappus.api import configure
     from pappus.config import RunConfig
-    from pappus.systems import presets_for
+    from pappus.presets import presets_for
+    from pappus.systems import find_system
 
     (tmp_path / "my.yaml").write_text("env: CartPole-v1\n")
-    preset = next(preset for preset in presets_for("impala", "CartPole-v1") if "steps" in preset.settings)
+    preset = next(preset for preset in presets_for(find_system("impala"), "CartPole-v1") if "steps" in preset.settings)
     configured = configure("impala", "", {}, tmp_path / "my.yaml")
     assert configured.steps == preset.settings["steps"] != RunConfig(VTraceConfig()).steps
 

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from pappus.api import configure
-from pappus.config import load_file, option_names, override, parse, to_yaml
 from pappus.errors import UserError
-from pappus.systems import PRESETS, SYSTEMS, find_system, presets_for
+from pappus.presets import PRESETS, presets_for
+from pappus.settings import load_file, option_names, override, parse, to_yaml
+from pappus.systems import SYSTEMS, find_system, pair_table
 from pappus.validation import validate
 
 DEFAULTS = find_system("impala").defaults
@@ -47,12 +48,17 @@ def test_unknown_names_and_wrong_values_raise(settings: dict[str, object]) -> No
 
 
 def test_every_preset_fits_its_system_and_is_found_by_env() -> None:
+    pairs = [(one, other) for one, row in pair_table().items() for other in row if " " not in row[other]]
+    systems = [find_system(f"{algorithm}@{topology}") for algorithm, topology in pairs]
     for preset in PRESETS:
-        for system in preset.systems:
-            override(SYSTEMS[system].defaults, preset.settings)
-    assert [preset.envs for preset in presets_for("impala", "ALE/Pong-v5")] == ["ALE/*"]
-    assert presets_for("impala", "Taxi-v3") == []
-    assert len(presets_for("seed-vtrace", "CartPole-v1")) == 2, "what V-trace wants there, and what SEED does"
+        matching = [system for system in systems if preset.matches(system.pair, preset.envs.replace("*", "x"))]
+        assert matching, preset
+        for system in matching:
+            override(system.defaults, preset.settings)
+    impala, seed = find_system("impala"), find_system("seed-vtrace")
+    assert [preset.envs for preset in presets_for(impala, "ALE/Pong-v5")] == ["ALE/*"]
+    assert presets_for(impala, "Taxi-v3") == []
+    assert len(presets_for(seed, "CartPole-v1")) == 2, "what V-trace wants there, and what SEED does"
 
 
 def test_every_option_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 """DDPG, and TD3 as options of it (Lillicrap et al. 2016, Fujimoto et al. 2018; Ape-X DPG: Horgan et al. 2018).
 
-    G = r_t + γ r_{t+1} + … + γⁿ min_i Q'_i(o_{t+n}, π'(o_{t+n}) + ε)        ε: TD3's smoothing; i: its replica critics
+    G = r_t + γ r_{t+1} + … + γⁿ min_i Q'_i(o_{t+n}, π'(o_{t+n}) + ε)        ε: TD3's smoothing; i: its twin critics
     critics    w · (G − Q_i(o_t, a_t))²
     policy     follows ∂Q_1(o, a)/∂a at a = π(o), every `policy_delay` updates
 """

@@ -18,7 +18,8 @@ from pappus.networks.actor_critic import Output
 from pappus.networks.deterministic import DeterministicOutput
 from pappus.networks.flat import FlatParameters
 from pappus.ops.rescaling import unrescale
-from pappus.systems import find_system, saved_config
+from pappus.system import System
+from pappus.systems import saved_config
 from pappus.trained import find_checkpoint, stored_weights
 from pappus.types import Array, Nest, Timestep, map_leaves
 from tests.conformance.systems import COMMON, Course, Row
@@ -55,9 +56,9 @@ def train(row: Row, course: Course, directory: Path) -> None:
 
 def ask(run: Path, worlds: Mapping[str, World]) -> Learnt:
     """What the newest network of a run says along a walk; a final observation is no state, as nothing follows it."""
-    config = saved_config(run)
+    system, config = saved_config(run)
     observation, first, lasting = walk(config)
-    network = load_network(config, run)
+    network = load_network(system, config, run)
     with torch.inference_mode():
         output = network(observation, first, network.initial_state(first.shape[1]))
         values, policy = said(network, observation, output)
@@ -78,10 +79,10 @@ def walk(config: RunConfig) -> tuple[Nest, torch.Tensor, torch.Tensor]:
     return map_leaves(lambda leaf: leaf[:-1], timed.observation), timed.first[:-1], timed.valid[1:]
 
 
-def load_network(config: RunConfig, run: Path) -> Any:
+def load_network(system: System, config: RunConfig, run: Path) -> Any:
     """The trained network."""
     with closing(make_env(config.env, 1, 0, config.env_options)) as env:
-        algorithm = find_system(config.system).algorithm(config.algorithm, env.spec, config.network)
+        algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
     network = algorithm.build_network()
     FlatParameters(network).values.copy_(torch.from_numpy(stored_weights(find_checkpoint(run, "latest"))))
     return network

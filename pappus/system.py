@@ -1,0 +1,123 @@
+"""A system is a value: an algorithm, a topology, and settings that suit the pair.
+
+    from pappus.system import AlgorithmSpec, System
+    from pappus.systems import TOPOLOGIES
+
+    reinforce = AlgorithmSpec("reinforce", Reinforce, ReinforceConfig(), needs_fresh_data=True)
+    my_system = System(reinforce, TOPOLOGIES["sync"])
+
+`pappus train my_module:my_system --env CartPole-v1` finds it, and so do `eval`, `--resume`, `--seeds` and the cluster.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pappus.config import AlgorithmConfig, NetworkConfig, RunConfig, TopologyConfig
+from pappus.core import Algorithm
+from pappus.errors import UserError
+from pappus.settings import override
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run
+from pappus.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class AlgorithmSpec:
+    """An algorithm by name, and what it asks of a topology."""
+
+    name: str
+    make: Callable[[Any, EnvSpec, NetworkConfig], Algorithm]
+    """(its config, env, network config) → the algorithm."""
+    config: AlgorithmConfig
+    """Default settings, `--algorithm.*`."""
+    learns_from_replay: bool = False
+    """Learns from replayed items; otherwise from unrolls, each used once, in order."""
+    needs_fresh_data: bool = False
+    """Assumes that the weights being updated are those that acted; otherwise it corrects for actors that lag behind."""
+    several_epochs: bool = False
+    """Makes several updates from each batch, so a batch must reach one learner (or learners in step) as a whole."""
+    updates_all_weights: bool = True
+    """Every update changes all weights; False where parts of the network are trained less often (TD3's policy)."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it wants different from the topology's defaults, wherever it runs."""
+    purpose: str = ""
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """An architecture by name: who the roles are, and what travels between them."""
+
+    name: str
+    build: Callable[[Run], Program]
+    config: TopologyConfig
+    """Default settings, `--topology.*`."""
+    figure: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it wants different from the defaults of a run."""
+    refusal: Callable[[AlgorithmSpec], str] = lambda algorithm: ""
+    """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
+    variants: tuple[Topology, ...] = ()
+    """The same architecture for other kinds of algorithms; the first that carries an algorithm is used."""
+
+    def for_algorithm(self, algorithm: AlgorithmSpec) -> Topology:
+        """This topology or the variant that carries the algorithm; `UserError` where none does."""
+        for topology in (self, *self.variants):
+            if not topology.refusal(algorithm):
+                return topology
+        raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.refusal(algorithm)}")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why.
+
+    `pairs` are patterns of ALGORITHM@TOPOLOGY, such as `ppo@*`.
+    """
+
+    pairs: tuple[str, ...]
+    envs: str
+    settings: Mapping[str, Any]
+
+    def matches(self, pair: str, env: str) -> bool:
+        """Whether it is for this pair on this env."""
+        return fnmatch.fnmatch(env, self.envs) and any(fnmatch.fnmatch(pair, pattern) for pattern in self.pairs)
+
+
+@dataclass(frozen=True)
+class System:
+    """An algorithm on a topology, with settings that suit both."""
+
+    algorithm: AlgorithmSpec
+    topology: Topology
+    name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it wants different from the topology's and the algorithm's settings."""
+    presets: tuple[Preset, ...] = ()
+    """Settings for particular envs, beside the built-in ones."""
+    purpose: str = ""
+    paper: str = ""
+    found_as: str = ""
+    """How commands find it: a name, ALGORITHM@TOPOLOGY, or module:name. Set by `systems.find_system`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topology", self.topology.for_algorithm(self.algorithm))
+        object.__setattr__(self, "name", self.name or self.pair)
+
+    @property
+    def pair(self) -> str:
+        """ALGORITHM@TOPOLOGY."""
+        return f"{self.algorithm.name}@{self.topology.name}"
+
+    @property
+    def defaults(self) -> RunConfig:
+        """The config of a run on an env without presets."""
+        system = self.found_as or f"python:{self.name}"
+        config = RunConfig(algorithm=self.algorithm.config, system=system, topology=self.topology.config)
+        for settings in (self.topology.settings, self.algorithm.settings, self.settings):
+            config = override(config, settings, f"defaults of {self.name}")
+        return config
