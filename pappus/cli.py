@@ -24,7 +24,7 @@ pappus train --resume RUN [options]       continue from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
-pappus replay serve --config FILE         tables of experience for whoever connects (docs/replay.md)
+pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -34,7 +34,7 @@ POPULATION_OPTIONS = ("--seeds", "--vary", "--jobs")
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
 
-Train from whatever connects: docs/external-simulators.md describes how. The file is YAML:
+Train from whatever connects: docs/guide/external-simulators.md describes how. The file is YAML:
 
 {spec}
 """

@@ -36,7 +36,7 @@ RETURNS = "returns"
 
 @dataclass(frozen=True)
 class PPOConfig(AlgorithmConfig):
-    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/ppo.md."""
+    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/systems/ppo.md."""
 
     discount: float = 0.99
     """γ."""

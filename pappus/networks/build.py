@@ -9,7 +9,7 @@ has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which the
                                            QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
 
 P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
-docs/dqn.md.
+docs/guide/own-network.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Experience storage, on its own or in a run: tables over shared steps (docs/replay.md).
+"""Experience storage, on its own or in a run: tables over shared steps (docs/concepts/replay.md).
 
     service = Service([prioritized_replay("replay", 1_000_000, signature, lead=3)])
     client = Client.of(service)              # or connect("host:port")

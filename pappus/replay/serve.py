@@ -135,7 +135,7 @@ class StandAlone:
 
 def main(words: list[str], parser: argparse.ArgumentParser) -> int:
     """The command line."""
-    parser.add_argument("--config", required=True, help="YAML file with the tables (docs/replay.md)")
+    parser.add_argument("--config", required=True, help="YAML file with the tables (docs/concepts/replay.md)")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS", help="HOST:PORT or unix:PATH")
     parser.add_argument("--checkpoints", default="", metavar="DIR", help="restore from here, and write here at the end")
     parser.add_argument("--every", type=float, default=0.0, metavar="SECONDS", help="write while running, too")

@@ -10,7 +10,8 @@ from pappus.types import Array
 class Staleness:
     """When each item's priority was written last, as far as this learner wrote it.
 
-    A key tells the place of its item in a table of `capacity` (docs/replay.md), so two numbers per place are enough.
+    A key encodes the place of its item in a table of `capacity` (docs/concepts/replay.md), so two numbers per place
+    are enough.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""Networks that share nothing with ours but the members that docs/dqn.md asks for."""
+"""Networks that share nothing with ours but the members that docs/guide/own-network.md asks for."""
 
 from __future__ import annotations
 
