@@ -221,7 +221,7 @@ def serving(way: str, table: Table, max_steps: int) -> Iterator[tuple[Callable[[
             assert server.stderr is not None
             address = next(line for line in server.stderr if "listening" in line).split()[4].rstrip(";")
             if way == "gRPC, unix socket":
-                from pappus.replay.grpc_wire import connect as far
+                from pappus.replay.wire.grpc_wire import connect as far
 
                 yield lambda: Client(lambda: far(address)), lambda: resident_bytes(str(server.pid))
             else:

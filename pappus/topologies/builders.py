@@ -20,10 +20,8 @@ from pappus.core import (
     WeightsReader,
 )
 from pappus.envs.vector import make_env
-from pappus.replay.experience_tables import layout_for
-from pappus.replay.recording import history_of
-from pappus.replay.service import CHUNK_LENGTH
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.spec import ReplaySpec, history_of, layout_for
+from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.actor import Actor
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.evaluator import MAX_ENVS, Evaluator

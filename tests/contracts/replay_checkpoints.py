@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from pappus.errors import PappusError, RunError, UserError
-from pappus.replay import rate_limiters, tables
-from pappus.replay.checkpoint import load, save
-from pappus.replay.client import Client
-from pappus.replay.service import Service
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Table, prioritized
+from pappus.replay.clients.client import Client
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.service import Service
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Table, prioritized
 from pappus.types import ArraySpec
 from tests.contracts.replay_tools import (
     NUMBER,

@@ -1,7 +1,7 @@
 """What a replay service must do, whichever way it is reached.
 
 Subclasses of `ReplayContract` provide the fixture `make`, a `Way`: `client, service = make(tables, **service_options)`.
-`make.client(service)` and `make.access(service)` are further sessions with it, which the fixture closes. When a test is
+`make.client(service)` and `make.session(service)` are further sessions with it, which the fixture closes. When a test is
 over and all sessions are closed, only items may hold chunks, each as often as it lies on them.
 
 The scenarios are in groups, each with a file: what is drawn and dropped, who waits, what is known of items, where steps

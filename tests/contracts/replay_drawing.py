@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pappus.errors import UserError
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
 from tests.contracts.replay_tools import (
     REMOVERS,
     Way,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.replay import Client, Service
-from pappus.replay.checkpoint import load, save
-from pappus.replay.limited_draws import at_random, in_turn
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.tables.limited_draws import at_random, in_turn
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
 from tests.contracts.replay_tools import drawn, put, replay
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0, 1.5])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.selectors import Heap, InOrder, Prioritized, Selector, Uniform
+from pappus.replay.tables.prioritized import Prioritized
+from pappus.replay.tables.selectors import Heap, InOrder, Selector, Uniform
 
 CAPACITY = 12
 MAKE: dict[str, Callable[[], Selector]] = {

@@ -14,9 +14,8 @@ from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
 from pappus.networks.flat import FlatParameters
 from pappus.ops.exploration import ladder
-from pappus.replay.experience_tables import layout_for
-from pappus.replay.ports import DirectReplay
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.direct import DirectReplay
+from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference

@@ -10,12 +10,12 @@ import pytest
 
 from pappus.config import ReplayConfig
 from pappus.experience import Transitions
-from pappus.replay.experience_tables import TABLE, layout_for
-from pappus.replay.ports import DirectReplay
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.direct import DirectReplay
+from pappus.recording.layout import TABLE
+from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.replay_server import KEPT, ReplayServer
 from pappus.roles.role import IDLE
-from tests.replay.streams import BEHAVIOUR, ENV, Streams
+from tests.recording.streams import BEHAVIOUR, ENV, Streams
 
 BATCH = 8
 
@@ -54,7 +54,7 @@ class Memory(DirectReplay):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items are handed over as soon as they are made."""
-    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+    monkeypatch.setattr("pappus.recording.transitions.SEND_ITEMS", 1)
 
 
 def test_others_are_let_in_with_the_first_step_and_only_once() -> None:

@@ -12,7 +12,7 @@ from pappus.config import NetworkConfig
 from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
-from pappus.replay.experience_tables import TABLE
+from pappus.recording.layout import TABLE
 from pappus.roles.replay_learner import ReplayLearner
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
