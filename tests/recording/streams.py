@@ -8,12 +8,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pappus.algorithms.dqn import DQN, DQNConfig
+from pappus.algorithms.r2d2 import R2D2, R2D2Config
+from pappus.config import NetworkConfig
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Timestep
 
 ENV = EnvSpec({"row": ArraySpec((), "int64"), "where": ArraySpec((2,), "float32")}, DiscreteAction(5))
 STATE: Any = ((), (ArraySpec((2,), "float32"), ArraySpec((1,), "float32")))
-NUMBER = ArraySpec((), "float32")
-BEHAVIOUR = {"q": NUMBER, "value": NUMBER, "epsilon": NUMBER}
+
+
+def dqn(n_step: int = 1, discount: float = 0.9, scale: float = 1.0) -> DQN:
+    """An algorithm that learns from transitions."""
+    return DQN(DQNConfig(n_step=n_step, discount=discount, reward_scale=scale), ENV, NetworkConfig())
+
+
+def r2d2(burn_in: int, length: int, period: int, **settings: Any) -> R2D2:
+    """An algorithm that learns from sequences."""
+    return R2D2(R2D2Config(burn_in=burn_in, length=length, period=period, **settings), ENV, NetworkConfig(core="lstm"))
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 from pappus.config import ReplayConfig
 from pappus.errors import RunError
-from pappus.experience import ItemBatch, Transitions
+from pappus.experience import ItemBatch
 from pappus.recording.direct import DirectReplay, RecordingSink
 from pappus.recording.layout import TABLE
 from pappus.recording.shared import SharedReplay
@@ -19,7 +19,7 @@ from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.telemetry.meter import Meter
 from pappus.types import leaves_of
-from tests.recording.streams import BEHAVIOUR, ENV, Streams
+from tests.recording.streams import ENV, Streams, dqn
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ SECONDS = 10.0
 
 
 def spec(path: str = "", exponent: float = 1.0, **settings: Any) -> ReplaySpec:
-    layout = layout_for(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
+    layout = layout_for(ENV, dqn(), ())
     config = ReplayConfig(**{"capacity": 500, "warm_up": 20, "tolerance": 1e3, "priority_exponent": 1.0} | settings)
     return ReplaySpec(layout, layout.table(config, 16), 4000, 16, exponent, seed=0, path=path)
 

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pappus.experience import Experience, Sequences, Transitions
+from pappus.algorithms.r2d2 import R2D2, R2D2Config
+from pappus.config import NetworkConfig
+from pappus.core import ReplayAlgorithm
 from pappus.recording.direct import DirectReplay
 from pappus.recording.layout import TABLE
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.replay.clients.client import Client
 from pappus.replay.tables import table as tables
 from pappus.types import DiscreteAction, EnvSpec
-from tests.recording.streams import BEHAVIOUR, ENV, STATE, Row, Streams, ended, n_step
+from tests.recording.streams import ENV, STATE, Row, Streams, dqn, ended, n_step, r2d2
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +31,9 @@ MIXED = (False, True, False, True)
 """Envs that are reset in the next step and in the same one, side by side."""
 
 
-def recorded(streams: Streams, experience: Experience, env: EnvSpec = ENV) -> tuple[Any, Any]:
+def recorded(streams: Streams, algorithm: ReplayAlgorithm, env: EnvSpec = ENV) -> tuple[Any, Any]:
     """Every item once, as algorithms take them, and the priorities with which they came."""
-    layout = layout_for(env, BEHAVIOUR, STATE, experience)
+    layout = layout_for(env, algorithm, STATE)
     table = tables.queue(TABLE, 5000, layout.signature, layout.lead)
     replay = DirectReplay(ReplaySpec(layout, table, 20_000, 1, 0.0, seed=0))
     sink = replay.sink(len(streams.same_step))
@@ -66,7 +68,7 @@ class TestTransitions:
     @pytest.mark.parametrize("seed", range(4))
     def test_every_valid_step_begins_one_item_which_is_the_literal_sum(self, n: int, seed: int) -> None:
         streams = Streams(MIXED, 90, seed)
-        items, priorities = recorded(streams, Transitions(n, GAMMA, SCALE))
+        items, priorities = recorded(streams, dqn(n, GAMMA, SCALE))
         expected = self.expected(streams, n)
         begun = [(int(env), -int(row)) for env, row in items.observation["where"]]
         assert Counter(begun) == Counter(expected.keys())
@@ -90,7 +92,7 @@ class TestTransitions:
     def test_a_terminated_episode_makes_its_items_at_once(self, n: int, discounts: list[float]) -> None:
         streams = Streams((False,), 2, 0)
         streams.rows = [[Row(0, 0, True, 1, 0.5, 2.0, 1.0, 1.0, True), Row(0, 1, False, 2, 0.25, 3.0, 4.0, 0.0, True)]]
-        items, priorities = recorded(streams, Transitions(n, GAMMA))
+        items, priorities = recorded(streams, dqn(n, GAMMA))
         assert items.discount.tolist() == pytest.approx(discounts)
         sums = [1.0 + GAMMA * (3.0 if n == 1 else 4.0) - 0.5, 4.0 - 0.25]
         assert priorities.tolist() == pytest.approx([error + SMALLEST for error in sums])
@@ -101,7 +103,7 @@ class TestTransitions:
             Row(0, 0, True, 1, 0.5, 2.0, 1.0, 1.0, True), Row(0, 1, False, 2, 0.25, 3.0, 4.0, 1.0, True),
             Row(0, 2, False, 3, 0.0, 10.0, 0.0, 0.0, False),
         ]]
-        items, priorities = recorded(streams, Transitions(5, GAMMA))
+        items, priorities = recorded(streams, dqn(5, GAMMA))
         assert items.next_observation["row"].tolist() == [2, 2]
         assert items.reward.tolist() == pytest.approx([1.0 + GAMMA * 4.0, 4.0])
         assert items.discount.tolist() == pytest.approx([GAMMA**2, GAMMA])
@@ -112,7 +114,7 @@ class TestTransitions:
     def test_stacks_show_what_the_network_saw_when_it_acted(self, n: int, seed: int) -> None:
         streams, frames = Streams(MIXED, 60, seed), 3
         env = EnvSpec(ENV.observation, DiscreteAction(5), frame_stack=frames)
-        items, _ = recorded(streams, Transitions(n, GAMMA), env)
+        items, _ = recorded(streams, dqn(n, GAMMA), env)
         start = {(row.env, row.row): rows[0].row for rows in streams.episodes() for row in rows}
 
         def seen(env: int, row: int) -> list[list[int]]:
@@ -130,14 +132,14 @@ class TestTransitions:
 def test_an_episode_that_begins_unannounced_cuts_off_what_was_open() -> None:
     streams = Streams((False,), 6, 0)
     streams.rows = [[Row(0, t, t in (0, 2), 0, 0.0, 0.0, 1.0, 1.0, True) for t in range(6)]]
-    items, _ = recorded(streams, Transitions(3, GAMMA))
+    items, _ = recorded(streams, dqn(3, GAMMA))
     assert items.observation["row"].tolist() == [2] and items.next_observation["row"].tolist() == [5]
-    items, _ = recorded(streams, Sequences(0, 4, 2, 1, GAMMA, 0.0, 0.9))
+    items, _ = recorded(streams, r2d2(0, 4, 2))
     assert items.observation["row"].T.tolist() == [[2, 3, 4, 5]]
 
 
 SHAPES = [
-    Sequences(burn_in, length, period, n_step, GAMMA, rescaling, 0.9, SCALE)
+    R2D2Config(GAMMA, n_step, burn_in, length, period, rescaling=rescaling, eta=0.9, reward_scale=SCALE)
     for burn_in, length, period, n_step, rescaling in [
         (0, 4, 2, 1, 0.0), (0, 5, 4, 3, 1e-3), (2, 6, 3, 2, 1e-3), (3, 4, 3, 5, 0.0), (4, 3, 1, 2, 1e-3),
         (5, 4, 2, 1, 0.0), (4, 8, 4, 3, 1e-3),
@@ -145,15 +147,15 @@ SHAPES = [
 ]
 
 
-def shape_id(shape: Sequences) -> str:
+def shape_id(shape: R2D2Config) -> str:
     return f"{shape.burn_in}-{shape.length}-{shape.period}-n{shape.n_step}"
 
 
 @functools.cache
-def played(shape: Sequences, seed: int) -> tuple[Streams, Any, Any]:
+def played(shape: R2D2Config, seed: int) -> tuple[Streams, Any, Any]:
     """Streams, and what was recorded of them."""
     streams = Streams(MIXED, 120, seed, end=0.04)
-    return streams, *recorded(streams, shape)
+    return streams, *recorded(streams, R2D2(shape, ENV, NetworkConfig(core="lstm")))
 
 
 class Piece(tuple[Row, ...]):
@@ -162,7 +164,7 @@ class Piece(tuple[Row, ...]):
     burn_in: int
 
 
-def pieces(streams: Streams, shape: Sequences) -> dict[tuple[int, int], Piece]:
+def pieces(streams: Streams, shape: R2D2Config) -> dict[tuple[int, int], Piece]:
     """Expected sequences, by env and the first row that is learnt from."""
     found = {}
     for rows in streams.episodes():
@@ -192,7 +194,7 @@ def unscaled(x: float, epsilon: float) -> float:
     return float(np.sign(x) * (((root - 1) / (2 * epsilon)) ** 2 - 1)) if epsilon else x
 
 
-def priority(piece: Piece, shape: Sequences) -> float:
+def priority(piece: Piece, shape: R2D2Config) -> float:
     rows, sizes = [row._replace(valid=good) for row, good in zip(piece, usable(piece), strict=True)], []
     for t in range(piece.burn_in, len(rows)):
         if rows[t].valid:
@@ -208,7 +210,7 @@ def priority(piece: Piece, shape: Sequences) -> float:
 class TestSequences:
     """Of one episode each, behind as much burn-in as there is."""
 
-    def test_sequences_are_those_of_a_plain_loop(self, shape: Sequences, seed: int) -> None:
+    def test_sequences_are_those_of_a_plain_loop(self, shape: R2D2Config, seed: int) -> None:
         streams, items, priorities = played(shape, seed)
         expected = pieces(streams, shape)
         where = items.observation["where"]
@@ -226,14 +228,14 @@ class TestSequences:
             assert not any(np.delete(flags[:, i], np.r_[at]).any() for flags in (items.valid, items.first))
             assert priorities[i] == pytest.approx(priority(piece, shape) + SMALLEST, rel=1e-4, abs=1e-5)
 
-    def test_every_transition_of_an_ended_episode_is_learnt_from(self, shape: Sequences, seed: int) -> None:
+    def test_every_transition_of_an_ended_episode_is_learnt_from(self, shape: R2D2Config, seed: int) -> None:
         streams, items, _ = played(shape, seed)
         trained, rows = items.valid[shape.burn_in :], items.observation["where"][shape.burn_in :]
         learnt = {(int(env), -int(row)) for env, row in rows[trained]}
         there = {(r.env, r.row) for rows in streams.episodes() if ended(rows[-1]) for r in rows if r.valid}
         assert there and not there - learnt
 
-    def test_no_sequence_reaches_over_an_episodes_end(self, shape: Sequences, seed: int) -> None:
+    def test_no_sequence_reaches_over_an_episodes_end(self, shape: R2D2Config, seed: int) -> None:
         streams, items, _ = played(shape, seed)
         episode = {(r.env, r.row): i for i, rows in enumerate(streams.episodes()) for r in rows}
         for i in range(items.valid.shape[1]):
@@ -241,7 +243,7 @@ class TestSequences:
             assert len({episode[int(env), -int(row)] for env, row in rows}) == 1
             assert not items.first[shape.burn_in + 1 :, i].any()
 
-    def test_the_state_is_that_before_a_sequences_first_row(self, shape: Sequences, seed: int) -> None:
+    def test_the_state_is_that_before_a_sequences_first_row(self, shape: R2D2Config, seed: int) -> None:
         streams, items, _ = played(shape, seed)
         expected = pieces(streams, shape)
         _, (one, other) = items.state
@@ -249,7 +251,7 @@ class TestSequences:
             first = expected[int(env), -int(row)][0]
             assert one[i].tolist() == [first.env + 0.5, -first.row + 0.5] and other[i].tolist() == [first.env - 0.5]
 
-    def test_an_episodes_first_sequence_begins_behind_the_burn_in(self, shape: Sequences, seed: int) -> None:
+    def test_an_episodes_first_sequence_begins_behind_the_burn_in(self, shape: R2D2Config, seed: int) -> None:
         _, items, _ = played(shape, seed)
         rows = items.observation["where"]
         starts = {(int(env), -int(row)) for env, row in rows[items.first]}
@@ -258,10 +260,10 @@ class TestSequences:
 
 
 def test_items_that_are_held_back_are_the_same_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    streams, experience = Streams(MIXED, 200, seed=4), Transitions(3, GAMMA, SCALE)
-    at_once, priorities = recorded(streams, experience)
+    streams, algorithm = Streams(MIXED, 200, seed=4), dqn(3, GAMMA, SCALE)
+    at_once, priorities = recorded(streams, algorithm)
     monkeypatch.setattr("pappus.recording.transitions.SEND_ITEMS", 7)
-    later, same = recorded(streams, experience)
+    later, same = recorded(streams, algorithm)
     count = len(later.reward)
     assert len(at_once.reward) - 7 < count <= len(at_once.reward)
     assert np.array_equal(later.reward, at_once.reward[:count]) and np.array_equal(same, priorities[:count])

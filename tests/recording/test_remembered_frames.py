@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pappus.experience import Sequence, Sequences
+from pappus.core import ReplayAlgorithm
+from pappus.experience import Sequence
 from pappus.recording.direct import DirectReplay
 from pappus.recording.layout import TABLE
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.replay.clients.client import Client
 from pappus.replay.tables import table as tables
 from pappus.types import ArraySpec, EnvSpec, Timestep
-from tests.recording.streams import BEHAVIOUR, ENV, Streams
+from tests.recording.streams import ENV, Streams, r2d2
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +26,8 @@ FRAME = EnvSpec(ArraySpec((), "int64"), ENV.action, frame_stack=STACK)
 STATE = (ArraySpec((STACK - 1,), "int64"), (ArraySpec((1,), "float32"),))
 
 
-def sampled(streams: Streams, experience: Sequences) -> tuple[Sequence, dict[str, ArraySpec]]:
-    layout = layout_for(FRAME, BEHAVIOUR, STATE, experience)
+def sampled(streams: Streams, algorithm: ReplayAlgorithm) -> tuple[Sequence, dict[str, ArraySpec]]:
+    layout = layout_for(FRAME, algorithm, STATE)
     table = tables.queue(TABLE, 5000, layout.signature, layout.lead)
     replay = DirectReplay(ReplaySpec(layout, table, 20_000, 1, 0.0, seed=0))
     envs = len(streams.same_step)
@@ -48,8 +49,7 @@ def sampled(streams: Streams, experience: Sequences) -> tuple[Sequence, dict[str
 
 
 def test_frames_before_a_sequence_are_those_that_the_actor_had() -> None:
-    experience = Sequences(burn_in=0, length=4, period=1, n_step=1, discount=0.9, rescaling=0.0, eta=0.9)
-    found, _ = sampled(Streams((False, True), 300, seed=3, end=0.05), experience)
+    found, _ = sampled(Streams((False, True), 300, seed=3, end=0.05), r2d2(burn_in=0, length=4, period=1))
     frames, (core,) = found.state
     middle = ~found.first.any(axis=0)
     assert middle.sum() > 20 and (frames[middle, 0] > 0).any() and (frames[middle, 0] == 0).any()
@@ -61,13 +61,13 @@ def test_frames_before_a_sequence_are_those_that_the_actor_had() -> None:
 
 
 def test_frames_are_stored_once() -> None:
-    _, signature = sampled(Streams((False,), 50, seed=1), Sequences(2, 4, 2, 1, 0.9, 0.0, 0.9))
+    _, signature = sampled(Streams((False,), 50, seed=1), r2d2(2, 4, 2))
     assert sum(spec.nbytes for name, spec in signature.items() if name.startswith(("observation", "state"))) == 8 + 4
 
 
 def test_a_mask_is_no_frame() -> None:
     masked = EnvSpec({"action_mask": ArraySpec((5,), "int8"), "picture": ArraySpec((), "int64")}, ENV.action, STACK)
-    layout = layout_for(masked, BEHAVIOUR, ({"picture": STATE[0]}, STATE[1]), Sequences(0, 4, 1, 1, 0.9, 0.0, 0.9))
+    layout = layout_for(masked, r2d2(0, 4, 1), ({"picture": STATE[0]}, STATE[1]))
     replay = DirectReplay(ReplaySpec(layout, tables.queue(TABLE, 99, layout.signature, 2), 999, 1, 0.0, seed=0))
     sink, streams = replay.sink(1), Streams((False,), 12, seed=1, end=0.0)
     for seen, _, action, behaviour, then in streams.steps():
