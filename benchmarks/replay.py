@@ -237,7 +237,7 @@ def _as_file(table: Table, max_steps: int) -> dict[str, Any]:
         "max_steps": max_steps,
         "tables": [
             {
-                "name": table.name, "sampler": {"prioritized": table.sampler.alpha}, "remover": table.remover.order,
+                "name": table.name, "sampler": {"prioritized": table.sampler.alpha}, "remover": table.remover.name,
                 "rate_limiter": {"min_size": table.rate_limiter.min_size}, "max_size": table.max_size,
                 "lead": table.lead,
                 "signature": {

@@ -23,7 +23,7 @@ from pappus.experience import Experience, Sequence, Transition
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
 from pappus.replay.tables.rate_limiters import sample_to_insert_ratio
-from pappus.replay.tables.table import FIFO, UNIFORM, Table, prioritized
+from pappus.replay.tables.table import Selection, Table
 from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
 TABLE = "replay"
@@ -99,12 +99,11 @@ class Layout(ABC):
 
     def table(self, config: ReplayConfig, batch_size: int) -> Table:
         """The table. Its rate limiter tolerates a few batches above and below the ratio."""
-        alpha = config.priority_exponent
+        sampler, remover = (Selection(name, config.priority_exponent) for name in (config.sampler, config.remover))
         band = max(2.0 * batch_size, 2.0 * config.samples_per_insert, config.tolerance * batch_size)
         return Table(
-            TABLE, prioritized(alpha) if alpha else UNIFORM, FIFO,
-            sample_to_insert_ratio(config.samples_per_insert, config.warm_up, band), config.capacity, self.signature,
-            lead=self.lead, steps_per_item=self.steps_per_item,
+            TABLE, sampler, remover, sample_to_insert_ratio(config.samples_per_insert, config.warm_up, band),
+            config.capacity, self.signature, lead=self.lead, steps_per_item=self.steps_per_item,
         )
 
     def step(

@@ -15,12 +15,14 @@ from pappus.replay.sampling.fields import Field, Trajectory, col, concatenate
 from pappus.replay.service.service import Service
 from pappus.replay.storage.items import Batch
 from pappus.replay.tables.rate_limiters import min_size, sample_to_insert_ratio
+from pappus.replay.tables.selectors import RandomSelector, Selector, find_selector
 from pappus.replay.tables.table import (
     FIFO,
     LIFO,
     MAX_HEAP,
     MIN_HEAP,
     UNIFORM,
+    Selection,
     Table,
     prioritized,
     prioritized_replay,
@@ -40,7 +42,10 @@ __all__ = [
     "Batch",
     "Client",
     "Field",
+    "RandomSelector",
     "Sampler",
+    "Selection",
+    "Selector",
     "Service",
     "ShardedClient",
     "Table",
@@ -49,6 +54,7 @@ __all__ = [
     "col",
     "concatenate",
     "connect",
+    "find_selector",
     "min_size",
     "prioritized",
     "prioritized_replay",

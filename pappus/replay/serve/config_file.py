@@ -4,7 +4,7 @@
     compress: auto                      # or columns, such as [obs]; none by default
     tables:
       - name: replay
-        sampler: {prioritized: 0.6}     # or uniform, fifo, lifo, min_heap, max_heap
+        sampler: {prioritized: 0.6}     # or uniform, fifo, lifo, min_heap, max_heap, or your own as module:name
         remover: fifo
         rate_limiter: {min_size: 1000}  # or {queue: 100}, {stack: 100},
                                         # or {samples_per_insert: 8, min_size: 1000, error_buffer: 800}
@@ -31,6 +31,7 @@ from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.compression import Compress
 from pappus.replay.tables import rate_limiters
 from pappus.replay.tables.rate_limiters import RateLimiter
+from pappus.replay.tables.selectors import find_selector
 from pappus.replay.tables.table import Selection, Table
 from pappus.types import ArraySpec
 
@@ -88,11 +89,16 @@ def _table(words: Any, where: str) -> Table:
 
 
 def _selection(words: Any, where: str) -> Selection:
-    if isinstance(words, str):
-        return Selection(words)  # type: ignore[arg-type]  # it checks the name itself
-    if isinstance(words, Mapping) and list(words) == ["prioritized"]:
-        return Selection("prioritized", _number(words["prioritized"], where))
-    raise UserError(f"{where}: {words!r} is no selector; write such as uniform, fifo or {{prioritized: 0.6}}")
+    name, alpha = words, 1.0
+    if isinstance(words, Mapping) and len(words) == 1:
+        (name, alpha), = words.items()
+    if not isinstance(name, str):
+        raise UserError(f"{where}: {words!r} is not a selector; write uniform, fifo, {{prioritized: 0.6}} or the like")
+    try:
+        find_selector(name)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    return Selection(name, _number(alpha, where))
 
 
 def _limiter(words: Any, where: str) -> RateLimiter:

@@ -63,7 +63,7 @@ class LiveTable:
         """How many items the table had seen before this one."""
         self._windows = Windows.empty(capacity, len(chunks.columns))
         self._free = np.arange(capacity)[::-1].copy()
-        self._sampler, self._remover = table.sampler.over(capacity), table.remover.over(capacity)
+        self._sampler, self._remover = table.selectors()
         self._largest = 0
         self.starved = False
         """Whether items went for want of steps, and there are fewer than samples wait for since."""
@@ -92,14 +92,14 @@ class LiveTable:
     @property
     def mass(self) -> float:
         """The sum of what items are drawn in proportion to."""
-        return self._sampler.mass
+        return self._sampler.total()[0]
 
     def insert(self, priorities: Array, windows: Windows) -> Array:
         """Put in items (as many as the limiter allows now, and no more than max_size); their keys."""
         count = windows.num_items
         self.check(priorities)
         overflow = self.size + count - self.table.max_size
-        if overflow > 0 and count > 1 and self.table.remover.order != "fifo":
+        if overflow > 0 and count > 1 and not self._remover.oldest_first:
             # Every item that comes may be the next to go: one after the other.
             pieces = (slice(i, i + 1) for i in range(count))
             return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
@@ -120,16 +120,17 @@ class LiveTable:
 
     def available(self, wanted: int) -> int:
         """How many of the `wanted` samples can be drawn now."""
-        if self._sampler.drawable == 0:
+        drawable = self._sampler.total()[1]
+        if drawable == 0:
             return 0
         allowed = self.limiter.samples_now(wanted)
         if self.table.max_times_sampled == 1:  # every draw takes an item away
-            return max(0, min(allowed, self.size - self.limiter.min_size + 1, self._sampler.drawable))
+            return max(0, min(allowed, self.size - self.limiter.min_size + 1, drawable))
         return allowed
 
     def explain(self) -> str:
         """Why nothing can be inserted or sampled; or that it can."""
-        if self.size and not self._sampler.drawable:
+        if self.size and not self._sampler.total()[1]:
             return f"samples wait for a priority above 0: all {self.size} items have 0; {self.limiter.explain()}"
         return self.limiter.explain()
 
@@ -137,8 +138,7 @@ class LiveTable:
         """Draw as many of the `wanted` items as are available now. Their chunks are held for whoever asked."""
         if self.table.max_times_sampled <= 1:
             count = self.available(wanted)
-            draw = self._sampler.next if self.table.max_times_sampled else self._sampler.sample
-            return self._draw(*draw(count, self.rng))
+            return self._draw(*self._sampler.sample(count, self.rng, distinct=self.table.max_times_sampled == 1))
         parts: list[Drawn] = []
         while wanted and (count := self.available(wanted)):
             parts.append(self._draw(*self._limited(count)))
@@ -148,10 +148,11 @@ class LiveTable:
     def _limited(self, count: int) -> limited_draws.Draws:
         """So many draws or fewer, but one, of items that go when they were sampled so often."""
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
-        if self.table.sampler.order in ("uniform", "prioritized"):
+        if self._sampler.random:
             places, probabilities = self._sampler.sample(count, self.rng)
             return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
-        places, _ = self._sampler.next(min(-(-count // most) + 1, self._sampler.drawable), self.rng)
+        first = min(-(-count // most) + 1, self._sampler.total()[1])
+        places, _ = self._sampler.sample(first, self.rng, distinct=True)
         return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
 
     def _sampled_before(self, places: Array) -> Array:
@@ -192,7 +193,7 @@ class LiveTable:
 
     def remove(self, count: int) -> None:
         """Take out what the remover chooses."""
-        self._drop(self._remover.next(count, self.rng)[0])
+        self._drop(self._remover.sample(count, self.rng, distinct=True)[0])
 
     def give_way(self, count: int) -> None:
         """The same, for want of steps."""
@@ -208,11 +209,7 @@ class LiveTable:
 
     def check(self, priorities: Array) -> None:
         """Raise `UserError` for what is no priority."""
-        good = np.isfinite(priorities)
-        for selection in (self.table.sampler, self.table.remover):
-            if selection.order == "prioritized":
-                with np.errstate(over="ignore", invalid="ignore"):
-                    good &= (priorities >= 0) & np.isfinite(priorities**selection.alpha)
+        good = self._sampler.accepts(priorities) & self._remover.accepts(priorities)
         if not good.all():
             raise UserError(
                 f"priority={priorities[~good][0]} for table {self.table.name!r} must be a finite number of at least 0, "

@@ -14,7 +14,7 @@ installed; without it NumPy walks all places of a batch down (or up) together, s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -125,27 +125,26 @@ def _find(nodes: Array, targets: Array, places: Array) -> None:
 
 
 NUMPY = TreeKernels(_update_with_numpy, _find_with_numpy)
-
 LOOPS = TreeKernels(_update, _find)
 
 
 class Prioritized:
-    """A place of priority p is drawn in proportion to p^α (Schaul et al. 2015), and one of priority 0 never."""
+    """Draws a place of priority p with a probability proportional to p^α (Schaul et al. 2015), never if p is 0."""
 
-    def __init__(self, capacity: int, alpha: float) -> None:
+    random: ClassVar[bool] = True
+    oldest_first: ClassVar[bool] = False
+
+    def __init__(self, capacity: int, alpha: float = 1.0) -> None:
         if not 0 <= alpha < np.inf:
             raise UserError(f"alpha={alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
-        self._alpha, self._tree, self._count = alpha, SumTree(capacity), 0
+        self._alpha, self._tree = alpha, SumTree(capacity)
         self._used = np.zeros(capacity, bool)
         self._positive = 0
-
-    def __len__(self) -> int:
-        return self._count
+        """Places with a priority above 0."""
 
     def insert(self, places: Array, priorities: Array) -> None:
         self.update(places, priorities)
         self._used[places] = True
-        self._count += len(places)
 
     def update(self, places: Array, priorities: Array) -> None:
         priorities = np.asarray(priorities, np.float64)
@@ -158,11 +157,10 @@ class Prioritized:
     def delete(self, places: Array) -> None:
         self._set(places, np.zeros(len(places)))
         self._used[places] = False
-        self._count -= len(places)
 
     def _set(self, places: Array, weights: Array) -> None:
         before = self._tree.priorities(places) > 0
-        if before.all() and (weights > 0).all():  # as nearly always: then nothing is to be counted
+        if before.all() and (weights > 0).all():  # the usual case: the number of positive ones stays the same
             self._tree.update(places, weights)
             return
         distinct = np.unique(places)
@@ -170,26 +168,23 @@ class Prioritized:
         self._tree.update(places, weights)
         self._positive += int(np.count_nonzero(self._tree.priorities(distinct)))
 
-    def sample(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        return self._tree.sample(rng.random(count))
-
-    def next(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """As said; when only priorities of 0 are left, those."""
-        if count == 1 and self._positive:
-            return self.sample(1, rng)
-        places, probabilities = self._different(min(count, self._positive), rng)
+    def sample(self, count: int, rng: np.random.Generator, distinct: bool = False) -> tuple[Array, Array]:
+        """As `Selector.sample`; distinct draws fall back to priorities of 0 when nothing else is left."""
+        if not distinct or (count == 1 and self._positive):
+            return self._tree.sample(rng.random(count))
+        places, probabilities = self._distinct(min(count, self._positive), rng)
         if (zeros := count - len(places)) > 0:
             others = np.setdiff1d(np.flatnonzero(self._used), places)
             places = np.concatenate([places, others[:zeros]])
             probabilities = np.concatenate([probabilities, np.ones(zeros)])
         return places, probabilities
 
-    def _different(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
-        """So many places of priorities above 0, as if each went before the next is drawn; in the end all are back."""
+    def _distinct(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Places of priorities above 0: drawn ones get weight 0 until enough are drawn, then their weights back."""
         places, probabilities, weights = np.empty(count, np.int64), np.empty(count), np.empty(count)
         done = 0
         while done < count:
-            drawn, likely = self.sample(count - done, rng)
+            drawn, likely = self._tree.sample(rng.random(count - done))
             draws = at_random(drawn, likely, np.zeros(len(drawn), np.int64), 1, count)
             new = slice(done, done + len(draws.places))
             places[new], probabilities[new] = draws.places, draws.probabilities
@@ -199,13 +194,12 @@ class Prioritized:
         self._tree.update(places, weights)
         return places, probabilities
 
-    @property
-    def mass(self) -> float:
-        return self._tree.total
+    def accepts(self, priorities: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.isfinite(priorities) & (priorities >= 0) & np.isfinite(priorities**self._alpha)
 
-    @property
-    def drawable(self) -> int:
-        return self._positive
+    def total(self) -> tuple[float, int]:
+        return self._tree.total, self._positive
 
     def in_use(self) -> Array:
         return np.flatnonzero(self._used)

@@ -1,79 +1,79 @@
-"""What a table is, before it holds anything: which items it draws, which it drops, and how fast it may be used."""
+"""The description of a table: which items it draws, which it removes, and how fast it may be used."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
-from pappus.errors import UserError, closest
+from pappus.errors import UserError
 from pappus.replay.tables import rate_limiters
-from pappus.replay.tables.prioritized import Prioritized
 from pappus.replay.tables.rate_limiters import RateLimiter
-from pappus.replay.tables.selectors import Heap, InOrder, Selector, Uniform
+from pappus.replay.tables.selectors import Selector, find_selector
 from pappus.types import ArraySpec
-
-Order: TypeAlias = Literal["uniform", "prioritized", "fifo", "lifo", "min_heap", "max_heap"]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A rule by name; `alpha` is the exponent of `prioritized`."""
+    """A selector by name (`find_selector`). `alpha` is the exponent of priorities, for selectors that use them.
 
-    order: Order
+    The name is looked up only when a table is created: a description may come from another machine.
+    """
+
+    name: str
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            near = closest(self.order, list(get_args(Order)))
-            raise UserError(f"no selector is called {self.order!r}{near}; use one of {', '.join(get_args(Order))}")
-        if not 0 <= self.alpha < float("inf"):
+        if not 0 <= self.alpha < math.inf:
             raise UserError(f"alpha={self.alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
 
     def over(self, capacity: int) -> Selector:
-        """The rule, ready for so many places."""
-        match self.order:
-            case "uniform":
-                return Uniform(capacity)
-            case "prioritized":
-                return Prioritized(capacity, self.alpha)
-            case "fifo" | "lifo":
-                return InOrder(capacity, newest=self.order == "lifo")
-            case "min_heap" | "max_heap":
-                return Heap(highest=self.order == "max_heap")
+        """The selector for a table of this capacity."""
+        selector = find_selector(self.name)(capacity, self.alpha)
+        members = (name for name in vars(Selector) if not name.startswith("_"))
+        if missing := [name for name in members if not hasattr(selector, name)]:
+            raise UserError(
+                f"selector {self.name!r} has no {', '.join(missing)}; derive it from pappus.replay.RandomSelector, or "
+                "write all members of pappus.replay.Selector"
+            )
+        return selector
 
 
 UNIFORM, FIFO, LIFO = Selection("uniform"), Selection("fifo"), Selection("lifo")
-
 MIN_HEAP, MAX_HEAP = Selection("min_heap"), Selection("max_heap")
 
 
 def prioritized(alpha: float) -> Selection:
-    """In proportion to priority^α."""
+    """Draws in proportion to priority^α."""
     return Selection("prioritized", alpha)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A named set of items over steps that may be shared with other tables."""
+    """A named set of items. Tables of one service may share their steps.
+
+    `sampler` and `remover` are a `Selection`, or the name of a selector.
+    """
 
     name: str
-    sampler: Selection
-    remover: Selection
-    """Who goes when an item comes and the table is full."""
+    sampler: Selection | str
+    remover: Selection | str
+    """Chooses the item that is removed when another is inserted into a full table."""
     rate_limiter: RateLimiter
     max_size: int
     signature: Mapping[str, ArraySpec]
     """The columns that its items may have."""
     max_times_sampled: int = 0
-    """An item goes when it was sampled so often; 0 keeps it."""
+    """An item is removed after this many samples; 0: never."""
     lead: int = 0
-    """Earlier steps of the episode that stay with an item, for whoever stacks frames: 3 for stacks of 4."""
+    """Earlier steps of the episode that are kept with an item, for frame stacking: 3 for stacks of 4."""
     steps_per_item: float = 1.0
-    """New steps that an item needs: 40 for sequences that begin every 40 steps. A service has room for as many."""
+    """New steps per item: 40 for sequences that begin every 40 steps. It determines a service's default size."""
 
     def __post_init__(self) -> None:
+        for field in ("sampler", "remover"):
+            object.__setattr__(self, field, _selection(getattr(self, field)))
         if not self.name:
             raise UserError("a table needs a name")
         if self.max_size < 1 or self.max_times_sampled < 0 or self.lead < 0:
@@ -94,18 +94,22 @@ class Table:
 
     @property
     def steps(self) -> int:
-        """Steps that its items cover when it is full."""
+        """Steps that the items of a full table cover."""
         return math.ceil(self.max_size * self.steps_per_item)
 
+    def selectors(self) -> tuple[Selector, Selector]:
+        """A new sampler and a new remover."""
+        return _selection(self.sampler).over(self.max_size), _selection(self.remover).over(self.max_size)
+
     def fresh_limiter(self) -> RateLimiter:
-        """Its limiter, with nothing counted."""
+        """Its rate limiter, with all counts at 0."""
         return replace(self.rate_limiter, inserts=0, samples=0, deletes=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """In words and numbers, for files and wires; `table_from` reads it."""
+        """The table as plain data for files and messages; `table_from` reads it."""
+        sampler, remover = _selection(self.sampler), _selection(self.remover)
         return {
-            "name": self.name, "sampler": [self.sampler.order, self.sampler.alpha],
-            "remover": [self.remover.order, self.remover.alpha],
+            "name": self.name, "sampler": [sampler.name, sampler.alpha], "remover": [remover.name, remover.alpha],
             "rate_limiter": self.rate_limiter.to_list(),
             "max_size": self.max_size, "max_times_sampled": self.max_times_sampled, "lead": self.lead,
             "steps_per_item": self.steps_per_item,
@@ -113,8 +117,12 @@ class Table:
         }
 
 
+def _selection(given: Selection | str) -> Selection:
+    return Selection(given) if isinstance(given, str) else given
+
+
 def table_from(words: Mapping[str, Any]) -> Table:
-    """What `Table.to_dict` wrote."""
+    """The table that `Table.to_dict` described."""
     signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in words["signature"].items()}
     return Table(
         words["name"], Selection(*words["sampler"]), Selection(*words["remover"]),
@@ -124,7 +132,7 @@ def table_from(words: Mapping[str, Any]) -> Table:
 
 
 def shared_signature(tables: Sequence[Table]) -> dict[str, ArraySpec]:
-    """All columns of all tables; one name means one thing."""
+    """The columns of all tables. A column must be the same in every table that has it."""
     columns: dict[str, ArraySpec] = {}
     for table in tables:
         for name, spec in table.signature.items():
@@ -139,14 +147,14 @@ def shared_signature(tables: Sequence[Table]) -> dict[str, ArraySpec]:
 def queue(
     name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0, steps_per_item: float = 1.0
 ) -> Table:
-    """Every item once, the oldest first; whoever inserts waits while `max_size` items are there."""
+    """Every item once, oldest first; inserts wait while the table holds `max_size` items."""
     return Table(name, FIFO, FIFO, rate_limiters.queue(max_size), max_size, signature, 1, lead, steps_per_item)
 
 
 def stack(
     name: str, max_size: int, signature: Mapping[str, ArraySpec], lead: int = 0, steps_per_item: float = 1.0
 ) -> Table:
-    """Every item once, the newest first; whoever inserts waits while `max_size` items are there."""
+    """Every item once, newest first; inserts wait while the table holds `max_size` items."""
     return Table(name, LIFO, LIFO, rate_limiters.stack(max_size), max_size, signature, 1, lead, steps_per_item)
 
 
@@ -154,7 +162,7 @@ def uniform_replay(
     name: str, max_size: int, signature: Mapping[str, ArraySpec], min_size: int = 1, lead: int = 0,
     steps_per_item: float = 1.0,
 ) -> Table:
-    """Items drawn evenly, as often as one likes; the oldest go."""
+    """Uniform draws without a limit; the oldest items are removed."""
     limiter = rate_limiters.min_size(min_size)
     return Table(name, UNIFORM, FIFO, limiter, max_size, signature, 0, lead, steps_per_item)
 
@@ -163,6 +171,6 @@ def prioritized_replay(
     name: str, max_size: int, signature: Mapping[str, ArraySpec], alpha: float = 0.6, min_size: int = 1, lead: int = 0,
     steps_per_item: float = 1.0,
 ) -> Table:
-    """Items drawn in proportion to priority^α, as often as one likes; the oldest go."""
+    """Draws in proportion to priority^α without a limit; the oldest items are removed."""
     limiter = rate_limiters.min_size(min_size)
     return Table(name, prioritized(alpha), FIFO, limiter, max_size, signature, 0, lead, steps_per_item)
