@@ -1,4 +1,8 @@
-"""A learner's end of a replay edge: batches of items, and their new priorities on the way back."""
+"""The ports of a replay edge between processes.
+
+Rows are written and read in shared memory, a thread fetches batches ahead, and a port that loses the service connects
+again. The figure is in `direct.py`.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +32,18 @@ from pappus.transports.memory import EventNotifier
 from pappus.types import Array
 
 RETRY_SECONDS = 0.1
-"""How often to look whether a service that was gone is back."""
-
+"""Interval at which a lost service is tried again."""
 GROUP_BYTES = 1 << 20
-"""Small batches are fetched several at once, up to so many bytes: most of what one costs is then shared by all."""
-
+"""Small batches are fetched in groups of up to this size, since most of the cost is per request."""
 AHEAD_BYTES = 128 << 20
-"""Bytes of batches that lie ready, at most, however many were asked for; two always may."""
+"""Maximum bytes of batches that are ready, whatever `prefetch` says; two batches are always allowed."""
 
 
 class PrefetchedSource:
-    """A thread draws batches ahead, small ones several at once, and as many new priorities go back at once.
+    """The learner's port: a thread fetches batches ahead, small ones in groups; priorities return in groups, too.
 
-    A group is at most half of what the limiter lets be drawn at a time: one that had to be drawn piece by piece would
-    hold steps that writers may wait for. When the service is gone, it waits for it to come back.
+    A group is at most half of what the rate limiter allows at a time: one that had to be drawn piece by piece would
+    hold steps that writers may wait for. If the service is lost, the thread connects again.
     """
 
     name = "replay"
@@ -54,31 +56,31 @@ class PrefetchedSource:
         self._ready: deque[ItemBatch] = deque()
         self._room = threading.Semaphore(spec.prefetch)
         self._together = 0
-        """Batches that are fetched at once; 0 before it is known how large one is."""
+        """Batches per group; 0 before the size of a batch is known."""
         self._most_together = spec.table.fresh_limiter().largest_batch / (2 * spec.batch_size)
         self._updates: list[tuple[int, Array, Array]] = []
-        """Life of the service, keys and new priorities of batches that are not on their way yet."""
+        """Priorities to send: incarnation of the service, keys, and priorities of each batch."""
         self._client: Client | None = None
         self._life = 0
-        """Counts the services that were connected to."""
+        """Incarnation of the service: counts connections."""
         self._closed = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
         self._thread.start()
 
     def take(self) -> ItemBatch | None:
-        """The next batch; None while there is none."""
+        """The next batch; None if none is ready."""
         if self._error is not None:
             raise self._error
         if not self._ready:
-            self._send()  # who waits holds nothing back
+            self._send()  # a learner that waits must not delay its priorities
             return None
         self._room.release()
         self._meter.total += self._batch_bytes
         return self._ready.popleft()
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
-        """New priorities of a batch's items, in order; lost with the service that they are for."""
+        """Set new priorities for the items of a batch, in order; those for a lost service are dropped."""
         self._updates.append((batch.service, batch.keys, priorities))
         if len(self._updates) >= self._together:
             self._send()
@@ -93,7 +95,7 @@ class PrefetchedSource:
         try:
             client.update_priorities(TABLE, keys, priorities, wait=False)
         except RunError:
-            client.close()  # the thread that samples with it notices, and connects anew
+            client.close()  # the thread notices, and connects again
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table; nothing while the service is away."""
@@ -117,7 +119,7 @@ class PrefetchedSource:
         self._notifier.clear()
 
     def close(self) -> None:
-        """Fetch no more. Priorities that are still under way may be lost."""
+        """Stop fetching. Priorities that were not sent may be lost."""
         try:
             self._send()
         finally:
@@ -132,10 +134,10 @@ class PrefetchedSource:
             while not self._closed.is_set():
                 try:
                     client = self._connect()
-                    self._life += 1  # first: nobody may take a new client for an old life's
+                    self._life += 1  # before the client is visible: it belongs to the new incarnation
                     self._client = client
                     self._fetch(client)
-                except RunError:  # it is not there, or no longer
+                except RunError:  # the service is not there
                     self._client = None
                     self._closed.wait(RETRY_SECONDS)
         except BaseException as error:
@@ -162,7 +164,7 @@ class PrefetchedSource:
                 self._settle(self._batch_bytes)
 
     def _settle(self, size: int) -> None:
-        """How much to fetch at once and ahead, now that it is known how many bytes a batch has."""
+        """Choose how much to fetch at once and ahead, from the bytes of a batch."""
         ahead = max(2, min(self._spec.prefetch, AHEAD_BYTES // max(1, size)))
         for _ in range(self._spec.prefetch - ahead):
             self._room.acquire()
@@ -170,59 +172,59 @@ class PrefetchedSource:
 
 
 class ServiceDirectory(Protocol):
-    """Where roles of a cluster are found: whoever serves something says so, and others look it up."""
+    """Where the roles of a cluster register and find services."""
 
     node: str
     host: str
-    """An address of this node that others reach."""
+    """An address of this node that other nodes can reach."""
     token_file: str
-    """Holds the secret that all parts of a run know."""
+    """File with the secret of the run."""
 
     def announce(self, name: str, address: str) -> None:
-        """What is called so is served on this node, at this address."""
+        """Register a service of this node at an address."""
         ...
 
     def find(self, name: str) -> tuple[str, str]:
-        """The node and the address where something is served; `RunError` while it is not."""
+        """The node and the address of a service; `RunError` while it is not registered."""
         ...
 
 
 class SharedReplay:
-    """A replay edge between processes. Only the replay server's process holds the service; those of its own machine, or of its
-    node where there is a cluster, write and read in place, and others over gRPC.
+    """A replay edge between processes. The replay server's process holds the service.
 
-    `counted` outlives a replay server: it holds the number of items that were inserted.
+    Processes on its machine (in a cluster: on its node) write and read rows in shared memory; others use gRPC.
+    `counted` is shared memory that outlives a replay server: the number of inserted items.
     """
 
     def __init__(
         self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: ServiceDirectory | None = None
     ) -> None:
-        if cluster is not None:  # a folder of the node's, not of the driver's
+        if cluster is not None:  # the socket is on the node, not on the driver's machine
             spec = dataclasses.replace(spec, path=private_socket(f"{spec.path} on {cluster.node}"))
         self._name, self._spec, self._counted, self._cluster = name, spec, counted, cluster
         self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
-        """For an actor of so many envs."""
+        """The port of an actor with `envs` envs."""
         return RecordingSink(self._spec, envs, self._writer, self.meter)
 
     def sinks(self) -> Callable[[int], RecordingSink]:
-        """For one who records for many: a sink for so many envs whenever some come."""
+        """For a role that records for others: opens a sink for each group of envs."""
         return self.sink
 
     def source(self) -> PrefetchedSource:
-        """For the learner."""
+        """The learner's port."""
         return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
     def host(self) -> SharedReplayHost:
-        """For the role that keeps it."""
+        """The replay server's port."""
         return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
         return TrajectoryWriter(self._reach(), envs, history, 1)
 
     def _reach(self) -> Session:
-        """A session; `RunError` while the replay server is away, which is nobody's mistake here."""
+        """Open a session; `RunError` while the replay server is away."""
         try:
             if self._cluster is not None:
                 node, address = self._cluster.find(self._name)
@@ -241,13 +243,13 @@ class SharedReplay:
 
 
 class Server(Protocol):
-    """Lets clients in until it is closed."""
+    """Accepts clients until it is closed."""
 
     def close(self) -> None: ...
 
 
 class SharedReplayHost:
-    """The service, served on a unix socket, its rows in memory that clients map; in a cluster on a port, too."""
+    """The service, served on a unix socket with its rows in shared memory; in a cluster also on a gRPC port."""
 
     def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: ServiceDirectory | None) -> None:
         self._memory, self._counted = SharedMemory(), counted
@@ -257,7 +259,7 @@ class SharedReplayHost:
 
     @property
     def inserted(self) -> int:
-        """Items that were inserted, as far as a predecessor noted."""
+        """Inserted items, as last noted by this process or its predecessor."""
         return int(self._counted[0])
 
     @inserted.setter
@@ -265,7 +267,7 @@ class SharedReplayHost:
         self._counted[0] = count
 
     def open(self) -> None:
-        """Let clients in: not before a checkpoint could be loaded."""
+        """Accept clients. Call it after a checkpoint was loaded."""
         self._servers.append(SocketServer(self.service, self._memory, self._path))
         if self._cluster is not None:
             from pappus.replay.wire.grpc_wire import GrpcServer

@@ -1,4 +1,4 @@
-"""Writers turn the stream of a vector env into items."""
+"""Writers of unrolls: the fixed-length pieces of a stream that on-policy algorithms learn from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pappus.types import Array, Nest, Timestep, Unroll, leaves_of
 
 
 class UnrollWriter:
-    """Writes a stream, step by step, into slots of T steps each.
+    """Writes a stream step by step into slots of T steps.
 
     Contract: `begin` writes o_0 and the state before it; T calls of `append` fill the slot, after which `full` is
     True. The next unroll begins with the timestep that ended the last one, so unrolls overlap by one observation
@@ -35,17 +35,17 @@ class UnrollWriter:
         return self._time
 
     def begin(self, slot: Unroll, timestep: Timestep, state: Nest) -> None:
-        """Start an unroll at `timestep`, from recurrent `state` on."""
+        """Start an unroll at `timestep`, with the recurrent `state` before it."""
         self._open(slot, 0)
         optree.tree_map_(lambda into, leaf: into.__setitem__(..., leaf), slot.state, state)
         self._write_observation(0, timestep)
 
     def resume(self, slot: Unroll, time: int) -> None:
-        """Go on in a slot that holds `time` steps already."""
+        """Continue in a slot that holds `time` steps already."""
         self._open(slot, time)
 
     def append(self, action: Array, behaviour: dict[str, Array], version: int, timestep: Timestep) -> None:
-        """Write the transition that `action` (said by weights of `version`) made, which ended in `timestep`."""
+        """Write a transition: `action`, chosen by weights of `version`, led to `timestep`."""
         slot, time = self._slot, self._time
         assert slot is not None and time < self._length
         slot.action[time] = action
@@ -75,20 +75,20 @@ class UnrollWriter:
 
 
 class BatchPacker:
-    """Lays finished unrolls side by side into the slots of a sink, each of which is one training batch.
+    """Packs finished unrolls into the slots of a sink; each slot is one training batch.
 
-    Unrolls may be of any width; one that does not fit into the rest of a batch goes on in the next.
+    Unrolls may have any number of envs; one that does not fit into the rest of a batch continues in the next.
     """
 
     def __init__(self, sink: Sink, batch_size: int) -> None:
         self._sink, self._batch_size = sink, batch_size
         self.filled = 0
-        """Columns of the next batch that are taken."""
+        """Columns of the next batch that are filled."""
         self.held = 0
-        """Valid steps among them."""
+        """Valid steps in these columns."""
 
     def pack(self, unroll: Unroll, start: int, width: int) -> int:
-        """Copy columns from `start` on while there is room; how many of the `width` are done then."""
+        """Copy columns from `start` on while slots are free; returns the first column that was not copied."""
         while start < width:
             batch = self._sink.acquire()
             if batch is None:

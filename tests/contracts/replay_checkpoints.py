@@ -198,13 +198,13 @@ class Checkpoints:
     def test_a_service_that_was_used_takes_no_checkpoint(self, make: Way, tmp_path: Path) -> None:
         _, service = self.filled(make)
         save(service, tmp_path / "saved")
-        with pytest.raises(UserError, match="a service that nobody has used yet"):
+        with pytest.raises(UserError, match="a service that was not used yet"):
             load(service, tmp_path / "saved")
         client, service = self.fresh(make)
         with client.writer() as writer:
             writer.append({"x": 1})
             writer.flush()
-            with pytest.raises(UserError, match="nobody has used yet"):
+            with pytest.raises(UserError, match="was not used yet"):
                 load(service, tmp_path / "saved")
 
     def refused(self, make: Way, path: Path, **options: Any) -> tuple[Client, Service]:

@@ -1,8 +1,4 @@
-"""How a client reaches a service: directly, through memory that processes share, or over a wire.
-
-All that differs between the three is behind `Session`. One session is one session: what it holds is freed when it is
-closed, or when its process dies.
-"""
+"""The client: the same for a service in this process, in another process, or on another machine."""
 
 from __future__ import annotations
 
@@ -29,52 +25,54 @@ from pappus.replay.tables.table import Table
 from pappus.types import Array
 
 PATIENCE_SECONDS = 10.0
-"""After so long a wait one is told why."""
-
+"""A longer wait is explained in the log."""
 LONGEST_SECONDS = 1e6
-"""Longer than anybody waits, and not too long for a lock."""
+"""The longest time limit that a lock accepts."""
+MOST_WAITING = 2
+"""Groups of items that may wait for a rate limiter before `insert` blocks. A step of a recorder creates up to two; it
+checks before each step that none wait, and must not block within one, since its thread may be the one that samples."""
 
 log = logging.getLogger("pappus.replay")
 
 
 class Client:
-    """Reads and writes tables. Made by `of`, or by `connect` for a service that is elsewhere.
+    """Reads and writes tables. Created by `of`, or by `connect` for a service in another process.
 
-    `open_session` makes one more session; a writer and a sampler have sessions of their own.
+    `open_session` opens a session; every writer and sampler has its own.
     """
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
         self._open_session = open_session
         self._session, self._lock = open_session(), threading.Lock()
-        # Samples may wait: they have a session of their own, so that one can ask why.
+        # Samples have a session of their own: `explain` must work while they wait.
         self._sampling, self._sampling_lock = open_session(), threading.Lock()
 
     @classmethod
     def of(cls, service: Service) -> Client:
-        """For a service in this process."""
+        """A client of a service in this process."""
         return cls(lambda: DirectSession(service))
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """The tables by their names."""
+        """The tables by name."""
         return self._session.tables
 
     @property
     def layout(self) -> Layout:
-        """The columns, and how many steps they hold."""
+        """The columns, and the number of steps that they hold."""
         return self._session.layout
 
     def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
-        """A writer for one env, or for `envs` side by side, that can refer to the last `history` steps."""
+        """A writer for one env, or for `envs` envs in parallel. Its items can refer to the last `history` steps."""
         return TrajectoryWriter(self._open_session(), envs, history, max_pending)
 
     def sample(
         self, table: str, count: int, trajectory: Trajectory | None = None, timeout: float | None = None
     ) -> Batch:
-        """Draw `count` items and shape them; every column as it is without a trajectory.
+        """Draw `count` items and evaluate the fields of a trajectory; without one, return all columns.
 
-        Waits for the limiter. After `timeout` seconds it returns the items that it got, or raises `TimeoutError`, which
-        says what it waited for; without a timeout it says so in the log, every now and then.
+        Waits for the rate limiter. After `timeout` seconds it returns the items that it got, or raises a `TimeoutError`
+        that explains the wait; without a timeout, long waits are explained in the log.
         """
         deadline = Deadline(timeout)
         if not self._sampling_lock.acquire(timeout=-1 if timeout is None else min(max(timeout, 0.0), LONGEST_SECONDS)):
@@ -88,7 +86,7 @@ class Client:
             self._sampling_lock.release()
 
     def try_sample(self, table: str, count: int, trajectory: Trajectory) -> Batch | None:
-        """All `count` items at once, or None if the limiter does not allow so many now."""
+        """Draw `count` items now, or return None if the rate limiter does not allow that."""
         with self._sampling_lock:
             held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
             return None if held is None else _shaped(self._sampling, table, trajectory, held)
@@ -96,9 +94,9 @@ class Client:
     def sampler(
         self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
     ) -> Sampler:
-        """Batches without end, `prefetch` of them fetched ahead by two sessions, each with a thread of its own.
+        """An iterator over batches. Two sessions, each with its own thread, fetch `prefetch` of them ahead.
 
-        With `prefetch=16` each fetches 8 batches at a time, which small items are the faster for.
+        With `prefetch=16` each session fetches 8 batches per request, which is faster for small items.
         """
         if prefetch < 1:
             raise UserError(f"prefetch={prefetch} fetches nothing; use 1 or more")
@@ -110,32 +108,32 @@ class Client:
         )
 
     def update_priorities(self, table: str, keys: Array, priorities: Array, wait: bool = True) -> int:
-        """Change priorities; how many items were still there. Of a key that comes twice the last one counts.
+        """Change priorities; returns how many of the items still exist. The last one counts if a key occurs twice.
 
-        Without `wait` the changes are on their way, in order, and what is wrong with them is said later.
+        Without `wait`, changes are sent in order, and their errors are raised by a later call.
         """
         with self._lock:
             return self._session.update(table, np.asarray(keys, np.int64), np.asarray(priorities, np.float64), wait)
 
     def delete(self, table: str, keys: Array) -> int:
-        """Take items out; how many were still there."""
+        """Delete items; returns how many of them still existed."""
         with self._lock:
             return self._session.delete(table, np.asarray(keys, np.int64))
 
     def reset(self, table: str) -> None:
-        """Empty a table, and begin to count afresh."""
+        """Delete all items of a table and reset its counts."""
         with self._lock:
             self._session.reset(table)
 
     def move_bounds(
         self, table: str, least: float | None = None, most: float | None = None, min_size: int | None = None
     ) -> None:
-        """Change a limiter's bounds while it runs."""
+        """Change the bounds of a table's rate limiter."""
         with self._lock:
             self._session.move_bounds(table, least, most, min_size)
 
     def weigh(self, table: str) -> tuple[float, int]:
-        """What a table's items weigh together, and how many there are; (0, 0) while none can be sampled."""
+        """The total weight and the number of items of a table; (0, 0) while none can be sampled."""
         with self._lock:
             return self._session.weigh(table)
 
@@ -145,17 +143,17 @@ class Client:
             return self._session.info(table)
 
     def explain(self, table: str) -> str:
-        """Who waits, for what, since when, and what would help."""
+        """Which clients wait, for what, since when, and what would help."""
         with self._lock:
             return self._session.explain(table)
 
     def checkpoint(self, path: str) -> str:
-        """Have the service write all tables into a folder, while it goes on; where they are."""
+        """Make the service write all tables to a folder while it runs; returns the folder."""
         with self._lock:
             return self._session.checkpoint(path)
 
     def close(self) -> None:
-        """End the sessions, also those that wait."""
+        """Close the sessions, even if calls wait in them."""
         self._session.close()
         self._sampling.close()
 
@@ -169,7 +167,7 @@ class Client:
 def sample_through(
     session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
 ) -> Batch:
-    """One batch by way of an session."""
+    """Sample one batch through a session."""
     if table not in session.tables:
         names = list(session.tables)
         raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
@@ -187,7 +185,7 @@ def sample_through(
 
 
 def _shaped(session: Session, table: str, shape: Trajectory, held: Held) -> Batch:
-    """The fields of items that are held, which are let go then."""
+    """Evaluate the fields of sampled items, and release the items."""
     try:
         data = shape.evaluate(held.drawn.windows, held.source, session.tables[table].lead)
     finally:
@@ -208,34 +206,29 @@ def _wait_for_items(session: Session, table: str, count: int, shape: Trajectory,
             return held
         if last:
             raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {session.explain(table)}")
-        log.warning("sampling waits since %.0f s; %s", deadline.waited, session.explain(table))
-
-
-MOST_WAITING = 2
-"""Groups of items that may wait for a limiter before whoever makes more has to. One step of a recorder makes as many:
-it looks before a step whether any wait, and in a thread that samples too it must not wait within one."""
+        log.warning("sampling has waited for %.0f s; %s", deadline.waited, session.explain(table))
 
 
 class DirectSession:
-    """The service is in this process."""
+    """A session with a service in this process."""
 
     def __init__(self, service: Service, name: str = "this process") -> None:
         service.refuse_closed()
-        # Nothing here refers to itself: a service that nobody uses any more gives its memory back at once.
+        # No reference cycle: the memory of a service that is no longer used is freed at once.
         closed = self._closed = threading.Event()
         self._service, self._holder = service, Holder(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
         self._source = ChunkSource(service.chunks)
         self._waiting: deque[tuple[str, Array, Windows]] = deque()
-        """Items that the limiter did not let in yet."""
+        """Items that wait for a rate limiter."""
         self._left: list[Array] = []
-        """Chunks that were given back, and in which some of these may lie."""
+        """Chunks to give back once these items are inserted."""
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
         return self._service.take_chunks(self._holder, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
-        if self._left:  # one step of a recorder gives back at most one block
+        if self._left:  # a recorder gives back at most one block per step
             self.flush(None)
         self._left.append(chunks)
         self.flush(0.0)
@@ -257,7 +250,7 @@ class DirectSession:
             table, priorities, windows = self._waiting[0]
             try:
                 done = len(self._service.insert(self._holder, table, priorities, windows, deadline.left))
-            except UserError:  # these can never be inserted; those behind them may
+            except UserError:  # these can never be inserted; later ones may
                 self._waiting.popleft()
                 raise
             if done < windows.num_items:

@@ -1,4 +1,4 @@
-"""Which way leads to a service: shared memory where it is on this machine, gRPC where it is not."""
+"""Connects to a service: through shared memory on this machine, through gRPC otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def connect(address: str, identity: Identity | None = None) -> Client:
-    """A client of the service at HOST:PORT or unix:PATH; `tcp:HOST:PORT` takes gRPC even on the same machine."""
+    """A client of the service at HOST:PORT or unix:PATH; `tcp:HOST:PORT` uses gRPC even on the same machine."""
     where = Address.parse(address)
     near_by = [] if where.literal else [path for path in _near_sockets(where) if answers(path)]
     if near_by:
@@ -25,7 +25,7 @@ def connect(address: str, identity: Identity | None = None) -> Client:
 
 
 def near_socket(address: str) -> str:
-    """Where a service that listens at an address is reached by processes of the same machine and user; or empty."""
+    """The unix socket for processes of the same machine and user, beside a service's address; or empty."""
     return next(iter(_near_sockets(Address.parse(address))), "")
 
 

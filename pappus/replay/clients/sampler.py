@@ -1,4 +1,4 @@
-"""The client: the same for a service in this process, in another one on this machine, or on another machine."""
+"""Batches fetched ahead by threads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pappus.errors import UserError
 from pappus.replay.storage.items import Batch
 
 CLOSE_SECONDS = 0.2
-"""How soon somebody who waits for a batch sees that the sampler was closed."""
+"""Interval at which a waiting call checks whether the sampler was closed."""
 
 
 def parted(batch: Batch, parts: int) -> list[Batch]:
-    """A batch as several, of as many items each; they share its memory."""
+    """Split a batch into equal parts that share its memory."""
     if parts == 1:
         return [batch]
     bounds = [len(batch.keys) * i // parts for i in range(parts + 1)]
@@ -36,12 +36,12 @@ def _part(batch: Batch, items: slice) -> Batch:
 
 
 class Sampler:
-    """Batches without end, fetched ahead. Iterate over it; `close` it, or use it in a `with`."""
+    """An endless iterator over batches that are fetched ahead. `close` it, or use it in a `with`."""
 
     def __init__(
         self, fetch: Sequence[Callable[[], Batch]], close: Sequence[Callable[[], None]], together: int = 1
     ) -> None:
-        """Each of `fetch` brings so many batches `together`."""
+        """Each call of `fetch` returns `together` batches as one."""
         if not fetch:
             raise UserError("prefetch=0 fetches nothing; use 1 or more")
         self._together = together
@@ -67,7 +67,7 @@ class Sampler:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop fetching; batches that were fetched and not taken are lost."""
+        """Stop fetching. Batches that were fetched and not taken are lost."""
         self._closed.set()
         for close in self._close:
             close()
@@ -81,7 +81,7 @@ class Sampler:
         self.close()
 
     def _run(self, fetch: Callable[[], Batch]) -> None:
-        """In a thread: an error ends it, and is raised where the next batch is asked for."""
+        """The body of a thread: an error ends it, and is raised where the next batch is requested."""
         try:
             while not self._closed.is_set():
                 for batch in parted(fetch(), self._together):

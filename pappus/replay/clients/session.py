@@ -1,7 +1,7 @@
-"""How a client reaches a service: directly, through memory that processes share, or over a wire.
+"""The interface through which clients and writers reach a service.
 
-All that differs between the three is behind `Session`. One session is one session: what it holds is freed when it is
-closed, or when its process dies.
+`DirectSession` (client.py) calls a service in this process, `NearSession` one on this machine (rows in shared memory,
+messages over a unix socket), and `FarSession` one anywhere (gRPC).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pappus.types import Array
 
 
 class Held(NamedTuple):
-    """Sampled items, and where their steps are until `Session.done`."""
+    """Sampled items, and where their steps are; valid until `Session.done`."""
 
     number: int
     drawn: Drawn
@@ -25,7 +25,7 @@ class Held(NamedTuple):
 
 
 class Session(Protocol):
-    """A session with a service."""
+    """A session with a service. What it holds is released when it is closed, or when its process dies."""
 
     @property
     def layout(self) -> Layout: ...
@@ -35,36 +35,36 @@ class Session(Protocol):
 
     @property
     def columns(self) -> dict[str, Array]:
-        """Where a writer puts its rows: `columns[name][chunk · chunk_length + i]`."""
+        """Where a writer writes its rows: `columns[name][chunk · chunk_length + i]`."""
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
-        """So many chunks to write into; none if time was not enough."""
+        """`count` chunks to write into; an empty array if time ran out."""
 
     def give_back(self, chunks: Array) -> None:
-        """The writer will refer to these no more."""
+        """Release chunks that the writer does not refer to any more."""
 
     def link(self, before: Array, after: Array) -> None:
-        """Streams go on from one chunk in another."""
+        """Note that chunks `after` continue chunks `before`."""
 
     def publish(self, chunks: Array, begin: int, end: int) -> None:
-        """Rows `begin` … `end` of these chunks are written."""
+        """Announce that rows `begin` … `end` of chunks are written."""
 
     def insert(self, table: str, priorities: Array, windows: Windows) -> None:
-        """Items over rows that were published. May return before they are in; `flush` does not."""
+        """Insert items over published rows. May return before they are inserted; `flush` waits for that."""
 
     def flush(self, seconds: float | None) -> bool:
-        """Whether all items are in, after so many seconds at most."""
+        """Wait up to `seconds` until all items are inserted; returns whether they are."""
 
     def sample(
         self, table: str, count: int, columns: frozenset[str], lead: int, seconds: float, partial: bool
     ) -> Held | None:
-        """Items, and of their steps these columns at least, with so many before; as in `Service.sample`."""
+        """Sample items, with at least these columns and `lead` earlier steps; see `Service.sample`."""
 
     def done(self, held: Held) -> None:
-        """The batch was read."""
+        """Release a batch that was read."""
 
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
-        """How many keys were still there; or 0 at once, without waiting for the change."""
+        """Change priorities; returns how many items still exist, or 0 without waiting."""
 
     def delete(self, table: str, keys: Array) -> int: ...
 
@@ -81,6 +81,6 @@ class Session(Protocol):
     def checkpoint(self, path: str) -> str: ...
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when an answer has come; -1 where there is none."""
+        """A descriptor that becomes readable when an answer arrives; -1 if there is none."""
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Several services as one: inserts are spread over them, and samples come from all, as from one large table.
+"""Several services as one: writers are spread over them, and samples come from all, as from one large table.
 
-A shard's share of a batch is drawn in proportion to what its items weigh together, and within the shard an item is
-drawn in proportion to its own weight. So every item is as likely as in one table that holds them all:
+A shard's share of a batch is drawn in proportion to its total weight, and within the shard an item is drawn in
+proportion to its own weight. So every item has the same probability as in one table with all items:
 
     mass_s / Σ mass  ·  weight_i / mass_s  =  weight_i / Σ mass
 """
@@ -28,11 +28,11 @@ from pappus.replay.storage.items import Batch, joined
 from pappus.types import Array
 
 PAUSE_SECONDS = 0.02
-"""How often shards that cannot be sampled yet are asked again."""
+"""Interval at which shards that cannot be sampled yet are asked again."""
 
 
 class ShardedClient:
-    """A client of several services with the same tables. `connect` makes a client of each."""
+    """A client of several services with the same tables; each function in `connect` creates a client of one."""
 
     def __init__(self, connect: Sequence[Callable[[], Client]], seed: int | None = None) -> None:
         if not connect:
@@ -48,17 +48,17 @@ class ShardedClient:
         self.tables = first.tables
         self._next = itertools.cycle(self._clients)
         self._rng = np.random.default_rng(seed)
-        # Samples may wait: there must be threads left to update priorities, which may be what they wait for.
+        # Samples may wait: threads must be left to update priorities, which the samples may wait for.
         self._pool = ThreadPoolExecutor(4 * len(self._clients), "shards")
 
     def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
-        """A writer on the next service in turn: all steps of a stream are in one place."""
+        """A writer on the next service in turn: all steps of a stream are on one service."""
         return next(self._next).writer(envs, history, max_pending)
 
     def sample(
         self, table: str, count: int, trajectory: Trajectory | None = None, timeout: float | None = None
     ) -> Batch:
-        """As `Client.sample`. Keys tell the shard, too, and are understood by this client's other methods."""
+        """As `Client.sample`. Keys include the shard; the other methods of this client understand them."""
         deadline = Deadline(timeout)
         masses, sizes = self._weigh(table, deadline)
         shares = self._rng.multinomial(count, masses / masses.sum())
@@ -111,12 +111,12 @@ class ShardedClient:
             client.move_bounds(table, least, most, min_size)
 
     def checkpoint(self, name: str) -> list[str]:
-        """Have every shard write a checkpoint of its own; where they are."""
+        """Make every shard write its own checkpoint; returns the folders."""
         names = [f"{name}-{shard}" for shard in range(len(self._clients))]
         return list(self._pool.map(lambda client, own: client.checkpoint(own), self._clients, names))
 
     def reset(self, table: str) -> None:
-        """Empty a table everywhere."""
+        """Delete all items of a table on all shards."""
         for client in self._clients:
             client.reset(table)
 
@@ -126,7 +126,7 @@ class ShardedClient:
         return {name: sum(info[name] for info in infos) for name in infos[0]}
 
     def explain(self, table: str) -> str:
-        """What every shard says."""
+        """The explanations of all shards."""
         return "\n".join(f"shard {i}: {client.explain(table)}" for i, client in enumerate(self._clients))
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class ShardedClient:
         self.close()
 
     def _weigh(self, table: str, deadline: Deadline) -> tuple[Array, Array]:
-        """Masses and sizes of all shards, as soon as one has something."""
+        """Weights and sizes of all shards, as soon as one can be sampled."""
         while True:
             found = np.array(list(self._pool.map(lambda client: client.weigh(table), self._clients)), np.float64)
             if found[:, 0].sum() > 0:
@@ -152,7 +152,7 @@ class ShardedClient:
             time.sleep(PAUSE_SECONDS)
 
     def _routed(self, keys: Array, act: Callable[[Client, Array, Array], int]) -> int:
-        """Do something with each shard's own keys; the sum of what it says."""
+        """Call `act` with the keys of each shard; returns the sum of its results."""
         shards = keys % len(self._clients)
         futures = [
             self._pool.submit(act, client, keys[mine] // len(self._clients), mine)
@@ -162,7 +162,7 @@ class ShardedClient:
 
 
 def _together(parts: list[Batch], size: int, mass: float) -> Batch:
-    """Batches behind one another; where items of one are longer, the others' time is padded."""
+    """Concatenate batches; time is padded to the longest item."""
     data = {}
     for name, dims in parts[0].dims.items():
         arrays = [part.data[name] for part in parts]

@@ -1,4 +1,4 @@
-"""Steps in, items out: how a stream of one env, or of many at once, gets into tables.
+"""Writes the stream of one env, or of many in parallel, and creates items over its steps.
 
     with client.writer() as writer:
         for step in episode:
@@ -7,8 +7,8 @@
                 writer.create_item("replay", priority=1.0, trajectory={"obs": writer.history["obs"][-4:]})
         writer.end_episode()
 
-With `envs=N` every value has a leading dimension of N, and so have priorities. Steps are written where they will stay;
-an item is a few numbers that say which of them it means.
+With `envs=N` every value has a leading dimension of N, and so have priorities. Steps are written to their final place;
+an item is a few numbers that refer to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pappus.types import Array
 
 
 class Slice(NamedTuple):
-    """Steps of a column, numbered since the writer was made."""
+    """Steps of a column, numbered from the creation of the writer on."""
 
     column: str
     start: int
@@ -35,7 +35,7 @@ class Slice(NamedTuple):
 
 
 class ColumnHistory:
-    """One column of what was written: indexed like a list whose last entry is the newest step."""
+    """One column of the history, indexed like a list whose last entry is the newest step."""
 
     def __init__(self, column: str, begin: int, end: int) -> None:
         self._column, self._begin, self._end = column, begin, end
@@ -56,7 +56,7 @@ class ColumnHistory:
 
 
 class History:
-    """What a writer may still refer to: the steps of this episode, or with several envs all that it keeps."""
+    """The steps that items can refer to: those of this episode, or with several envs all that are kept."""
 
     def __init__(self, columns: tuple[str, ...], begin: int, end: int) -> None:
         self._columns, self._begin, self._end = columns, begin, end
@@ -72,10 +72,10 @@ class History:
 
 
 class TrajectoryWriter:
-    """Writes the steps of `envs` streams, which go on side by side, and makes items over the last `history` of them.
+    """Writes the steps of `envs` parallel streams, and creates items over the last `history` of them.
 
-    Items go to their table at once, or `max_pending` together. Memory is bounded: a writer holds `history` steps and
-    a chunk or two, and waits where it cannot go on.
+    Items are inserted at once, or `max_pending` together. Memory is bounded: a writer holds `history` steps and one or
+    two chunks per env, and waits when no chunks are free.
     """
 
     def __init__(self, session: Session, envs: int | None, history: int, max_pending: int) -> None:
@@ -89,13 +89,13 @@ class TrajectoryWriter:
         self._history = history
         self._keep = history + max(table.lead for table in session.tables.values())
         self._blocks: deque[Array] = deque()
-        """The chunks of all envs `[N]`, for every `chunk_length` steps that are kept."""
+        """The chunks of all envs `[N]`, one array for every `chunk_length` kept steps."""
         self._oldest = 0
-        """The first step that is kept."""
+        """The oldest kept step."""
         self._steps = 0
         self._published = 0
         self._episode = np.zeros(self._envs, np.int64)
-        """The step with which each env's episode began."""
+        """The first step of each env's episode."""
         self._absent: dict[str, list[int]] = {name: [] for name in self._names}
         self._pending: dict[str, list[tuple[Array, Windows]]] = {}
         self._num_pending, self._max_pending = 0, max_pending
@@ -104,7 +104,7 @@ class TrajectoryWriter:
 
     @property
     def history(self) -> History:
-        """The steps that items can be made of."""
+        """The steps that items can refer to."""
         begin = max(self._oldest, self._steps - self._history)
         if self._single:
             begin = max(begin, int(self._episode[0]))
@@ -116,7 +116,7 @@ class TrajectoryWriter:
         return self._steps
 
     def append(self, step: Mapping[str, Any], first: Array | bool | None = None) -> None:
-        """Write one step of every env; `first` says where it begins an episode. No item can have what is left out."""
+        """Write one step of every env; `first` marks those that begin an episode. Items cannot use omitted columns."""
         self._refuse_closed()
         values = flat(step)
         for name in values:
@@ -139,7 +139,7 @@ class TrajectoryWriter:
     def create_item(
         self, table: str, priority: float | Array, trajectory: Mapping[str, Slice], where: Array | None = None
     ) -> None:
-        """An item of every env (or of those in the mask `where`) over slices of the history."""
+        """Create an item for every env (or for those in the mask `where`) over slices of the history."""
         if not trajectory:
             raise UserError(f"an item for table {table!r} needs at least one slice of the history")
         envs = self._all if where is None else np.flatnonzero(self._mask(where, "where"))
@@ -156,7 +156,7 @@ class TrajectoryWriter:
     def create_items(
         self, table: str, priorities: Array, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]
     ) -> None:
-        """Items over steps `starts` … `starts + lengths` of `envs`, all `[n]`; steps are counted as `steps` does."""
+        """Create items over steps `starts` … `starts + lengths` of `envs`, all `[n]`; steps count like `steps`."""
         self._refuse_closed()
         if table not in self._session.tables:
             names = list(self._session.tables)
@@ -172,17 +172,17 @@ class TrajectoryWriter:
             self._send()
 
     def end_episode(self) -> None:
-        """The next step begins an episode, in every env."""
+        """Begin an episode with the next step, in every env."""
         self._episode[:] = self._steps
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Whether all items are in their tables, after so many seconds at most."""
+        """Wait up to `seconds` until all items are in their tables; returns whether they are."""
         self._refuse_closed()
         self._send()
         return self._session.flush(seconds)
 
     def close(self) -> None:
-        """Flush, and let go of the history."""
+        """Flush, and release the history."""
         if self._open:
             try:
                 self.flush()
@@ -191,13 +191,13 @@ class TrajectoryWriter:
                 self._session.close()
 
     def abandon(self) -> None:
-        """Leave without waiting for what is under way."""
+        """Close without waiting for unconfirmed items."""
         if self._open:
             self._open = False
             self._session.close()
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when something was confirmed; -1 where there is none."""
+        """A descriptor that becomes readable when something is confirmed; -1 if there is none."""
         return self._session.fileno()
 
     def __enter__(self) -> TrajectoryWriter:
@@ -212,7 +212,7 @@ class TrajectoryWriter:
     def _windows(
         self, lead: int, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]
     ) -> Windows:
-        """Where items lie, after checking that they lie somewhere."""
+        """The windows of items, after a check that they lie within the history."""
         windows = Windows.empty(len(envs), len(self._names))
         first = np.min(list(starts.values()), axis=0)
         stop = np.max([starts[name] + lengths[name] for name in starts], axis=0)
@@ -255,7 +255,7 @@ class TrajectoryWriter:
     def _refuse_misfits(
         self, priorities: Array, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]
     ) -> None:
-        """Raise `UserError` unless the records of items have as many entries, and say where they lie."""
+        """Raise `UserError` unless all records have one legal entry per item."""
         shape = (len(envs),) if envs.ndim == 1 else (-1,)
         if not starts or starts.keys() != lengths.keys():
             raise UserError(f"starts of {sorted(starts)} and lengths of {sorted(lengths)} must name the same columns")
@@ -277,7 +277,7 @@ class TrajectoryWriter:
                 raise UserError(f"column {name!r} was left out of step {step}, which an item refers to; append it")
 
     def _open_block(self) -> None:
-        """Chunks for the next steps; what is too old to be referred to is let go first, so that it can be reused."""
+        """Take chunks for the next steps; chunks that are too old are released first, so that they can be reused."""
         self._publish()
         while self._blocks and self._oldest + self._length <= self._steps - self._keep and len(self._blocks) > 1:
             if self._num_pending:
@@ -291,7 +291,7 @@ class TrajectoryWriter:
         self._blocks.append(chunks)
 
     def _publish(self) -> None:
-        """Say which rows were written since the last time, block by block."""
+        """Announce the rows that were written since the last time, block by block."""
         while self._published < self._steps:
             block = (self._published - self._oldest) // self._length
             begin = self._published % self._length
@@ -310,7 +310,7 @@ class TrajectoryWriter:
             self._session.insert(table, priorities, windows)
 
     def _fitting(self, name: str, value: Any) -> Array:
-        """A value as the column wants it, or `UserError`."""
+        """A value in the shape and dtype of its column, or `UserError`."""
         spec = self._session.layout.signature[name]
         try:
             array = np.asarray(value)
@@ -325,7 +325,7 @@ class TrajectoryWriter:
 
     @staticmethod
     def _converted(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Another dtype, unless that changes a number; floats may lose digits."""
+        """Convert the dtype, unless that changes a number; floats may lose precision."""
         with np.errstate(invalid="ignore", over="ignore"):
             converted = array.astype(dtype)
             if dtype.kind != "f" and not np.array_equal(converted, array):
@@ -334,7 +334,7 @@ class TrajectoryWriter:
 
 
 def flat(step: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one: `{"obs": {"left": …}}` has the column `obs/left`."""
+    """Nested dictionaries as one: `{"obs": {"left": …}}` becomes the column `obs/left`."""
     found: dict[str, Any] = {}
     for name, value in step.items():
         if isinstance(value, Mapping):

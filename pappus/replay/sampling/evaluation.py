@@ -1,8 +1,8 @@
-"""Arrays for large batches, used again when nobody looks at them any more.
+"""Evaluation of fields for one batch: first their rows are computed, then each column is gathered once.
 
-Fresh memory costs a page fault for every 4 KiB, which for a batch of frames takes as long as filling it. An array is
-free again when all that refer to it are gone: views, and tensors made from it, count. What others allocate, such as
-gRPC for the parts of a message, is kept by `keep_freed_memory`.
+    Rows      steps that were selected, as positions in their items
+    Values    the same steps, fetched
+    Context   one batch; turns Rows into Values, with Copies (threads for large copies) and a Recycler (arrays)
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from pappus.types import Array
 
 @dataclass(frozen=True)
 class Rows:
-    """Steps that are chosen but not yet fetched: their positions `[batch, (time,) …]` and the item's bounds."""
+    """Steps that were selected but not fetched: their positions `[batch, (time,) …]` and the item's bounds."""
 
     column: str
     positions: Array
     lengths: Array
-    """Real steps of each item, where there is a time dimension."""
+    """Real steps of each item, if there is a time dimension."""
     dims: tuple[str, ...]
     steps: Array
-    """`[batch, time]`: the positions of the steps themselves, whatever is stacked on them."""
+    """`[batch, time]`: positions of the steps, without what is stacked on them."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Fetched numbers, with the names of their dimensions."""
+    """Fetched values, with the names of their dimensions."""
 
     array: Array
     lengths: Array
     dims: tuple[str, ...]
     steps: Array
-    """`[batch, time]`: the positions that they belong to."""
+    """`[batch, time]`: positions of the steps."""
     pad: float = 0
-    """What stands beyond an item's end."""
+    """Value beyond an item's end."""
 
     def axis(self, dim: str) -> int:
-        """Where a dimension is."""
+        """The axis of a dimension."""
         if dim not in self.dims:
             near = closest(dim, list(self.dims))
             raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
         return self.dims.index(dim)
 
     def real(self) -> Array | None:
-        """Which steps are real, shaped to the array; None if all are."""
+        """Which steps are real, in a shape that broadcasts to the array; None if all are."""
         if "time" not in self.dims or not len(self.lengths):
             return None
         steps = self.array.shape[self.axis("time")]
@@ -71,29 +71,29 @@ class Values:
         return (real if batch < time else real.T).reshape(shape)
 
     def clear(self, pad: float = 0) -> None:
-        """Write `pad` beyond each item's end; the array must be nobody else's."""
+        """Write `pad` beyond each item's end. The array must not be shared."""
         real = self.real()
         if real is not None:
             np.copyto(self.array, np.asarray(pad).astype(self.array.dtype), where=~real)
 
     def cleared(self) -> Values:
-        """The same with nothing but padding beyond each item's end."""
+        """A copy with padding beyond each item's end."""
         real = self.real()
         if real is None:
             return self
         return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
 
     def holding(self, array: Array) -> Values:
-        """Other numbers for the same steps."""
+        """Another array for the same steps."""
         return Values(array, self.lengths, self.dims, self.steps, self.pad)
 
     def without(self, dim: str, array: Array) -> Values:
-        """The same dimensions but one."""
+        """An array without one of the dimensions."""
         return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
 
 
 def step_of(found: Rows | Values, index: int) -> Rows | Values:
-    """One step of each item; of an item that is shorter, its nearest."""
+    """One step of each item; the nearest one of an item that is shorter."""
     axis = found.dims.index("time")
     dims = tuple(dim for dim in found.dims if dim != "time")
     array = found.positions if isinstance(found, Rows) else found.array
@@ -112,7 +112,7 @@ def step_of(found: Rows | Values, index: int) -> Rows | Values:
 
 
 def steps_of(found: Rows | Values, key: slice) -> Rows | Values:
-    """Some steps of each item, moved to the front."""
+    """A slice of each item's steps, aligned at the beginning."""
     begin, end = _bounds(found.lengths, key)
     lengths = end - begin
     steps = int(lengths.max(initial=0))
@@ -131,7 +131,7 @@ def steps_of(found: Rows | Values, key: slice) -> Rows | Values:
 
 
 def _bounds(lengths: Array, key: slice) -> tuple[Array, Array]:
-    """Where a slice begins and ends in each item."""
+    """Begin and end of a slice in each item."""
     begin = np.zeros_like(lengths) if key.start is None else _counted(key.start, lengths)
     end = lengths if key.stop is None else _counted(key.stop, lengths)
     return begin, np.maximum(end, begin)
@@ -142,7 +142,7 @@ def _counted(index: int, lengths: Array) -> Array:
 
 
 class Source(Protocol):
-    """Where rows are: the chunks themselves, or what came of them over a wire."""
+    """Where rows are: in the chunks, or in copies of them."""
 
     columns: dict[str, Array]
 
@@ -150,11 +150,11 @@ class Source(Protocol):
         """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
 
     def uncopied(self, column: str, rows: Array) -> Array | None:
-        """`columns[column][rows]` without a copy, where that is possible and nobody else's."""
+        """`columns[column][rows]` without a copy, if that is possible and not shared."""
 
 
 class Context:
-    """One batch: its items and where their steps are."""
+    """The evaluation of one batch: its items, where their steps are, and the copies in progress."""
 
     def __init__(self, windows: Windows, source: Source, lead: int, recycler: Recycler) -> None:
         self.windows, self.source, self.lead, self._recycler = windows, source, lead, recycler
@@ -180,7 +180,7 @@ class Context:
         return Rows(column, positions, lengths, ("batch", "time"), positions)
 
     def beside(self, column: str, steps: Array, lengths: Array) -> Array:
-        """`[batch, time]` of another column at the same steps; it may lack each item's last, which is not used."""
+        """`[batch, time]` of another column at the same steps. Each item's last step is not used and may be missing."""
         rows = self.begin(column)
         if np.array_equal(rows.positions, steps) and np.array_equal(rows.lengths, lengths):
             return self.fetch(rows).array
@@ -193,7 +193,7 @@ class Context:
         return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
 
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
-        """The numbers. Beyond an item's end there is `pad`."""
+        """The values, with `pad` beyond each item's end."""
         fetched = self.fetch_later(rows)
         if fetched.array.ndim > rows.positions.ndim:  # single numbers are there at once
             self.complete()
@@ -201,7 +201,7 @@ class Context:
         return fetched
 
     def fetch_later(self, rows: Rows) -> Values:
-        """The numbers, as soon as `complete` was called; beyond an item's end there is anything."""
+        """The values, filled in by the time `complete` returns; anything may stand beyond an item's end."""
         values, windows = self.source.columns[rows.column], self.windows
         last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
@@ -210,7 +210,7 @@ class Context:
         return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
 
     def complete(self) -> None:
-        """Wait for all that is still being copied."""
+        """Wait for all copies."""
         self._copies.complete()
 
     def _take(self, values: Array, rows: Array) -> Array:
@@ -222,24 +222,23 @@ class Context:
 
 
 WORTH_A_THREAD = 4 << 20
-"""Bytes; below this a copy is done before another thread has woken up."""
+"""Bytes; a smaller copy is done before another thread wakes up."""
 
 MOST_THREADS = 4
-"""Beyond that memory is the limit."""
+"""More do not help: memory bandwidth is the limit."""
 
 _pool: ThreadPoolExecutor | None = None
 
 
 class Copies:
-    """Copies under way. Large ones are cut into blocks, which threads take one by one while their owner does other
-    things; whoever waits for them takes part."""
+    """Copies in progress. Large ones are split into blocks for a thread pool; `complete` helps with the rest."""
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[Array, Array, Array]] = deque()
         self._helpers: list[Future[None]] = []
 
     def gather(self, values: Array, rows: Array, out: Array) -> None:
-        """`out[...] = values[rows]`: whole rows, which is a good deal faster than NumPy's indexing for long ones.
+        """`out[...] = values[rows]`, much faster than NumPy's indexing for long rows.
 
         It is done when `complete` has returned.
         """
@@ -256,7 +255,7 @@ class Copies:
         self._helpers += [_threads().submit(_work, self._blocks) for _ in range(threads - 1 - busy)]
 
     def complete(self) -> None:
-        """All that was asked for is there, or an error is raised; nobody is at work any more."""
+        """Finish all copies, or raise the first error. No thread works on them afterwards."""
         try:
             _work(self._blocks)
         finally:
@@ -288,7 +287,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _forget_threads() -> None:
-    """A forked process has none of its parent's."""
+    """A forked process has no threads of its parent."""
     global _pool
     _pool = None
 
@@ -296,21 +295,25 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 SMALLEST = 1 << 18
-"""Bytes; smaller ones come from memory that the process has anyway."""
+"""Bytes; smaller arrays come from memory that the process keeps anyway."""
 
 KEPT = 8
-"""Arrays that are remembered, at most."""
+"""Maximum number of arrays to keep."""
 
 
 class Recycler:
-    """Hands out arrays whose content is arbitrary."""
+    """Reuses large arrays that are no longer referenced.
+
+    Fresh memory costs a page fault per 4 KiB, which for a batch of frames takes as long as filling it. An array is free
+    when all references to it are gone, including views and tensors made from it.
+    """
 
     def __init__(self) -> None:
         self._arrays: list[Array] = []
         self._lock = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[np.generic] | type) -> Array:
-        """As `numpy.empty`."""
+        """Like `numpy.empty`."""
         with self._lock:
             for index in range(len(self._arrays)):
                 fits = self._arrays[index].shape == shape and self._arrays[index].dtype == dtype
@@ -325,9 +328,9 @@ class Recycler:
 
 
 def references(arrays: list[Array], index: int) -> int:
-    """How many refer to an array of a list, the list among them."""
+    """References to an array of a list, including the list's own."""
     return sys.getrefcount(arrays[index])
 
 
 UNUSED = references([np.empty(1)], 0)
-"""What an array counts that only the list refers to; it depends on the interpreter."""
+"""The count of an array that only the list refers to; it depends on the interpreter."""

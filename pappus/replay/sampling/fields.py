@@ -1,4 +1,19 @@
-"""Several fields of the same items, under names: the shape of a sampled batch."""
+"""The shape of a sampled batch: a trajectory of named fields, each a column and operations on it.
+
+    Trajectory(
+        obs=col("obs").stack(4)[0],                        # [batch, stack, d0, d1]
+        action=col("action")[0],                           # [batch]
+        ret=col("reward").discounted_sum(0.99, n=3)[0],    # r_0 + γ d_0 r_1 + γ² d_0 d_1 r_2
+        next_obs=col("obs").stack(4)[-1],                  # each item's own last observation
+        bootstrap=(col("discount") * 0.99).product(),      # γ^n, or 0 where the episode ended
+    )
+
+A column of n items has the dimensions `batch`, `time` and those of one step, `d0`, `d1` …; `time` is as long as the
+longest slice. Items may be shorter: beyond an item's end there is 0 (`pad` chooses another value), `mask` says which
+steps are real, reductions over `time` skip the rest, and a negative index counts from the item's own end.
+
+Selecting and stacking steps needs no copy: the rows are computed first, and each field is gathered once.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +30,26 @@ from pappus.types import Array
 
 
 class Field:
-    """A column and what is done to it, in order. Fields are made by `col` and by their own methods."""
+    """A column and a chain of operations. Fields are created by `col` and by their own methods."""
 
     def __init__(self, evaluate: Callable[[Context], Rows | Values], columns: frozenset[str], lead: int = 0) -> None:
         self._evaluate = evaluate
         self.columns = columns
-        """All columns that it needs."""
+        """The columns that it needs."""
         self.lead = lead
-        """How many steps before an item's first it looks back."""
+        """Steps before an item's first that it needs."""
 
     def rows(self, context: Context) -> Rows | Values:
-        """Evaluated as far as nothing need be fetched."""
+        """Evaluate as far as possible without fetching."""
         return self._evaluate(context)
 
     def values(self, context: Context, pad: float = 0) -> Values:
-        """Evaluated."""
+        """Evaluate and fetch."""
         found = self._evaluate(context)
         return context.fetch(found, pad) if isinstance(found, Rows) else found
 
     def __getitem__(self, key: int | slice) -> Field:
-        """One step of each item, or some, along time; negative numbers count from the item's own end."""
+        """One step of each item, or a slice, along time; negative numbers count from the item's own end."""
         if isinstance(key, slice) and key.step not in (None, 1):
             raise UserError(f"a step of {key.step} along time is not offered; leave it out")
         if not isinstance(key, int | np.integer | slice):
@@ -88,7 +103,7 @@ class Field:
         return self._then(masked)
 
     def pad(self, value: float = 0, length: int | None = None) -> Field:
-        """Another value than 0 beyond an item's end, and `length` steps, however long the longest item is."""
+        """Set the value beyond an item's end, and extend time to `length` steps."""
 
         def padded(context: Context) -> Values:
             found = self.values(context, pad=value)
@@ -105,7 +120,7 @@ class Field:
         return self._then(padded)
 
     def discounted_sum(self, gamma: float, n: int | None = None, discount: str = "discount") -> Field:
-        """From every step on, Σ γ^i · (product of the `discount`s before it) · value, over n steps or to the end."""
+        """For every step, Σ γ^i · (product of the `discount`s before it) · value, over n steps or to the end."""
 
         def summed(context: Context) -> Values:
             values = self.values(context)
@@ -134,15 +149,15 @@ class Field:
         return self._reduced(np.sum, 0, over)
 
     def min(self, over: str = "time") -> Field:
-        """The smallest along a dimension."""
+        """The minimum along a dimension."""
         return self._reduced(np.min, None, over)
 
     def max(self, over: str = "time") -> Field:
-        """The largest along a dimension."""
+        """The maximum along a dimension."""
         return self._reduced(np.max, None, over)
 
     def mean(self, over: str = "time") -> Field:
-        """The mean along a dimension, of the real steps alone."""
+        """The mean along a dimension, over real steps only."""
 
         def averaged(context: Context) -> Values:
             found = self.values(context)
@@ -153,15 +168,15 @@ class Field:
         return self._then(averaged)
 
     def cumulative_product(self, over: str = "time") -> Field:
-        """The product of all up to each."""
+        """The cumulative product along a dimension."""
         return self._mapped(lambda found: np.cumprod(found.array, axis=found.axis(over)))
 
     def astype(self, dtype: str) -> Field:
-        """As another dtype."""
+        """Convert to another dtype."""
         return self._mapped(lambda found: found.array.astype(dtype))
 
     def transpose(self, *dims: str) -> Field:
-        """Dimensions in another order, all of them named: `transpose("time", "batch")`."""
+        """Reorder dimensions; name all of them: `transpose("time", "batch")`."""
 
         def turned(context: Context) -> Values:
             found = self.values(context)
@@ -223,7 +238,7 @@ def col(name: str) -> Field:
 
 
 def concatenate(*fields: Field, over: str) -> Field:
-    """Fields behind one another along a dimension that they all have."""
+    """Concatenate fields along a dimension that they all have."""
 
     def concatenated(context: Context) -> Values:
         found = [field.values(context) for field in fields]
@@ -261,12 +276,12 @@ def _sum_of_some(r: Array, d: Array, n: int) -> Array:
 
 
 def _number_type(array: Array) -> Any:
-    """What a plain number becomes beside an array: float32 stays float32."""
+    """The dtype of a Python number in an operation with an array: float32 stays float32."""
     return array.dtype if array.dtype.kind == "f" else None
 
 
 class Trajectory:
-    """Named fields: what `sample` returns as arrays under the same names."""
+    """Named fields; `sample` returns an array for each."""
 
     def __init__(self, **fields: Field) -> None:
         if not fields:
@@ -277,7 +292,7 @@ class Trajectory:
         self._recycler = Recycler()
 
     def evaluate(self, windows: Windows, source: Source, lead: int) -> dict[str, Values]:
-        """All fields of a batch of items, of a table that keeps so many leading steps with each."""
+        """All fields of a batch of items; `lead` is that of their table."""
         context = Context(windows, source, lead, self._recycler)
         values, copied = {}, []
         try:
@@ -288,12 +303,12 @@ class Trajectory:
                     copied.append(found)
                 values[name] = found
         finally:
-            context.complete()  # large ones are copied while the others are worked out
+            context.complete()  # large columns are copied while other fields are computed
         for one in copied:
             one.clear()
         return values
 
 
 def whole(columns: Mapping[str, Any]) -> Trajectory:
-    """Every column as it is."""
+    """All columns, unchanged."""
     return Trajectory(**{name: col(name) for name in columns})

@@ -1,4 +1,4 @@
-"""`pappus replay serve`: a service that stands alone."""
+"""`pappus replay serve`: a standalone replay service."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pappus.transports.addresses import check_wire, with_port
 REPORT_SECONDS = 10.0
 
 KEPT = 2
-"""Checkpoints that are kept: the newest, and the one before in case of doubt."""
+"""Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
 
 
 class StandAlone:
-    """Tables from a file, served over gRPC and to this machine's own processes through shared memory."""
+    """Serves the tables of a file over gRPC, and to processes of this machine through shared memory."""
 
     def __init__(self, config: str, wire: WireConfig, checkpoints: str, every: float) -> None:
         check_wire(wire, "--")
@@ -56,7 +56,7 @@ class StandAlone:
         self._reported: dict[str, str] = {}
 
     def run(self) -> int:
-        """Serve until told to stop; the exit code."""
+        """Serve until SIGINT or SIGTERM; returns the exit code."""
         set_title("replay")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
@@ -74,7 +74,7 @@ class StandAlone:
         return 0
 
     def close(self) -> None:
-        """End all sessions, and write a last checkpoint with all that was confirmed to them."""
+        """End all sessions, and write a last checkpoint with everything that was confirmed to clients."""
         self._server.close()
         if self._near is not None:
             self._near.close()
@@ -83,7 +83,7 @@ class StandAlone:
         self._service.close()
 
     def _restore(self) -> None:
-        """From the newest checkpoint that is whole."""
+        """Restore the newest checkpoint that is not damaged."""
         problems = []
         for folder in sorted(self._saved(), key=lambda path: path.stat().st_mtime_ns, reverse=True):
             try:
@@ -103,7 +103,7 @@ class StandAlone:
         return sorted(path for path in self._folder.iterdir() if path.name.startswith("replay-"))
 
     def _own(self) -> list[Path]:
-        """Those that this server named by their time, from the oldest on: what clients named stays."""
+        """Checkpoints that this server named, oldest first; those that clients named are kept."""
         return [path for path in self._saved() if re.fullmatch(r"replay-\d{20}", path.name)]
 
     def _save(self) -> None:
@@ -112,14 +112,14 @@ class StandAlone:
         try:
             written = save(self._service, self._folder / f"replay-{time.time_ns():020d}")
         except PappusError as error:
-            _say(f"{error}; going on without it")
+            _say(f"{error}; the server continues without it")
             return
         _say(f"wrote {written} in {time.monotonic() - began:.1f} s")
         for old in self._own()[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
     def _report(self) -> None:
-        """What happened since the last time; nothing if nothing did."""
+        """Print each table whose state has changed since the last report."""
         for name in self._service.tables:
             info = self._service.info(name)
             text = (

@@ -1,6 +1,6 @@
-"""Tables from a YAML file, for a service that stands alone.
+"""Tables from a YAML file, for a standalone service.
 
-    max_steps: 1000000                  # steps that are stored, at most (default: what the tables' items need)
+    max_steps: 1000000                  # maximum number of stored steps (default: what the tables' items need)
     compress: auto                      # or columns, such as [obs]; none by default
     tables:
       - name: replay
@@ -9,9 +9,9 @@
         rate_limiter: {min_size: 1000}  # or {queue: 100}, {stack: 100},
                                         # or {samples_per_insert: 8, min_size: 1000, error_buffer: 800}
         max_size: 1000000
-        max_times_sampled: 0            # 0: as often as one likes
-        lead: 3                         # earlier steps that stay with an item: 3 for stacks of 4 frames
-        steps_per_item: 1               # new steps that an item needs: 40 for sequences that begin every 40 steps
+        max_times_sampled: 0            # an item is removed after this many samples; 0: never
+        lead: 3                         # earlier steps that are kept with an item: 3 for stacks of 4 frames
+        steps_per_item: 1               # new steps per item: 40 for sequences that begin every 40 steps
         signature:
           obs: {shape: [84, 84], dtype: uint8}
           action: {shape: [], dtype: int64}
@@ -37,7 +37,7 @@ from pappus.types import ArraySpec
 
 
 class ServiceConfig(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     tables: list[Table]
     max_steps: int | None

@@ -1,13 +1,13 @@
-"""A whole service on disk, and back, without stopping it.
+"""Saves a whole service to disk and restores it, without stopping it.
 
-A checkpoint is a folder, which appears under its name only when it is complete:
+A checkpoint is a folder that appears under its name only when it is complete:
 
     manifest.json         tables, counts, random states, and the size and CRC-32 of the files below
-    tables.safetensors    the records of all items, from the oldest to the newest
-    chunks.bin            the chunks that items touch, one behind the other: every column's rows, and again
+    tables.safetensors    the records of all items, oldest first
+    chunks.bin            the chunks of all items, one after another: every column's rows, and again
 
-Under the lock only records are copied and chunks are held. What is in a chunk that is held does not change, so it is
-written while inserts and samples go on; each chunk is let go of as soon as it is written.
+Under the lock, only records are copied and chunks are held. The content of held chunks does not change, so they are
+written while inserts and samples continue; each chunk is released as soon as it is written.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from pappus.types import Array
 FORMAT = "pappus replay 2"
 
 DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
-"""Where a checkpoint is written until it is complete: .NAME.PROCESS-THREAD."""
+"""Name of a checkpoint that is not complete: .NAME.PROCESS-THREAD."""
 
 BLOCK_BYTES = 8 << 20
-"""Chunks are written, and let go of, in blocks of about this size, column by column."""
+"""Chunks are written and released in blocks of about this size, column by column."""
 
 
 def save(service: Service, path: str | Path) -> Path:
@@ -73,7 +73,7 @@ def save(service: Service, path: str | Path) -> Path:
 
 
 def load(service: Service, path: str | Path) -> None:
-    """Fill a fresh service with what a checkpoint holds. A file that is not whole, or not ours, changes nothing."""
+    """Restore a checkpoint into a new service. A damaged or foreign checkpoint changes nothing."""
     folder = Path(path)
     manifest = _read_manifest(folder)
     for name in ("tables.safetensors", "chunks.bin"):
@@ -85,7 +85,7 @@ def load(service: Service, path: str | Path) -> None:
         raise RunError(f"{str(folder / 'tables.safetensors')!r} cannot be read: {error}") from None
     with service.standing_still() as live:
         if any(table.limiter.inserts for table in live.values()) or service.chunks.num_held:
-            raise UserError("a checkpoint can only be loaded into a service that nobody has used yet")
+            raise UserError("a checkpoint can only be loaded into a service that was not used yet")
         _compare(service, manifest, folder)
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
@@ -93,7 +93,7 @@ def load(service: Service, path: str | Path) -> None:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove what saves that were killed left of a checkpoint; those that are being written stay."""
+    """Remove the remains of killed saves, but no checkpoint that is being written."""
     for path in folder.iterdir() if folder.is_dir() else ():
         found = DRAFT.fullmatch(path.name)
         if found and not _is_written(int(found["process"]), int(found["thread"])):
@@ -113,7 +113,7 @@ def _is_written(process: int, thread: int) -> bool:
 
 
 def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
-    """Everything but rows, at one moment; and the chunks with the rows, held, in blocks."""
+    """A consistent copy of all records, and the chunks with the rows, held, in blocks."""
     with service.standing_still() as live:
         states = [table.state() for table in live.values()]
         tables = [_describe(table) for table in live.values()]
@@ -125,7 +125,7 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
     for index, state in enumerate(state.in_order() for state in states):
         touched.append(service.chunks.spanned(state.windows.base, state.windows.span))
         arrays.update({f"{index}/{name}": array for name, array in _named(state).items()})
-    # Those of the oldest items first: they are the next that writers wait for.
+    # Chunks of the oldest items first: writers need them next.
     distinct, where = np.unique(np.concatenate(touched), return_index=True)
     chunks = distinct[np.argsort(where)]
     _let_go(service, np.setdiff1d(held, chunks))
@@ -141,7 +141,7 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
 
 
 def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int]:
-    """Write and let go, block by block; size and checksum."""
+    """Write and release chunks, block by block; returns size and checksum."""
     size = crc = 0
     length = service.layout.chunk_length
     with path.open("wb") as file:
@@ -188,12 +188,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _seal(manifest: dict[str, Any]) -> int:
-    """A checksum of what the manifest says. From here on it can be trusted as far as its writer can."""
+    """A checksum of the manifest's content."""
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
 def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
-    """Raise `UserError` unless the checkpoint's tables are those of the service, and fit."""
+    """Raise `UserError` unless the checkpoint has the tables of the service, and fits."""
     layout = service.layout
     theirs = {words["table"]["name"]: table_from(words["table"]) for words in manifest["tables"]}
     for name in sorted(theirs.keys() | service.tables.keys()):
@@ -214,7 +214,7 @@ def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
 def _restore(
     service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
 ) -> None:
-    """Chunks get new numbers; every record is told."""
+    """Take new chunks, and adapt all records to their numbers."""
     old, chunks = arrays["chunks"], service.chunks
     taken = chunks.take(len(old))
     assert taken is not None  # `_compare` saw that they fit
@@ -242,7 +242,7 @@ def _restore(
 
 
 def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable) -> TableState:
-    """A selector that is another one now begins with the oldest; the same goes on as it was."""
+    """The same selector continues exactly; a different one starts in the order of age."""
     then, now = table_from(words), table.table
     by_age = state.keys % now.max_size
     return state._replace(

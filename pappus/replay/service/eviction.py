@@ -1,8 +1,9 @@
-"""When all steps are taken: which items make room for new ones, and what to say when none may.
+"""Eviction: which items are removed when all steps are in use, and the error when none may be.
 
-A table *gives way* if its items need not be sampled before they go: it drops some, as if it were full. One that never
-yet held the `min_size` items that samples wait for would then never open, and whoever samples from it would wait for
-ever. If nothing but such tables could make room, there are too few steps, and whoever writes is told how many it takes.
+A table *gives way* if its items may be removed before they were sampled: it then drops items as if it were full. A
+table that has never held the `min_size` items that samples wait for would never open that way, and clients would wait
+for ever. If only such tables could give way, there are too few steps, and the writer gets an error that says how many
+it takes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pappus.replay.tables.live_table import LiveTable
 
 
 def make_room(tables: Collection[LiveTable], chunks: Chunks, count: int, sampled: Collection[str]) -> None:
-    """Remove items where most are to spare, until so many chunks are free, or will be in a moment.
+    """Evict items from the table with the most to spare, until `count` chunks are free or about to be.
 
-    `sampled` are the tables for whose items somebody waits. `UserError` if nobody could ever go on.
+    `sampled` are the tables that clients wait to sample from. Raises `UserError` if all would wait for ever.
     """
     while chunks.num_free + chunks.num_promised < count:
         closed = never_open(tables)
@@ -32,13 +33,13 @@ def make_room(tables: Collection[LiveTable], chunks: Chunks, count: int, sampled
 
 
 def never_open(tables: Collection[LiveTable]) -> list[LiveTable]:
-    """All tables with items, if none of them ever had enough to be sampled: nothing that is sampled makes room then."""
+    """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
     filled = [table for table in tables if table.size]
     return [] if any(table.was_open for table in filled) else filled
 
 
 def too_few_steps(table: LiveTable) -> str:
-    """How many steps would be enough for `min_size` items like those that are here."""
+    """The error for too few steps: how many `min_size` items of the present size need."""
     rows, least = table.chunks.layout.rows, table.limiter.min_size
     each = table.steps_held / table.size
     needed = rows + math.ceil((least - table.size) * each)

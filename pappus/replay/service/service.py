@@ -1,10 +1,10 @@
-"""Tables over shared steps, behind one lock: whatever writes, samples or asks, from whichever thread, comes here.
+"""Tables over shared steps, behind one lock. All threads that write, sample or ask call this.
 
-    writer ──rows──▶ chunks ◀──rows── whoever sampled
+    writer ──rows──▶ chunks ◀──rows── reader of a batch
        └──items──▶ table ──windows──▶ ┘
 
-Rows never pass through the lock: a writer fills chunks that are its own until it says what is in them, and a sampled
-batch holds its chunks while they are read. What happens under the lock costs microseconds a batch.
+Rows never pass through the lock: a writer fills chunks that only it uses until it inserts items over them, and a
+sampled batch holds its chunks while they are read. What happens under the lock takes microseconds per batch.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from pappus.replay.tables.table import Table, shared_signature
 from pappus.types import Array
 
 CHUNK_LENGTH = 32
-"""Rows of a chunk: one that is half used wastes little, and windows cross few."""
+"""Rows per chunk: small enough to waste little, large enough that windows cross few."""
 
 
 class Service:
     """Several tables whose items may share steps.
 
-    All that waits takes `seconds`, after which it gives back what it has: None waits for as long as it takes. One that
-    compresses, or shares its memory, has a thread and a descriptor: `close` it, or use it in a `with`.
+    Calls that may wait take `seconds`, after which they return what they have; None waits without a limit. A service
+    that compresses or shares its memory has a thread or a descriptor: `close` it, or use it in a `with`.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Service:
 
     @property
     def chunks(self) -> Chunks:
-        """Where the rows are. Their bookkeeping belongs to the service."""
+        """The rows. Only the service changes their reference counts."""
         return self._chunks
 
     def close(self) -> None:
-        """End threads and waits, and give up the rows: their memory is free when no client looks at it any more."""
+        """End threads and waits, and drop the rows. Their memory is freed when no client maps it any more."""
         with self._lock:
             if self._closed:
                 return
@@ -101,11 +101,11 @@ class Service:
             raise RunError("the replay service was closed; make another one")
 
     def take_chunks(self, holder: Holder, count: int, seconds: float | None = None) -> Array:
-        """Free chunks for a writer, who holds them until it gives them back; fewer than asked for means none.
+        """Take `count` chunks for a writer, which holds them until `give_back`; an empty array if time ran out.
 
-        A table that gives way makes room by removing items, as if it were full; otherwise one waits.
+        If none are free, tables that give way evict items, as if they were full; otherwise the call waits.
         """
-        held = len(holder.chunks) if seconds is None else 0  # who does not wait for ever may let go of them
+        held = len(holder.chunks) if seconds is None else 0  # with a time limit, the writer may release some
         if count + held > self.layout.num_chunks:
             needed = (count + held) * self.layout.chunk_length
             raise UserError(
@@ -123,7 +123,7 @@ class Service:
         return np.zeros(0, np.int64)
 
     def give_back(self, holder: Holder, chunks: Array) -> None:
-        """A writer will refer to these no more."""
+        """Release chunks that a writer does not refer to any more."""
         with self._lock:
             mine = np.array([chunk for chunk in chunks.tolist() if chunk in holder.chunks], np.int64)
             for chunk in mine.tolist():
@@ -131,7 +131,7 @@ class Service:
             self._let_go(mine)
 
     def _let_go(self, chunks: Array) -> None:
-        """A writer is done with chunks: they are compressed, or free unless items lie there."""
+        """Queue chunks of a writer for compression, or release them."""
         if self._compression is None:
             self._chunks.release(chunks, self._chunks.by_writers)
         else:  # the writer's hold becomes that of the compression
@@ -140,9 +140,9 @@ class Service:
         self._waits.tell()
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
-        """Of compressed columns, the rows of items (and `lead` before) that are held, one item behind the other."""
+        """The rows of sampled items (and `lead` before) in compressed columns, one item after another."""
         compression = self._compression
-        self.refuse_closed()  # first the compression: it is gone only when this sees it
+        self.refuse_closed()  # after reading the attribute: `close` sets the flag before it removes the compression
         if compression is None:
             return {}
         names = list(self.layout.signature)
@@ -152,7 +152,7 @@ class Service:
         }
 
     def read(self, column: str, rows: Array) -> Array:
-        """Rows of a column, of chunks that somebody holds."""
+        """Rows of a column. Their chunks must be held."""
         compression, values = self._compression, self._chunks.columns.get(column)
         self.refuse_closed()
         assert values is not None
@@ -161,7 +161,7 @@ class Service:
         return values.take(rows, axis=0)
 
     def settle(self) -> None:
-        """Wait until what writers are done with is compressed."""
+        """Wait until all queued chunks are compressed."""
         compression = self._compression
         if compression is not None:
             compression.settle()
@@ -172,20 +172,20 @@ class Service:
             self._waits.tell()
 
     def link(self, holder: Holder, before: Array, after: Array) -> None:
-        """Streams go on from one chunk in another; both are the holder's."""
+        """Note that chunks `after` continue chunks `before`; the holder holds both."""
         with self._lock:
             self.refuse_closed()
             for chunk in itertools.chain(before.tolist(), after.tolist()):
                 if chunk not in holder.chunks:
-                    raise UserError(f"chunk {chunk} is not {holder.name}'s to link")
+                    raise UserError(f"chunk {chunk} cannot be linked, since {holder.name} does not hold it")
             if before.shape != after.shape or (self._chunks.following[before] >= 0).any():
-                raise UserError("a chunk is followed by one other, once and for all")
+                raise UserError("a chunk can be continued by one other only, and only once")
             self._chunks.following[before] = after
 
     def insert(
         self, holder: Holder, table: str, priorities: Array, windows: Windows, seconds: float | None = None
     ) -> Array:
-        """Keys of the items that were inserted: all, or those for which time was enough."""
+        """Insert items and return their keys: of all, or of those that were inserted in time."""
         live = self._table(table)
         priorities = np.asarray(priorities, np.float64)
         live.check(priorities)
@@ -208,9 +208,8 @@ class Service:
     ) -> tuple[int, Drawn | None]:
         """Draw items and hold their steps until `done(number)`.
 
-        A batch is drawn at once, unless the limiter's band or the table is too small for that: then it is drawn piece
-        by piece. When time is up, None, or with `partial` whatever there is; a batch that was begun is never given up
-        otherwise.
+        A batch is drawn at once if the limiter's band and the table are large enough, and piece by piece otherwise.
+        When time is up, returns None, or with `partial` what there is. A batch that was begun is always completed.
         """
         if count < 1:
             raise UserError(f"a batch of {count} items holds nothing; ask for 1 or more")
@@ -229,7 +228,7 @@ class Service:
 
     @staticmethod
     def _smallest(live: LiveTable, missing: int, anything: bool) -> float:
-        """The smallest piece of a batch that is worth drawing now."""
+        """The smallest piece of a batch to draw now."""
         if anything:
             return 1
         whole = min(missing, live.limiter.largest_batch)
@@ -238,40 +237,40 @@ class Service:
         return whole
 
     def _hold(self, holder: Holder, number: int, drawn: Drawn) -> Drawn:
-        """Note what was held for whoever asked, so that it is free again whatever becomes of them."""
+        """Note the chunks of a batch, so that they are released even if the client disappears."""
         held = self._chunks.spanned(drawn.windows.base, drawn.windows.span)
         holder.batches.setdefault(number, []).append(held)
         return drawn
 
     def done(self, holder: Holder, number: int) -> None:
-        """A sampled batch was read."""
+        """Release a sampled batch."""
         with self._lock:
             for held in holder.batches.pop(number, []):
                 self._chunks.release(held)
             self._waits.tell()
 
     def update(self, table: str, keys: Array, priorities: Array) -> int:
-        """Change priorities; how many of the keys were still there."""
+        """Change priorities; returns how many of the items still exist."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
-            self._waits.tell()  # somebody may wait for a priority above 0
+            self._waits.tell()  # a sample may wait for a priority above 0
             return changed
 
     def delete(self, table: str, keys: Array) -> int:
-        """Take items out; how many of the keys were still there."""
+        """Delete items; returns how many of them still existed."""
         with self._lock:
             deleted = self._table(table).delete(np.asarray(keys, np.int64))
             self._waits.tell()
             return deleted
 
     def reset(self, table: str) -> None:
-        """Empty a table and its limiter's counts."""
+        """Delete all items of a table and reset its counts."""
         with self._lock:
             self._table(table).reset()
             self._waits.tell()
 
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
-        """Change a limiter while somebody may wait for it."""
+        """Change the bounds of a rate limiter, while clients may wait for it."""
         with self._lock:
             live = self._table(table)
             if min_size is not None and min_size > live.table.max_size:
@@ -280,13 +279,13 @@ class Service:
             self._waits.tell()
 
     def weigh(self, table: str) -> tuple[float, int]:
-        """What all items of a table weigh together, and how many there are; (0, 0) while none can be sampled."""
+        """The total weight and the number of items of a table; (0, 0) while none can be sampled."""
         with self._lock:
             live = self._table(table)
             return (live.mass, live.size) if live.available(1) else (0.0, 0)
 
     def info(self, table: str) -> dict[str, Any]:
-        """Sizes and counts."""
+        """Sizes and counts of a table."""
         with self._lock:
             live = self._table(table)
             limiter: RateLimiter = live.limiter
@@ -299,7 +298,7 @@ class Service:
             }
 
     def explain(self, table: str) -> str:
-        """Who waits, for what, since when, and what would help; or that nobody does."""
+        """Which clients wait, for what, since when, and what would help; or that the table is open."""
         with self._lock:
             return self._explain(table)
 
@@ -319,12 +318,12 @@ class Service:
         return "; ".join([*texts, *self._waits.named(table)])
 
     def look_up(self) -> None:
-        """Have all who wait look whether their client is still there."""
+        """Make all waiting calls check that their client is still alive."""
         with self._lock:
             self._waits.tell()
 
     def leave(self, holder: Holder) -> None:
-        """A client is gone: what it held is free. Its items stay."""
+        """Release everything that a client holds. Its items stay."""
         with self._lock:
             for held in itertools.chain(*holder.batches.values()):
                 self._chunks.release(held)
@@ -334,17 +333,17 @@ class Service:
             self._waits.tell()
 
     def pack(self, chunks: Array) -> None:
-        """Compress restored chunks at once, so that no more than a few lie there plainly. While standing still."""
+        """Compress restored chunks at once, so that few are uncompressed at a time. Within `standing_still`."""
         if self._compression is not None:
             self._compression.pack(chunks)
 
     def adopt(self, chunks: Array) -> None:
-        """Chunks that were taken for a restored table, and packed, are their items' alone. While standing still."""
+        """Leave restored chunks to their items alone. Within `standing_still`."""
         self._chunks.release(chunks, self._chunks.by_writers)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
-        """All tables, while nothing changes: for a checkpoint, which must be quick about it."""
+        """All tables, under the lock: for checkpoints, which must be quick."""
         with self._lock:
             self.refuse_closed()
             yield self._live
@@ -353,7 +352,7 @@ class Service:
     def _tries(
         self, holder: Holder, what: Deed, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """As `Waits.tries`, until the service is closed."""
+        """`Waits.tries`, until the service is closed."""
         for last in self._waits.tries(holder, what, table, seconds, self._explanations, go_on):
             self.refuse_closed()
             yield last

@@ -1,4 +1,4 @@
-"""How long something may take, all of its parts together."""
+"""The clients of a service: what each one holds, and how they wait for the service to change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pappus.errors import RunError
 from pappus.types import Array
 
 ALIVE_SECONDS = 0.5
-"""How often somebody who waits looks whether the other side is still there."""
+"""Interval at which a waiting call checks that its client is still alive."""
 
 PATIENCE_SECONDS = 10.0
-"""After so long a wait the log says why; and again after twice, four times as long."""
+"""After this time the log explains a wait; again after twice and four times as long."""
 
 log = logging.getLogger("pappus.replay")
 
@@ -25,7 +25,7 @@ Deed: TypeAlias = Literal["write steps", "insert", "sample"]
 
 
 class Holder:
-    """What one client holds: chunks that it writes or may still refer to, and batches that it is reading."""
+    """One client of a service and what it holds: chunks that it may still refer to, and batches that it reads."""
 
     def __init__(self, name: str, alive: Callable[[], bool] = lambda: True) -> None:
         self.name, self.alive = name, alive
@@ -35,7 +35,7 @@ class Holder:
 
 @dataclass
 class Wait:
-    """Somebody whom a limiter, or a lack of room, keeps waiting; who writes steps waits for no table."""
+    """A client that waits for a rate limiter, or (`table` is empty) for free steps."""
 
     who: str
     what: Deed
@@ -44,7 +44,7 @@ class Wait:
 
 
 class Waits:
-    """All who wait. Everything here is done with the service's lock held."""
+    """All waiting calls. The caller holds the service's lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._changed = threading.Condition(lock)
@@ -55,9 +55,9 @@ class Waits:
         self, holder: Holder, what: Deed, table: str, seconds: float | None, explain: Callable[[str], list[str]],
         go_on: Callable[[], bool],
     ) -> Iterator[bool]:
-        """Yields whenever something changed; with True when time is up, and then no more.
+        """Yield whenever something changed: False, or True for the last time when time is up.
 
-        As long as `go_on` says so, time does not end. What `explain` says of the table is logged when it takes long.
+        While `go_on` returns True, time does not run out. A long wait is logged with the table's explanation.
         """
         began, number, patience = time.monotonic(), next(self._numbers), PATIENCE_SECONDS
         try:
@@ -69,7 +69,7 @@ class Waits:
                 self._waits[number] = Wait(holder.name, what, table, began)
                 self._changed.wait(min(left, ALIVE_SECONDS) if left > 0 else ALIVE_SECONDS)
                 if not holder.alive():
-                    raise RunError(f"{holder.name} is gone")
+                    raise RunError(f"{holder.name} has disconnected")
                 if time.monotonic() - began > patience:
                     patience *= 2
                     for sentence in explain(table):
@@ -78,16 +78,16 @@ class Waits:
             self._waits.pop(number, None)
 
     def tell(self) -> None:
-        """Something changed: all who wait look again."""
+        """Wake all waiting calls: something changed."""
         if self._waits:
             self._changed.notify_all()
 
     def tables(self, what: Deed) -> set[str]:
-        """The tables with which somebody waits to do something."""
+        """The tables for which a client waits to do `what`."""
         return {wait.table for wait in self._waits.values() if wait.what == what}
 
     def named(self, table: str) -> list[str]:
-        """Who waits for a table, or for room, to do what, and since when."""
+        """The waits for a table or for free steps, one sentence each."""
         now = time.monotonic()
         return [
             f"{wait.who} waits to {wait.what} for {now - wait.since:.1f} s"
@@ -96,22 +96,22 @@ class Waits:
 
 
 def now() -> float:
-    """Seconds on a clock that is never set."""
+    """Seconds of a monotonic clock."""
     return time.monotonic()
 
 
 class Deadline:
-    """Begins to count when it is made; without `seconds` it never ends."""
+    """A time limit over several waits, from its creation on; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds, self._began = seconds, now()
 
     @property
     def waited(self) -> float:
-        """Seconds so far."""
+        """Seconds since it began."""
         return now() - self._began
 
     @property
     def left(self) -> float | None:
-        """Seconds to go, 0 when time is up; None if it never ends."""
+        """Seconds left, 0 when time is up; None without a limit."""
         return None if self.seconds is None else max(0.0, self.seconds - self.waited)

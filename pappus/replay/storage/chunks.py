@@ -1,14 +1,14 @@
-"""Where steps live: once, column by column, in chunks that items share.
+"""Storage of steps: each step once, column by column, in chunks that items share.
 
-A *row* is one step. A *chunk* is `length` rows in a row, all of one stream (one env of one writer), and says which
-chunk goes on where it ends. An item is a window of rows of a stream, so it crosses chunks without a copy:
+A *row* is one step. A *chunk* is `length` consecutive rows of one stream (one env of one writer), and knows the chunk
+that continues it. An item is a window of rows of a stream, so it crosses chunks without a copy:
 
     chunk 3: t0 t1 t2 t3  ──following──▶  chunk 7: t4 t5 t6 t7
                    └───── an item ──────────────┘
              └── another one ──┘
 
-Who needs a chunk holds it: every item over it, the writer that may still refer to it, a sampled batch that is being
-read, a checkpoint that is being written. A chunk that nobody holds is free, from that very moment on.
+Chunks are reference-counted. Holders are: every item over it, the writer that may still refer to it, a sampled batch
+that is being read, and a checkpoint that is being written. A chunk without holders is free at once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pappus.types import Array, ArraySpec
 
 
 class ChunkKernels(NamedTuple):
-    """`length` is that of a chunk, `following[chunk]` the one that goes on where it ends."""
+    """Loops over rows and chunks. `length` is that of a chunk; `following[chunk]` is the chunk that continues it."""
 
     locate: Callable[[Array, int, Array, Array, Array], None]
     """(following, length, bases `[n]`, positions `[n, m]`, rows `[n, m]`): the rows of positions counted from bases."""
     add: Callable[[Array, Array, int], None]
-    """(holders, chunks, by): add to each chunk's count, for each time that it is named."""
+    """(holders, chunks, by): add `by` to the count of each chunk, once per occurrence."""
 
 
 def _locate_with_numpy(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
@@ -68,13 +68,13 @@ NUMPY = ChunkKernels(_locate_with_numpy, _add_with_numpy)
 LOOPS = ChunkKernels(_locate, _add)
 
 Signature: TypeAlias = Mapping[str, ArraySpec]
-"""The columns of a step by their names."""
+"""The columns of a step by name."""
 
 PAGE = 4096
 
 
 class Layout(NamedTuple):
-    """All that a process needs to know to find its way in another one's chunks."""
+    """What a process must know to read the chunks of another process."""
 
     signature: dict[str, ArraySpec]
     chunk_length: int
@@ -91,7 +91,7 @@ class Layout(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that all chunks take."""
+        """Bytes of all chunks."""
         return _paged(self.num_chunks * 8) + sum(_paged(self.rows * spec.nbytes) for spec in self.signature.values())
 
 
@@ -101,7 +101,7 @@ class Columns:
     def __init__(self, layout: Layout, memory: Array, kernels: ChunkKernels | None = None) -> None:
         self.layout, self.kernels = layout, kernels or fastest(LOOPS, NUMPY)
         self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
-        """The chunk that goes on where this one ends."""
+        """The chunk that continues each chunk; -1: none."""
         self.columns: dict[str, Array] = {}
         offset = _paged(layout.num_chunks * 8)
         for name, spec in layout.signature.items():
@@ -117,7 +117,7 @@ class Columns:
         return rows.reshape(positions.shape)
 
     def spanned(self, bases: Array, spans: Array) -> Array:
-        """Every chunk that windows of `spans` rows from `bases` on touch, once for each window that does."""
+        """The chunks of windows of `spans` rows from `bases` on, once for each window that touches them."""
         length = self.layout.chunk_length
         chunk = bases // length
         left = spans - (length - bases % length)
@@ -129,21 +129,21 @@ class Columns:
 
 
 class Chunks(Columns):
-    """Chunks with a count of who holds them. Not safe to use from two threads at once: a service has a lock."""
+    """Chunks with reference counts. Not thread-safe: the service holds a lock."""
 
     def __init__(self, layout: Layout, memory: Array | None = None, kernels: ChunkKernels | None = None) -> None:
         super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
         self.holders = np.zeros(layout.num_chunks, np.int32)
         self.by_items = np.zeros(layout.num_chunks, np.int32)
         self.by_writers = np.zeros(layout.num_chunks, np.int32)
-        """How many of the holders are items, and writers. The others soon let go: batches, checkpoints, compression."""
+        """How many of the holders are items and writers. Others release soon: batches, checkpoints, compression."""
         self._free = np.arange(layout.num_chunks)[::-1].copy()
         self.num_free = layout.num_chunks
         self.on_free: Callable[[Array], None] = lambda freed: None
-        """Told of chunks that nobody holds any more."""
+        """Called with chunks whose count fell to 0."""
 
     def take(self, count: int) -> Array | None:
-        """So many free chunks, held once, that lead nowhere yet; None if there are fewer."""
+        """Take `count` free chunks, each held once and continued by none; None if there are fewer."""
         if count > self.num_free:
             return None
         self.num_free -= count
@@ -153,13 +153,13 @@ class Chunks(Columns):
         return taken
 
     def hold(self, chunks: Array, among: Array | None = None) -> None:
-        """Hold chunks once more, for each time that they are named; `among` counts holders of that kind, too."""
+        """Increment the counts of chunks, once per occurrence; `among` is the count of one kind of holder."""
         self.kernels.add(self.holders, chunks, 1)
         if among is not None:
             self.kernels.add(among, chunks, 1)
 
     def release(self, chunks: Array, among: Array | None = None) -> None:
-        """Hold them once less; what nobody holds is free."""
+        """Decrement the counts of chunks; those that reach 0 are free."""
         if among is not None:
             self.kernels.add(among, chunks, -1)
         self.kernels.add(self.holders, chunks, -1)
@@ -170,13 +170,13 @@ class Chunks(Columns):
             self.on_free(freed)
 
     def forget_rows(self) -> None:
-        """Keep the records and no row: the memory is free when nobody else looks at it."""
+        """Drop the rows and keep the counts. The memory is freed with its last view."""
         self.following, self.columns = self.following.copy(), {}
         self.on_free = lambda freed: None
 
     @property
     def num_promised(self) -> int:
-        """Chunks that will be free as soon as batches are read, a checkpoint is written and compression is done."""
+        """Chunks that will be free as soon as batches were read, a checkpoint was written and compression is done."""
         return int(np.count_nonzero((self.holders > 0) & (self.by_items == 0) & (self.by_writers == 0)))
 
     @property
@@ -186,7 +186,7 @@ class Chunks(Columns):
 
 
 def plan(signature: Signature, max_steps: int, chunk_length: int) -> Layout:
-    """Chunks for so many steps, and 2 % (at least 16 chunks) for what writers have open and items have half left."""
+    """A layout for `max_steps` steps, plus 2 % (at least 16 chunks) for chunks that are only partly in use."""
     if not signature:
         raise UserError("a signature without columns stores nothing; give such as {'obs': ArraySpec((4,), 'float32')}")
     if max_steps < 1 or chunk_length < 1:

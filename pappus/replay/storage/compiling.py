@@ -1,4 +1,4 @@
-"""Loops that are compiled where numba is installed; where it is not, something in NumPy stands for them."""
+"""Loops that are compiled if numba is installed, with NumPy versions for when it is not."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Loops = TypeVar("Loops", bound=tuple[Callable[..., None], ...])
 
 
 def fastest(loops: Loops, with_numpy: Loops) -> Loops:
-    """The loops, compiled if that is possible."""
+    """The compiled loops if numba is installed, otherwise the NumPy versions."""
     return compiled(loops) if importlib.util.find_spec("numba") is not None else with_numpy
 
 
 def compiled(loops: Loops) -> Loops:
-    """The same as machine code, which is kept on disk: only the very first call waits for the compiler."""
+    """The loops as machine code. It is cached on disk, so only the first call ever waits for the compiler."""
     make: Any = type(loops)
     found: Loops = make(*map(_compiled, loops))
     return found

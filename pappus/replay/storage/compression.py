@@ -1,9 +1,8 @@
-"""Columns that are kept compressed, once their writer is done with them.
+"""Columns that are stored compressed once their writer is done with them.
 
-A chunk is written as it comes. When its writer will not touch it any more, a thread compresses its rows in blocks, puts
-the blocks aside, and gives the memory under the rows back to the system; the rows keep their numbers. Reading a row
-unpacks its block. Columns are chosen by name, or by measurement (`auto`): those whose first chunks shrink to less than
-half.
+A chunk is written uncompressed. When its writer will not touch it again, a thread compresses its rows in blocks, keeps
+the blocks, and returns the memory under the rows to the system; the rows keep their numbers. Reading a row decompresses
+its block. Columns are chosen by name, or by measurement (`auto`): those whose first chunks shrink to less than half.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from pappus.types import Array
 Compress: TypeAlias = Sequence[str] | Literal["auto"]
 
 BLOCK_ROWS = 8
-"""Rows that are packed together: more shrink better, of fewer one is reached sooner."""
+"""Rows per compressed block: larger blocks compress better, smaller ones are faster to read."""
 
 LEVEL = 1
 
 SMALLEST_CHUNK = 16 * PAGE
-"""Columns of smaller chunks are left alone by `auto`: the pages at a chunk's ends stay in use, and there is no gain."""
+"""`auto` skips columns with smaller chunks: partial pages at a chunk's ends cannot be freed, so nothing is gained."""
 
 WORTH_WHILE = 0.5
 
 TRIALS = 4
-"""Chunks by which `auto` decides."""
+"""Chunks on which `auto` bases its decision."""
 
 log = logging.getLogger("pappus.replay")
 
@@ -45,28 +44,28 @@ class Packer(Protocol):
 
 
 class DiscardableMemory(NamedTuple):
-    """Memory of which parts can be given back; they read as zeros until they are written again."""
+    """Memory of which parts can be freed; they read as zeros until they are written again."""
 
     array: Array
     mapping: mmap.mmap
     close: Callable[[], None] = lambda: None
-    """Give up what others would reach it by; the memory goes with the last array that views it."""
+    """Close the descriptor through which others map it. The memory is freed with the last array that views it."""
 
     @classmethod
     def allocate(cls, nbytes: int) -> DiscardableMemory:
-        """For one process."""
+        """Memory for one process."""
         mapping = mmap.mmap(-1, max(nbytes, 1))
         return cls(np.frombuffer(mapping, np.uint8, nbytes), mapping)
 
     def discard(self, begin: int, end: int) -> None:
-        """Give back the whole pages between two bytes."""
+        """Free the whole pages between two bytes."""
         first, last = -(-begin // PAGE) * PAGE, end // PAGE * PAGE
         if last > first and hasattr(mmap, "MADV_REMOVE"):
             self.mapping.madvise(mmap.MADV_REMOVE, first, last - first)
 
 
 class Compression:
-    """The compressed columns of chunks. `release` lets go of a chunk that was held for being compressed."""
+    """The compressed columns of chunks. `release` is called with chunks that were held for compression."""
 
     def __init__(
         self, chunks: Chunks, memory: DiscardableMemory, columns: Compress, release: Callable[[Array], None]
@@ -87,38 +86,38 @@ class Compression:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that are compressed, or may yet be: their rows must be read through `rows`."""
+        """Columns that are compressed or may be later: read their rows through `rows`."""
         return self._columns
 
     @property
     def nbytes(self) -> int:
-        """What all packed blocks take."""
+        """Bytes of all compressed blocks."""
         return self._nbytes
 
     def enqueue(self, chunks: Array) -> None:
-        """Compress chunks, which are held for that, when there is time."""
+        """Queue chunks for compression. The caller holds them for that."""
         for chunk in chunks.tolist():
             self._waiting.put(chunk)
 
     def settle(self) -> None:
-        """Wait until all that was enqueued is compressed."""
+        """Wait until all queued chunks are compressed."""
         self._waiting.join()
 
     def close(self) -> None:
-        """End the thread; what waits to be compressed stays as it is. Rows can still be read."""
+        """End the thread. Queued chunks stay uncompressed; all rows can still be read."""
         self._closed = True
         self._waiting.put(None)
         self._thread.join()
 
     def forget(self, chunks: Array) -> None:
-        """Chunks are free, and will be written anew."""
+        """Drop the compressed blocks of chunks that are free."""
         with self._lock:
             for packed in self._packed.values():
                 for chunk in chunks.tolist():
                     self._nbytes -= sum(map(len, packed.pop(chunk, [])))
 
     def rows(self, column: str, rows: Array) -> Array:
-        """Rows `[n]` of a column, of chunks that somebody holds."""
+        """Rows `[n]` of a column. Their chunks must be held."""
         values, length = self._chunks.columns[column], self._chunks.layout.chunk_length
         out = np.empty((len(rows), *values.shape[1:]), values.dtype)
         chunks = rows // length
@@ -130,7 +129,7 @@ class Compression:
         return out
 
     def _unpack(self, out: Array, places: Array, rows: Array, known: dict[int, list[bytes] | None]) -> None:
-        """Fill some places of `out`, each block being unpacked once."""
+        """Fill some places of `out`, and decompress each block once."""
         if not len(places):
             return
         import zstandard
@@ -156,7 +155,7 @@ class Compression:
         return tuple(columns)
 
     def pack(self, chunks: Array) -> None:
-        """Compress chunks now; they stay held. For when nothing waits to be compressed."""
+        """Compress chunks now; they stay held. Only while nothing is queued."""
         import zstandard
 
         packer = zstandard.ZstdCompressor(level=LEVEL)
@@ -165,7 +164,7 @@ class Compression:
                 for name in self._columns:
                     self._pack(packer, name, chunk)
             except (OSError, MemoryError, zstandard.ZstdError) as error:
-                log.warning("a chunk stays as it is, since it cannot be compressed: %s", error)
+                log.warning("a chunk stays uncompressed: %s", error)
 
     def _work(self) -> None:
         while (chunk := self._waiting.get()) is not None:
@@ -176,7 +175,7 @@ class Compression:
         self._waiting.task_done()
 
     def _pack(self, packer: Packer, name: str, chunk: int) -> None:
-        """Compress a chunk's rows; or, while that is on trial, only see what it would bring."""
+        """Compress the rows of a chunk; while `auto` is undecided, only measure the ratio."""
         length = self._chunks.layout.chunk_length
         rows = self._chunks.columns[name][chunk * length : (chunk + 1) * length]
         if not rows.nbytes:
@@ -193,7 +192,7 @@ class Compression:
             self._memory.discard(begin, begin + rows.nbytes)
 
     def _worth_while(self, name: str, ratio: float) -> bool:
-        """Whether a column on trial is to be compressed; decided once, by its first chunks."""
+        """Whether `auto` compresses a column; decided once, from its first chunks."""
         trials = self._trials[name]
         if len(trials) < TRIALS:
             trials.append(ratio)

@@ -1,4 +1,12 @@
-"""Where the rows of sampled items are: in the chunks, or packed one item behind the other."""
+"""Items: windows over the steps of a stream, as records in arrays, and where the rows of sampled items are.
+
+    base                        first                                  base + span
+     │◀────────── lead ──────────▶│◀──────────── the item's steps ──────────▶│
+     └ older steps of the episode └ column c: start[c] … start[c] + length[c] (counted from `first`)
+
+A column that an item leaves out has length 0. The lead belongs to the item (its steps are kept as long as the item),
+but only operations that look back see it, such as a stack of frames.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +20,37 @@ from pappus.types import Array
 
 
 class Windows(NamedTuple):
-    """Where the steps of n items lie."""
+    """The rows of n items."""
 
     base: Array
-    """int64 `[n]`: the row at which a window begins, lead included."""
+    """int64 `[n]`: first row of the window, lead included."""
     lead: Array
-    """int32 `[n]`: steps before the item's own."""
+    """int32 `[n]`: rows before the item's own."""
     span: Array
     """int32 `[n]`: rows of the window, lead included."""
     start: Array
-    """int32 `[n, columns]`: where a column begins, counted from the end of the lead."""
+    """int32 `[n, columns]`: first row of a column, counted from the end of the lead."""
     length: Array
-    """int32 `[n, columns]`."""
+    """int32 `[n, columns]`: rows of a column."""
 
     @property
     def num_items(self) -> int:
         return len(self.base)
 
     def pick(self, which: Array | slice) -> Windows:
-        """Some of them."""
+        """The windows of some items."""
         if isinstance(which, slice):
             return Windows(*(field[which] for field in self))
         return Windows(*(field.take(which, axis=0) for field in self))
 
     def put(self, places: Array, windows: Windows) -> None:
-        """Overwrite some of them."""
+        """Overwrite the windows at some places."""
         for into, field in zip(self, windows, strict=True):
             into[places] = field
 
     @staticmethod
     def empty(count: int, columns: int) -> Windows:
-        """Records to be written."""
+        """Windows of `count` items, all zeros."""
         return Windows(
             np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32),
             np.zeros((count, columns), np.int32), np.zeros((count, columns), np.int32),
@@ -50,27 +58,27 @@ class Windows(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What was sampled: n items of one table."""
+    """n sampled items of one table."""
 
     keys: Array
-    """int64 `[n]`: names of the items, never used twice."""
+    """int64 `[n]`: keys of the items; a key is never used twice."""
     probabilities: Array
-    """float64 `[n]`: how likely each draw was, when it was made."""
+    """float64 `[n]`: probability of each draw at the time."""
     priorities: Array
     """float64 `[n]`."""
     times_sampled: Array
-    """int32 `[n]`: this time included."""
+    """int32 `[n]`: including this time."""
     ages: Array
-    """int64 `[n]`: items inserted since."""
+    """int64 `[n]`: items inserted into the table since then."""
     table_size: int
     """Items in the table at the time."""
     mass: float
-    """The sum of what all its items are drawn in proportion to."""
+    """Total weight of all items of the table (`Selector.total`)."""
     windows: Windows
 
 
 def joined(parts: list[Drawn]) -> Drawn:
-    """Several draws of a table as one."""
+    """Several draws from one table as one."""
     if len(parts) == 1:
         return parts[0]
     windows = Windows(*(np.concatenate(fields) for fields in zip(*(part.windows for part in parts), strict=True)))
@@ -86,7 +94,7 @@ def joined(parts: list[Drawn]) -> Drawn:
 
 
 class Batch(NamedTuple):
-    """Sampled items: the fields of the trajectory, what was drawn and how likely it was, and the fields' dimensions."""
+    """Sampled items: arrays by field name, what was drawn with which probability, and the dimensions of each field."""
 
     data: dict[str, Array]
     info: Drawn
@@ -104,7 +112,7 @@ class Batch(NamedTuple):
 
 
 class ChunkSource:
-    """Rows where they lie."""
+    """Rows in the chunks themselves."""
 
     def __init__(self, chunks: Columns) -> None:
         self._chunks = chunks
@@ -118,9 +126,9 @@ class ChunkSource:
 
 
 class PackedSource:
-    """Columns that came with the items, as `sent_rows` says, and the others in the chunks, if there are any.
+    """Columns that were copied for these items (`sent_rows`); the others are in the chunks, if there are any.
 
-    What came is the batch's own: where it is asked for as it came, no copy is needed.
+    The copies belong to the batch: a field that needs them unchanged makes no further copy.
     """
 
     def __init__(
@@ -141,7 +149,7 @@ class PackedSource:
                 self.columns[name] = np.zeros(0)
 
     def _place(self, name: str, like: str, windows: Windows, index: int, lead: int) -> None:
-        """Where a column's rows are; columns with the same slices are laid out alike."""
+        """Note where the rows of a column are; columns with the same slices share one layout."""
         if like != name:
             for of in (self._first, self._last, self._offset):
                 of[name] = of[like]
@@ -171,19 +179,19 @@ class PackedSource:
 
 
 def slices_of(windows: Windows, column: int) -> tuple[bytes, bytes]:
-    """The same for columns of which all items have the same slices."""
+    """A key that is equal for columns with the same slices in all items."""
     return windows.start[:, column].tobytes(), windows.length[:, column].tobytes()
 
 
 def sent_rows(windows: Windows, column: int, lead: int) -> tuple[Array, Array]:
-    """Of each item, the first position of a column that somebody who looks `lead` steps back needs, and how many."""
+    """For each item, the first position and the number of rows of a column, with up to `lead` earlier rows."""
     begin = windows.lead + windows.start[:, column]
     back = np.minimum(begin, lead)
     return begin - back, np.where(windows.length[:, column] > 0, windows.length[:, column] + back, 0)
 
 
 def rows_to_send(chunks: Columns, windows: Windows, column: int, lead: int) -> Array:
-    """The rows of all items that are sent, one item behind the other."""
+    """The rows of all items, one item after another."""
     first, count = sent_rows(windows, column, lead)
     positions = first[:, None] + np.arange(int(count.max(initial=0)))
     rows = chunks.locate(windows.base, np.minimum(positions, (windows.span - 1)[:, None]))

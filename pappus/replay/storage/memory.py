@@ -1,4 +1,4 @@
-"""What chunks will take, and whether there is so much: on this machine, and within the limits of its containers."""
+"""The memory that chunks need, and the memory that is available on this machine and within its containers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pappus.errors import UserError
 from pappus.replay.storage.chunks import Layout
 
 FILES = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
-"""A control group's limit and use, and how its statistics begin: version 2, and version 1."""
+"""Files with the limit and the use of a control group, and the prefix of its statistics: version 2, and version 1."""
 
 
 def refuse_too_large(layout: Layout, root: str = "/") -> None:
-    """Raise `UserError` for chunks that there is no memory for; `root` is where /proc and /sys are."""
+    """Raise `UserError` if the chunks need more memory than there is; `root` is where /proc and /sys are."""
     available = available_memory(root)
     if available is not None and layout.nbytes > available:
         raise UserError(
@@ -24,12 +24,12 @@ def refuse_too_large(layout: Layout, root: str = "/") -> None:
 
 
 def projected(layout: Layout) -> str:
-    """What the chunks will take, as a sum."""
+    """The memory of the chunks, in words."""
     return f"{layout.rows:,} steps of {layout.step_bytes:,} bytes take {layout.nbytes / 2**30:.2f} GiB"
 
 
 def available_memory(root: str = "/") -> int | None:
-    """Bytes that may still be taken; None if nobody says."""
+    """Bytes that can still be allocated; None if unknown."""
     found = [_of_machine(Path(root)), *(_left_in(group) for group in _groups(Path(root)))]
     return min((left for left in found if left is not None), default=None)
 
@@ -47,7 +47,7 @@ def _of_machine(root: Path) -> int | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """This process's control groups, and those around them: the limit of each holds."""
+    """The control groups of this process and their parents; the limit of each applies."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -61,7 +61,7 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _left_in(group: Path) -> int | None:
-    """What a group may still take, where it has a limit; files that are only cached make way."""
+    """Bytes left in a control group with a limit; cached files count as free."""
     for limit, used, prefix in FILES:
         try:
             most = int((group / limit).read_text())  # "max" is none

@@ -1,10 +1,10 @@
-"""Drawing a batch from a table whose items go when they were sampled so often, as if draw by draw.
+"""Drawing a batch from a table whose items are removed after a number of samples, as if draw by draw.
 
-Draws are made all at once, as if nothing went; those of items that would have gone by then are passed over. This is
-exact: a distribution of which some items are passed over is that of the others. A draw that counts was as likely as its
-share of what was still there:
+All draws are made at once, as if nothing were removed; draws of items that would be gone by then are discarded. This is
+exact: conditioning a distribution on not drawing some items leaves the proportions of the others. The probability of a
+draw that counts is its share of what was left:
 
-    probability = p / (1 − Σ p of the items that went before)
+    probability = p / (1 − Σ p of the items that were removed before)
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pappus.types import Array
 
 
 class Draws(NamedTuple):
-    """Draws in a row, all `[n]`."""
+    """Consecutive draws, all `[n]`."""
 
     places: Array
     probabilities: Array
     times: Array
-    """How often each was sampled, this time included."""
+    """Times that each was sampled, including this one."""
 
 
 def at_random(places: Array, probabilities: Array, before: Array, most: int, spare: int) -> Draws:
-    """Of items that were sampled `before` so often and go after `most` times, until more than `spare` went."""
+    """Draws of items that were sampled `before` times and are removed after `most`, until over `spare` are gone."""
     times = before + _ordinal(places) + 1
     counts = times <= most
     places, probabilities, times = places[counts], probabilities[counts], times[counts]
@@ -37,21 +37,21 @@ def at_random(places: Array, probabilities: Array, before: Array, most: int, spa
 
 
 def in_turn(places: Array, before: Array, most: int, spare: int, count: int) -> Draws:
-    """The same, `count` draws at most, where the next comes when the one before it went: each as often as it may."""
+    """The same for selectors with an order, at most `count` draws: each item until it is removed, then the next."""
     left = np.minimum(most - before, count)
     drawn, times = np.repeat(places, left)[:count], np.repeat(before, left)[:count]
     return _until(Draws(drawn, np.ones(len(drawn)), times + _ordinal(drawn) + 1), most, spare)
 
 
 def _until(draws: Draws, most: int, spare: int) -> Draws:
-    """Those before which no more than `spare` items went."""
+    """The draws before which at most `spare` items were removed."""
     goes = draws.times == most
     count = int(np.count_nonzero(np.cumsum(goes) - goes <= spare))
     return Draws(*(field[:count] for field in draws))
 
 
 def _ordinal(places: Array) -> Array:
-    """How often each place came before, in this row."""
+    """How often each place occurred before, within these draws."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     found = np.empty(len(places), np.int64)

@@ -1,4 +1,4 @@
-"""Whether items that somebody wants to insert lie where they may."""
+"""A table with its items. It neither waits nor locks: the service does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pappus.replay.tables.table import Table
 from pappus.types import Array
 
 EPOCH = 1 << 20
-"""Items per place between two checkpoints, at most."""
+"""Maximum number of items per place between two checkpoints."""
 
 
 class TableState(NamedTuple):
-    """All that a table knows about its items."""
+    """The records of a table's items."""
 
     keys: Array
     priorities: Array
@@ -27,15 +27,15 @@ class TableState(NamedTuple):
     number: Array
     windows: Windows
     next_key: Array
-    """The key that comes next at every place."""
+    """The next key of every place."""
     free: Array
-    """Places that are free; the last is taken first."""
+    """Free places; the last is taken first."""
     sampler_order: Array
     remover_order: Array
-    """Places as the selectors keep them, so that they go on as they were."""
+    """`Selector.in_use` of both selectors, so that they continue exactly."""
 
     def in_order(self) -> TableState:
-        """Those that are here, from the oldest to the newest."""
+        """The records of items in the table, oldest first."""
         places = np.flatnonzero(self.keys >= 0)
         places = places[np.argsort(self.number[places])]
         return TableState(
@@ -45,9 +45,9 @@ class TableState(NamedTuple):
 
 
 class LiveTable:
-    """Items at places. A key names a place and how often the place was used before, so no key ever comes twice.
+    """Items at numbered places. A key encodes a place and how often it was used before, so no key is used twice.
 
-    Every item holds the chunks that its window touches, from `insert` until it goes.
+    Every item holds the chunks of its window from `insert` until it is removed.
     """
 
     def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
@@ -60,47 +60,47 @@ class LiveTable:
         self._priorities = np.zeros(capacity)
         self._times_sampled = np.zeros(capacity, np.int32)
         self._number = np.zeros(capacity, np.int64)
-        """How many items the table had seen before this one."""
+        """Number of items that were inserted before this one."""
         self._windows = Windows.empty(capacity, len(chunks.columns))
         self._free = np.arange(capacity)[::-1].copy()
         self._sampler, self._remover = table.selectors()
         self._largest = 0
         self.starved = False
-        """Whether items went for want of steps, and there are fewer than samples wait for since."""
+        """Whether items were evicted for lack of steps, and fewer than `min_size` have been left since."""
 
     @property
     def size(self) -> int:
-        """Items that are here."""
+        """Items in the table."""
         return self.limiter.size
 
     @property
     def was_open(self) -> bool:
-        """Whether it ever held as many items as samples wait for, since it was made or reset."""
+        """Whether it has held `min_size` items since it was created or reset."""
         return self._largest >= self.limiter.min_size
 
     @property
     def gives_way(self) -> bool:
-        """Whether items may go that were not sampled, where there is no room for others."""
+        """Whether items that were not sampled may be evicted when steps run out."""
         return np.isinf(self.limiter.most) or not self.table.max_times_sampled
 
     @property
     def steps_held(self) -> int:
-        """Steps of all chunks that its items lie on."""
+        """Steps of all chunks that its items touch."""
         windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
         return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
 
     @property
     def mass(self) -> float:
-        """The sum of what items are drawn in proportion to."""
+        """Total weight of its items (`Selector.total`)."""
         return self._sampler.total()[0]
 
     def insert(self, priorities: Array, windows: Windows) -> Array:
-        """Put in items (as many as the limiter allows now, and no more than max_size); their keys."""
+        """Insert items and return their keys. The caller checks the limiter; at most `max_size` at a time."""
         count = windows.num_items
         self.check(priorities)
         overflow = self.size + count - self.table.max_size
         if overflow > 0 and count > 1 and not self._remover.oldest_first:
-            # Every item that comes may be the next to go: one after the other.
+            # A new item may be the next to be removed: insert one at a time.
             pieces = (slice(i, i + 1) for i in range(count))
             return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
         if overflow > 0:
@@ -129,13 +129,13 @@ class LiveTable:
         return allowed
 
     def explain(self) -> str:
-        """Why nothing can be inserted or sampled; or that it can."""
+        """Why inserts or samples wait; or that the table is open."""
         if self.size and not self._sampler.total()[1]:
             return f"samples wait for a priority above 0: all {self.size} items have 0; {self.limiter.explain()}"
         return self.limiter.explain()
 
     def sample(self, wanted: int) -> Drawn:
-        """Draw as many of the `wanted` items as are available now. Their chunks are held for whoever asked."""
+        """Draw as many of the `wanted` items as are available now, and hold their chunks for the caller."""
         if self.table.max_times_sampled <= 1:
             count = self.available(wanted)
             return self._draw(*self._sampler.sample(count, self.rng, distinct=self.table.max_times_sampled == 1))
@@ -146,7 +146,7 @@ class LiveTable:
         return joined(parts)
 
     def _limited(self, count: int) -> limited_draws.Draws:
-        """So many draws or fewer, but one, of items that go when they were sampled so often."""
+        """Between 1 and `count` draws of items that are removed after `max_times_sampled` samples."""
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
         if self._sampler.random:
             places, probabilities = self._sampler.sample(count, self.rng)
@@ -156,7 +156,7 @@ class LiveTable:
         return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
 
     def _sampled_before(self, places: Array) -> Array:
-        """How often; an item of a checkpoint that was sampled too often for this table goes the next time."""
+        """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""
         return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
 
     def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
@@ -174,7 +174,7 @@ class LiveTable:
         return drawn
 
     def update(self, keys: Array, priorities: Array) -> int:
-        """Change priorities; of a key that comes twice the last one counts, a key that is gone is passed over."""
+        """Change priorities. The last one counts if a key occurs twice; keys of removed items are ignored."""
         if keys.ndim != 1 or keys.shape != priorities.shape:
             raise UserError(f"keys of shape {keys.shape} and priorities of shape {priorities.shape} must be as many")
         self.check(priorities)
@@ -186,29 +186,29 @@ class LiveTable:
         return len(np.unique(places))
 
     def delete(self, keys: Array) -> int:
-        """Take items out; keys that are gone are passed over."""
+        """Delete items; keys of removed items are ignored."""
         places = np.unique(keys[self._are_here(keys)]) % self.table.max_size
         self._drop(places)
         return len(places)
 
     def remove(self, count: int) -> None:
-        """Take out what the remover chooses."""
+        """Remove the items that the remover chooses."""
         self._drop(self._remover.sample(count, self.rng, distinct=True)[0])
 
     def give_way(self, count: int) -> None:
-        """The same, for want of steps."""
+        """Evict items for lack of steps."""
         self.remove(count)
         self.starved = self.size < self.limiter.min_size
 
     def reset(self) -> None:
-        """Take all out, and count from zero again."""
+        """Delete all items and reset the counts."""
         self._drop(self._keys[self._keys >= 0] % self.table.max_size)
         self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
         self._number[:] = 0
         self._largest, self.starved = 0, False
 
     def check(self, priorities: Array) -> None:
-        """Raise `UserError` for what is no priority."""
+        """Raise `UserError` for priorities that a selector does not accept."""
         good = self._sampler.accepts(priorities) & self._remover.accepts(priorities)
         if not good.all():
             raise UserError(
@@ -239,7 +239,7 @@ class LiveTable:
                 )
 
     def state(self) -> TableState:
-        """A copy of all records, place by place: no more is done, since everybody waits for it."""
+        """A copy of all records by place. The lock is held meanwhile, so it does nothing else."""
         return TableState(
             self._keys.copy(), self._priorities.copy(), self._times_sampled.copy(), self._number.copy(),
             Windows(*(field.copy() for field in self._windows)), self._next_key.copy(),
@@ -247,9 +247,9 @@ class LiveTable:
         )
 
     def restore(self, state: TableState) -> None:
-        """Take over the items, in order, of a table that was as large; their windows are over chunks of ours."""
+        """Restore the items, oldest first, of a table of the same size; their windows refer to this table's chunks."""
         places = state.keys % self.table.max_size
-        # Keys that were given out after the checkpoint, by a service that is gone, are not given out again.
+        # Keys that the previous service used after the checkpoint are not used again.
         self._next_key[:] = state.next_key + EPOCH * self.table.max_size
         self._keys[places], self._priorities[places] = state.keys, state.priorities
         self._times_sampled[places], self._number[places] = state.times_sampled, state.number

@@ -1,14 +1,14 @@
-"""Drawing places in proportion to their priorities, a batch at a time.
+"""The selector that draws in proportion to priorities, and its sum tree.
 
-Leaves are priorities, every inner node is the sum of its two children, the root the sum of all:
+Leaves are weights, every inner node is the sum of its two children, and the root is the sum of all:
 
                  7.0                    nodes[1]
             3.0       4.0               nodes[2], nodes[3]
          1.0   2.0   0.0   4.0          nodes[4] … nodes[7]: places 0 … 3
 
-A node is always computed from its children and never adjusted by differences, so no error builds up: the same
-priorities give the same tree, to the bit, in whatever order they were set. The loops are compiled where numba is
-installed; without it NumPy walks all places of a batch down (or up) together, several times slower.
+A node is always computed from its children and never adjusted by differences, so rounding errors do not accumulate: the
+same priorities give the same tree, bit by bit, in any order of updates. The loops are compiled if numba is installed;
+otherwise NumPy processes all places of a batch level by level, several times slower.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pappus.types import Array
 
 
 class TreeKernels(NamedTuple):
-    """The two loops. `nodes` has 2·size entries, of which `nodes[size:]` are the leaves."""
+    """The two loops of a sum tree. `nodes` has 2·size entries; `nodes[size:]` are the leaves."""
 
     update: Callable[[Array, Array, Array], None]
-    """(nodes, places, priorities): set leaves and all sums above them; of equal places the last one counts."""
+    """(nodes, places, priorities): set leaves and all sums above them; the last one counts if a place occurs twice."""
     find: Callable[[Array, Array, Array], None]
     """(nodes, targets, places): for each target in [0, root), the leaf at which the running sum passes it."""
 
 
 class SumTree:
-    """Priorities of `capacity` places, all 0 at the start. A place of priority 0 is never drawn."""
+    """Priorities of `capacity` places, initially 0. A place of priority 0 is never drawn."""
 
     def __init__(self, capacity: int, kernels: TreeKernels | None = None) -> None:
         if capacity < 1:
@@ -56,7 +56,7 @@ class SumTree:
         return found
 
     def update(self, places: Array, priorities: Array) -> None:
-        """Set priorities; where a place comes twice, its last one counts. One that is no priority changes nothing."""
+        """Set priorities; the last one counts if a place occurs twice. An illegal priority changes nothing."""
         self._check(places)
         priorities = np.asarray(priorities, np.float64)
         if not (np.isfinite(priorities) & (priorities >= 0)).all():
@@ -65,7 +65,7 @@ class SumTree:
         self._kernels.update(self._nodes, np.asarray(places, np.int64), priorities)
 
     def sample(self, uniforms: Array) -> tuple[Array, Array]:
-        """For each number in [0, 1) a place, and the probability with which it is drawn."""
+        """For each number in [0, 1) a place and its probability."""
         if self.total <= 0:
             raise ValueError("nothing can be drawn: all priorities are 0; insert items or raise their priorities")
         places = np.empty(len(uniforms), np.int64)

@@ -1,14 +1,14 @@
-"""How fast a table may be filled and drawn from, and in words why not.
+"""Rate limiters: how fast a table may be filled and sampled, and an explanation of every wait.
 
-A limiter compares what was inserted with what was sampled:
+A limiter compares inserts with samples:
 
     balance   = inserts · samples_per_insert − samples
     insert    is allowed while the table holds less than min_size, or if the balance stays ≤ most afterwards
     sample    is allowed if the table holds min_size, and the balance stays ≥ least afterwards
 
-Inserts and deletes are counted for ever, so `size` is inserts − deletes. The rules are Reverb's. What differs: a
-limiter that can never open is refused where it is made, its bounds may be moved while somebody waits, and it explains
-itself.
+Inserts and deletes are never reset, so `size` is inserts − deletes. The rules are Reverb's, with three additions: a
+limiter that can never open is refused when it is created, bounds can be moved while clients wait, and a limiter can
+explain why a client waits.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pappus.errors import UserError
 
 @dataclass
 class RateLimiter:
-    """Counts and bounds; the four functions below make the usual ones."""
+    """Counts and bounds; the four functions below create the usual ones."""
 
     samples_per_insert: float
     min_size: int
     least: float
-    """The balance below which nothing is sampled."""
+    """Lower bound of the balance: samples wait below it."""
     most: float
-    """The balance above which nothing is inserted."""
+    """Upper bound of the balance: inserts wait above it."""
     inserts: int = 0
     samples: int = 0
     deletes: int = 0
@@ -55,7 +55,7 @@ class RateLimiter:
             )
 
     def _stuck_at(self) -> float | None:
-        """A balance at which neither side can move, if there is one.
+        """A balance at which neither inserts nor samples are allowed, if there is one.
 
         Balances are whole multiples of 1/q, where samples_per_insert = p/q. Too little to sample is below least + 1,
         too much to insert above most − samples_per_insert.
@@ -76,17 +76,17 @@ class RateLimiter:
 
     @property
     def balance(self) -> float:
-        """What may still be sampled of what was inserted, as a ratio of one to the other."""
+        """Samples that the inserts so far pay for, minus the samples so far."""
         return self.inserts * self.samples_per_insert - self.samples
 
     def can_insert(self, count: int = 1) -> bool:
-        """Whether so many items may be inserted now."""
+        """Whether `count` items may be inserted now."""
         if self.size + count <= self.min_size:
             return True
         return self.balance + count * self.samples_per_insert <= self.most
 
     def can_sample(self, count: int = 1) -> bool:
-        """Whether so many items may be sampled now."""
+        """Whether `count` items may be sampled now."""
         return self.size >= self.min_size and self.balance - count >= self.least
 
     def samples_now(self, wanted: int) -> int:
@@ -106,7 +106,7 @@ class RateLimiter:
 
     @property
     def largest_batch(self) -> float:
-        """Samples that can become allowed at once, with inserts one by one: for more one would wait for ever."""
+        """The largest number of samples that can be allowed at once if inserts come one by one."""
         if math.isinf(self.least) or math.isinf(self.most):
             return math.inf
         ratio = Fraction(self.samples_per_insert).limit_denominator(1000)
@@ -114,7 +114,7 @@ class RateLimiter:
         return max(1.0, math.floor(blocked - self.least))
 
     def move(self, least: float | None = None, most: float | None = None, min_size: int | None = None) -> None:
-        """Change bounds while running; a change that would close the table for good is refused."""
+        """Change bounds while running; bounds that can never open again are refused."""
         before = (self.least, self.most, self.min_size)
         self.least = self.least if least is None else least
         self.most = self.most if most is None else most
@@ -155,13 +155,13 @@ class RateLimiter:
 
 
     def to_list(self) -> list[float | None]:
-        """Its rule in numbers; None is a bound that there is not. `limiter_from` reads it."""
+        """Its rule as numbers, with None for an infinite bound; `limiter_from` reads it."""
         least, most = (None if math.isinf(bound) else bound for bound in (self.least, self.most))
         return [self.samples_per_insert, self.min_size, least, most]
 
 
 def limiter_from(numbers: Sequence[Any], inserts: int = 0, samples: int = 0, deletes: int = 0) -> RateLimiter:
-    """What `to_list` wrote."""
+    """The limiter that `to_list` described."""
     ratio, size, least, most = numbers
     return RateLimiter(
         float(ratio), int(size), -math.inf if least is None else float(least),
@@ -170,12 +170,12 @@ def limiter_from(numbers: Sequence[Any], inserts: int = 0, samples: int = 0, del
 
 
 def min_size(size: int) -> RateLimiter:
-    """Samples wait until the table holds so many items; inserts never wait."""
+    """Samples wait until the table holds `size` items; inserts never wait."""
     return RateLimiter(1.0, size, -math.inf, math.inf)
 
 
 def sample_to_insert_ratio(samples_per_insert: float, min_size: int, error_buffer: float) -> RateLimiter:
-    """As many samples per insert, from `min_size` items on, give or take `error_buffer` samples."""
+    """A ratio of samples to inserts from `min_size` items on, with a tolerance of `error_buffer` samples."""
     if not error_buffer >= max(1.0, samples_per_insert):
         raise UserError(
             f"error_buffer={error_buffer} is smaller than one step of either side; use at least "
@@ -186,9 +186,9 @@ def sample_to_insert_ratio(samples_per_insert: float, min_size: int, error_buffe
 
 
 def queue(size: int) -> RateLimiter:
-    """Every item is sampled once, at most `size` wait; for tables that delete what was sampled."""
+    """Every item is sampled once; inserts wait while `size` items are there. For tables that remove sampled items."""
     return RateLimiter(1.0, 1, 0.0, float(size))
 
 
 stack = queue
-"""The same rule; what differs is the table's sampler."""
+"""The same rule; only the table's sampler differs."""

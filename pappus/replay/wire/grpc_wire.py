@@ -1,11 +1,11 @@
-"""A service for other machines: the same requests and answers over gRPC, one stream for every session.
+"""A service for other machines: the same messages over gRPC, one stream per session.
 
     service pappus.Replay {
       rpc Session(stream bytes) returns (stream bytes);
     }
 
-What is in the bytes is in `messages.py` and `sessions.py`. A message begins with its size (uint64) and is cut into
-parts of a megabyte or so: one end gathers and sends the next part while the other takes in the last one.
+The bytes are those of `messages.py` and `served_session.py`. A message begins with its size (uint64) and is cut into
+parts of about a megabyte: one end gathers and sends the next part while the other receives the last one.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ PART_BYTES = 1 << 20
 SIZE = struct.Struct("<Q")
 
 MAX_SESSIONS = 1024
-"""Sessions at once; each has a thread, which mostly sleeps."""
+"""Maximum number of sessions; each has a thread, which mostly sleeps."""
 
 CONNECT_SECONDS = HELLO_SECONDS = 10.0
-"""A server that does not answer is given up after so long, and so is a client that does not say hello."""
+"""Time limits for a server to answer, and for a client to authenticate."""
 
 
 class GrpcServer:
-    """Serves a service as `wire` says."""
+    """Serves a service at the address of `wire`, with its token and TLS settings."""
 
     def __init__(self, service: Service, wire: WireConfig, checkpoints: str = "") -> None:
-        """`checkpoints` is the folder into which clients may have checkpoints written; empty: nowhere."""
+        """`checkpoints` is the folder to which clients may write checkpoints; empty: none."""
         keep_freed_memory()
         self._service, self._checkpoints = service, checkpoints
         self._token = read_token(wire.token_file) if wire.token_file else ""
@@ -84,7 +84,7 @@ class GrpcServer:
         context.add_callback(session.interrupt)
         hello = threading.Timer(HELLO_SECONDS, lambda: None if session.welcomed else context.cancel())
         hello.daemon = True
-        hello.start()  # threads are for those who say who they are
+        hello.start()  # clients that do not authenticate must not occupy threads
         try:
             parts = Parts(requests)
             while (request := parts.join(session.max_message)) is not None:
@@ -110,14 +110,14 @@ def cut(message: Encoded) -> Iterator[bytes]:
 
 
 class Parts:
-    """Puts messages together again."""
+    """Joins the parts of messages."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
         self._recycler = Recycler()
 
     def join(self, most: int = MAX_MESSAGE) -> Buffer | None:
-        """The next message, of so many bytes at most; None where there are no more."""
+        """The next message, of at most `most` bytes; None at the end of the stream."""
         part = next(self._parts, None)
         if part is None:
             return None
@@ -147,11 +147,11 @@ class GrpcConnection:
         call = self._channel.stream_stream(METHOD)
         self._stream: Any = call(iter(self._outgoing.get, None))
         self._parts = Parts(self._stream)
-        self._reader = ThreadPoolExecutor(1, "replay answers")  # only asked when a deadline is given
+        self._reader = ThreadPoolExecutor(1, "replay answers")  # used only for calls with a time limit
         self._pending: Future[Buffer | None] | None = None
         self._notifier: EventNotifier | None = None
         self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
-        """Answers, once somebody wants to be woken by them."""
+        """Answers, from the first call of `fileno` on."""
 
     def send(self, message: Encoded) -> None:
         if not self._stream.is_active():
@@ -179,7 +179,7 @@ class GrpcConnection:
         return answer
 
     def fileno(self) -> int:
-        """From the first call on a thread takes the answers in, and rings."""
+        """From the first call on, a thread receives the answers and signals the descriptor."""
         if self._notifier is None:
             notifier = self._notifier = EventNotifier(*EventNotifier.descriptors())
             if self._pending is not None:
@@ -201,7 +201,7 @@ class GrpcConnection:
     def _next_arrived(self, seconds: float | None) -> Buffer | None:
         assert self._notifier is not None
         if self._arrived.empty():
-            self._notifier.clear()  # before the look: what comes after it rings again
+            self._notifier.clear()  # before the check: later answers signal again
         answer = self._arrived.get(timeout=seconds) if seconds else self._arrived.get(block=seconds is None)
         if isinstance(answer, BaseException):
             self._arrived.put(answer)
@@ -212,7 +212,7 @@ class GrpcConnection:
         self._outgoing.put(None)
         self._stream.cancel()
         if self._notifier is not None:
-            self._reader.submit(os.close, self._notifier.fileno())  # after its last ring
+            self._reader.submit(os.close, self._notifier.fileno())  # after its last signal
         self._reader.shutdown(wait=False)
         self._channel.close()
 
@@ -243,15 +243,15 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """As glibc's malloc.h numbers them."""
 
 KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
-"""Bytes that the C library may keep at the end of a heap, and the largest block that comes from a heap at all; glibc
-refuses more than 32 MiB for that."""
+"""Bytes that the C library may keep at the end of a heap, and the largest block that is allocated from a heap (glibc
+allows at most 32 MiB)."""
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, up to `KEPT_FREE`, where it would give blocks of a megabyte straight back
-    to the system and fault them in again. A stream of sequences is a sixth faster so."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library has its own ways
+    """Make the C library keep freed memory, up to `KEPT_FREE`. By default it returns blocks of a megabyte to the system
+    at once, and page faults bring them back. This makes a stream of sequences a sixth faster."""
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_TRIM_THRESHOLD, KEPT_FREE)
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)

@@ -1,10 +1,10 @@
-"""How a request or an answer becomes bytes: a few words as JSON, then arrays as they are in memory.
+"""Messages as bytes: a JSON object, then arrays as they are in memory.
 
     uint32 size of the words │ words (UTF-8) │ padding to 8 │ array │ padding to 8 │ array │ …
 
-The words are an object; its key `arrays` lists `[name, dtype, shape]` of what follows. All numbers are little-endian.
-Nothing that arrives is executed or trusted: sizes must add up, and dtypes are numbers. A large array may be gathered
-while it is sent, block by block, which stay in the cache on their way.
+The words are a JSON object; its key `arrays` lists `[name, dtype, shape]` of what follows. Numbers are little-endian.
+Nothing that arrives is executed or trusted: sizes must add up, and dtypes must be numeric. A large array may be
+gathered block by block while it is sent, so that the blocks stay in the cache.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ DTYPES = frozenset(
 
 
 class Message(NamedTuple):
-    """Words and arrays."""
+    """A JSON object (`words`) and arrays by name."""
 
     words: dict[str, Any]
     arrays: dict[str, Array]
 
 
 class Blocks(NamedTuple):
-    """An array that is made while it is sent."""
+    """An array that is gathered while it is sent."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -55,14 +55,14 @@ class Blocks(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A message under way: pieces which, one behind the other, have `size` bytes. They can be taken once."""
+    """An encoded message: pieces of `size` bytes in total, which can be iterated once."""
 
     size: int
     pieces: Iterator[Buffer]
 
 
 def encode(words: Mapping[str, Any], arrays: Mapping[str, Array | Blocks]) -> Encoded:
-    """A message as bytes."""
+    """Encode a message."""
     listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**words, "arrays": listed}, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % 8)
@@ -80,7 +80,7 @@ def _pieces(text: bytes, arrays: list[Array | Blocks]) -> Iterator[Buffer]:
 
 
 def decode(data: Buffer) -> Message:
-    """What `encode` wrote; the arrays are views of the bytes. Raises `WireError` for anything else."""
+    """Decode a message; its arrays are views of the bytes. Raises `WireError` for anything malformed."""
     view = memoryview(data)
     size = int.from_bytes(view[:4], "little") if len(view) >= 4 else -1
     if not 0 <= size <= min(MAX_WORDS, len(view) - 4):

@@ -1,4 +1,4 @@
-"""The client's end of a connection to a service, for both kinds: with the chunks in shared memory, and without."""
+"""The client's end of a connection to a service: with the chunks in shared memory, or with rows in messages."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from pappus.replay.wire.served_session import PROTOCOL, columns_of, drawn_from
 from pappus.types import Array, ArraySpec
 
 WINDOW_BYTES, WINDOW_MESSAGES = 32 << 20, 128
-"""What may be under way without an answer: a writer that is further ahead waits."""
+"""Requests that may be unanswered at a time; a writer that is further ahead waits."""
 
 SPARE_CHUNKS = 4
-"""Chunks that a writer fetches at a time, for every env, so that it seldom waits for one."""
+"""Chunks per env that a writer fetches at a time, so that it seldom waits for one."""
 
 
 class Connection(Protocol):
-    """Messages there and back, in order."""
+    """An ordered stream of messages in both directions."""
 
     def send(self, message: Encoded) -> None: ...
 
     def receive(self, seconds: float | None) -> Buffer | None:
-        """The next answer; None if time was not enough."""
+        """The next answer; None if time ran out."""
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable when an answer has come; -1 where there is none."""
+        """A descriptor that becomes readable when an answer arrives; -1 if there is none."""
 
     def close(self) -> None: ...
 
 
 class RemoteSession:
-    """All that both kinds do alike. Requests without a result are not waited for: their errors come later."""
+    """What both kinds have in common. Requests without a result are not waited for: their errors are raised later."""
 
     def __init__(self, connection: Connection, name: str, token: str) -> None:
         self._connection = connection
         self._unanswered: deque[int] = deque()
-        """Bytes of each request whose answer nobody waits for."""
+        """Bytes of each request that was sent without waiting for its answer."""
         self._bytes = 0
         self._source: ChunkSource | None = None
-        """Where rows are that do not come with sampled items."""
+        """The rows that are not sent with sampled items."""
         welcome = self._ask({"do": "hello", "protocol": PROTOCOL, "token": token, "name": name}).words
         self.tables: Mapping[str, Table] = {
             table.name: table for table in (table_from(words) for words in welcome["tables"])
@@ -121,7 +121,7 @@ class RemoteSession:
         self._connection.close()
 
     def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
-        """A request and its answer; those before it are settled first, and what was wrong with them is said."""
+        """Send a request and return its answer; errors of earlier requests are raised first."""
         self._connection.send(encode(words, arrays))
         earlier = [self._next_answer(None) for _ in range(len(self._unanswered))]
         self._unanswered.clear()
@@ -129,13 +129,13 @@ class RemoteSession:
         own = self._next_answer(None)
         if own is None:
             raise RunError("the service does not answer")
-        for answer in earlier:  # all are read before any is judged: answers stay in step with requests
+        for answer in earlier:  # all are read before any is checked, so that answers still match requests
             if answer is not None:
                 self._late(answer, own)
         return _checked(own)
 
     def _late(self, answer: Buffer, own: Buffer) -> None:
-        """What was wrong with an earlier request. Chunks that the last one brought are kept."""
+        """Raise the error of an earlier request, if there is one; keep chunks that the last answer brought."""
         try:
             _checked(answer)
         except PappusError:
@@ -148,7 +148,7 @@ class RemoteSession:
         return self._connection.receive(seconds)
 
     def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
-        """A request whose answer says nothing but whether it worked."""
+        """Send a request whose answer has no result, without waiting for it."""
         message = encode(words, arrays)
         while self._unanswered and (
             self._bytes + message.size > WINDOW_BYTES or len(self._unanswered) >= WINDOW_MESSAGES
@@ -159,7 +159,7 @@ class RemoteSession:
         self._bytes += message.size
 
     def _settle(self, seconds: float | None) -> bool:
-        """Take the answer to the oldest request that nobody waited for."""
+        """Receive the answer to the oldest unanswered request."""
         answer = self._connection.receive(seconds)
         if answer is None:
             return False
@@ -169,7 +169,7 @@ class RemoteSession:
 
 
 class NearSession(RemoteSession):
-    """The chunks are in memory that both processes map: only a few numbers cross."""
+    """A session on the same machine: chunks are in shared memory, and only a few numbers are sent."""
 
     def __init__(self, connection: Connection, memory: Array, name: str, token: str) -> None:
         super().__init__(connection, name, token)
@@ -202,7 +202,7 @@ class NearSession(RemoteSession):
 
 
 class FarSession(RemoteSession):
-    """Rows cross the wire: once when they are written, and with every item that is sampled."""
+    """A session over the network: rows are sent when they are written, and with every sampled item."""
 
     def __init__(self, connection: Connection, name: str, token: str) -> None:
         super().__init__(connection, name, token)
@@ -224,7 +224,7 @@ class FarSession(RemoteSession):
 
 
 class LocalChunks:
-    """Chunks that a writer fills here, to be sent. There are as many as it holds at once."""
+    """Chunks that a writer fills in this process, to be sent. Their number grows to what the writer holds."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -233,7 +233,7 @@ class LocalChunks:
         self._count = 0
 
     def take(self, count: int) -> Array:
-        """So many; new ones where too few are free."""
+        """Take chunks; new ones are allocated if too few are free."""
         if missing := max(0, count - len(self._free)):
             self._free += range(self._count, self._count + missing)
             self._count += missing
@@ -244,7 +244,7 @@ class LocalChunks:
         return np.array(taken, np.int64)
 
     def release(self, chunks: Array) -> None:
-        """They may be filled again."""
+        """Make chunks free for reuse."""
         self._free += chunks.tolist()
 
     def rows(self, chunks: Array, begin: int, end: int) -> dict[str, Array]:

@@ -1,8 +1,8 @@
 """The service's end of a connection: requests in, answers out, in order.
 
-A request has the words `do` (what) and whatever that takes; an answer the words of its result, or `error` (a sentence)
-and `kind`. On the same machine rows are not in the messages: both ends map the chunks. From elsewhere rows come with
-the items over them, and leave with the items that were sampled:
+A request has the word `do` and its arguments; an answer has the words of its result, or `error` (a sentence) and
+`kind`. On the same machine rows are not in the messages: both ends map the chunks. Far clients send rows before the
+items over them, and receive rows with sampled items:
 
     request     words                                              arrays
     ───────     ─────                                              ──────
@@ -39,7 +39,7 @@ from pappus.types import Array
 PROTOCOL = 1
 
 MAX_HELLO = 64 << 10
-"""Bytes of a message from somebody who may be anybody: enough for a name and a token."""
+"""Bytes of a message before authentication: enough for a name and a token."""
 
 MAX_BATCH = 1 << 24
 
@@ -51,7 +51,7 @@ MAX_INTEGER = (1 << 63) - 1
 
 
 class ServedSession:
-    """One client of a service. `near` means that it maps the chunks itself."""
+    """One client of a service. A `near` client maps the chunks itself."""
 
     def __init__(
         self, service: Service, name: str, near: bool, token: str, alive: Callable[[], bool], checkpoints: str = "/"
@@ -60,15 +60,15 @@ class ServedSession:
         self._holder = Holder(name, alive)
         self.welcomed = False
         self._chunk_of: dict[int, int] = {}
-        """From elsewhere: the client's numbers of its chunks, and ours."""
+        """For far clients: our number of each chunk, by the client's number."""
 
     @property
     def max_message(self) -> int:
-        """Bytes that the next request may have: memory is for those who were welcomed."""
+        """Maximum bytes of the next request; small before authentication."""
         return MAX_MESSAGE if self.welcomed else MAX_HELLO
 
     def answer(self, request: Buffer) -> Encoded:
-        """Do what is asked. What cannot be done is said in the answer, and the session goes on."""
+        """Execute a request. Errors are returned in the answer, and the session continues."""
         try:
             message = decode(request)
             if not self.welcomed:
@@ -80,11 +80,11 @@ class ServedSession:
             return encode({"error": text, "kind": kind}, {})
 
     def interrupt(self) -> None:
-        """The client is gone: whoever waits on its behalf looks up."""
+        """Wake calls that wait for this client, which has disconnected."""
         self._service.look_up()
 
     def end(self) -> None:
-        """What the client held is free."""
+        """Release everything that the client holds."""
         self._service.leave(self._holder)
 
     def _welcome(self, message: Message) -> Encoded:
@@ -153,7 +153,7 @@ class ServedSession:
         return encode({}, {})
 
     def _checkpoint(self, path: str) -> str:
-        """Write one where this client may have one written."""
+        """Write a checkpoint within the folder that clients may use."""
         from pappus.replay.service.checkpoint import save
 
         if not self._checkpoints:
@@ -165,7 +165,7 @@ class ServedSession:
         return str(save(self._service, wanted))
 
     def _ours(self, chunks: Array, new: bool = False) -> Array:
-        """Our numbers of a client's chunks; with `new`, those that are heard of first find a place here."""
+        """Our numbers of a client's chunks; with `new`, chunks are taken for unknown ones."""
         if self._near:
             return chunks.astype(np.int64)
         theirs = chunks.tolist()
@@ -182,7 +182,7 @@ class ServedSession:
             self._chunk_of.pop(chunk, None)
 
     def _write_rows(self, message: Message) -> None:
-        """Rows from elsewhere."""
+        """Write rows that a far client sent."""
         layout, words = self._service.layout, Words(message.words)
         end = words.whole("end", 0, layout.chunk_length)
         begin = words.whole("begin", 0, end)
@@ -198,7 +198,7 @@ class ServedSession:
             self._service.chunks.columns[name][rows] = values
 
     def _read_windows(self, arrays: dict[str, Array]) -> Windows:
-        """Items as the service counts their rows. The service checks that they lie where they may."""
+        """Windows of items with our row numbers. The service checks that they are legal."""
         most = self._service.layout.rows
         base, count, columns = _integers(arrays["base"]), arrays["base"].size, len(self._service.layout.signature)
         for name in Windows._fields:
@@ -230,20 +230,20 @@ class ServedSession:
         except BaseException:
             self._service.done(self._holder, number)
             raise
-        if self._near:  # it reads the rest where it lies, and says when it is done
+        if self._near:  # it reads the rest in shared memory, and sends `done`
             return encode(words, {**drawn_arrays(drawn), **rows})
         size, pieces = encode(words, {**drawn_arrays(drawn), **rows})
         return Encoded(size, self._until_sent(pieces, number))
 
     def _until_sent(self, pieces: Iterator[Buffer], number: int) -> Iterator[Buffer]:
-        """The chunks of a sampled batch are held until the last piece was taken."""
+        """Hold the chunks of a sampled batch until its last piece was sent."""
         try:
             yield from pieces
         finally:
             self._service.done(self._holder, number)
 
     def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Array | Blocks]:
-        """What must be sent of some columns: all, or to somebody who maps the chunks what is compressed there."""
+        """The rows to send of some columns: all, or to a near client those that are compressed."""
         chunks, names = self._service.chunks, list(self._service.layout.signature)
         found: dict[str, Array | Blocks] = {}
         for name, values in self._service.unpacked(windows, frozenset(columns), lead).items():
@@ -260,7 +260,7 @@ class ServedSession:
 
 
 class Words:
-    """The words of a request, which may say anything."""
+    """Checked access to the words of a request."""
 
     def __init__(self, words: dict[str, Any]) -> None:
         self._words = words
@@ -291,7 +291,7 @@ class Words:
         return float(found)
 
     def bound(self, name: str) -> float | None:
-        """A limiter's bound, or None to leave it."""
+        """A limiter's bound, or None to keep it."""
         found = self.given(name)
         if found is None:
             return None
@@ -313,7 +313,7 @@ def _integers(array: Array) -> Array:
 
 
 def _chunks(array: Array) -> Array:
-    """Different chunks, by number."""
+    """Distinct chunk numbers."""
     found = _integers(array)
     if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
         raise WireError("chunks must be different numbers of at least 0, in a row")
@@ -329,7 +329,7 @@ def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
 
 
 def drawn_from(message: Message) -> Drawn:
-    """The same, read from an answer: copies, since they may be kept for longer than the rows beside them."""
+    """The records in an answer, as copies: they may outlive the rows that came with them."""
     names = ("keys", "probabilities", "priorities", "times_sampled", "ages", *Windows._fields)
     arrays = {name: message.arrays[name].copy() for name in names}
     windows = Windows(*(arrays[name] for name in Windows._fields))
@@ -349,11 +349,11 @@ def columns_of(answer: Message) -> dict[str, Array]:
 BLOCK_BYTES = 512 << 10
 
 RUN_BYTES = 16 << 10
-"""Rows that lie together for so many bytes, on average, are sent from where they lie."""
+"""If consecutive rows have this many bytes on average, they are sent without a copy."""
 
 
 def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
-    """`column[rows]` in pieces: long runs of rows as they lie, the others gathered in blocks that fit into a cache."""
+    """`column[rows]` in pieces: long runs of rows without a copy, others gathered in blocks that fit into a cache."""
     ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
     row_bytes = max(1, column[:1].nbytes)
     if len(rows) * row_bytes >= RUN_BYTES * len(ends):

@@ -1,7 +1,7 @@
-"""A service for the processes of this machine: a unix socket for words, shared memory for rows.
+"""A service for processes of this machine: messages over a unix socket, rows in shared memory.
 
-The memory has no name in any file system. Whoever connects is handed it over the socket, so it is gone with its last
-user, and only who may open the socket (its owner) can map it.
+The memory has no name in any file system. Each client receives its descriptor over the socket, so the memory is freed
+with its last user, and only the user who may open the socket (its owner) can map it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class SharedMemory:
         self.descriptor = -1
 
     def allocate(self, nbytes: int) -> DiscardableMemory:
-        """Fresh bytes."""
+        """Allocate shared memory."""
         self.descriptor = SharedBlock.create(nbytes, num_notifiers=0).descriptors[0]
         mapping = mmap.mmap(self.descriptor, nbytes)
         return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping, self.close)
 
     def close(self) -> None:
-        """Nobody else can map it from now on."""
+        """Close the descriptor: no further process can map the memory."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -101,7 +101,7 @@ class SocketServer:
             except OSError as error:
                 if self._closed:
                     return
-                log.warning("a client could not be let in: %s", error)
+                log.warning("a client could not be accepted: %s", error)
                 time.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             number += 1
@@ -116,7 +116,7 @@ class SocketServer:
             while (request := stream.receive(None, session.max_message)) is not None:
                 stream.send(session.answer(request))
         except (OSError, RunError):
-            pass  # it is gone, and what it held is free in a moment
+            pass  # it has disconnected; what it held is released below
         finally:
             session.end()
             self._clients.discard(client)
@@ -195,7 +195,7 @@ def connect(path: str, name: str = "") -> NearSession:
 
 
 def _hung_up(client: socket.socket) -> bool:
-    """Whether the other side is gone, whatever it sent before that."""
+    """Whether the other side has disconnected, even if there is unread data."""
     if hasattr(select, "POLLRDHUP"):
         watch = select.poll()
         try:
