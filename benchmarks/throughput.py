@@ -38,7 +38,7 @@ from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
-from pappus.replay.writers import UnrollWriter
+from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.learner import Learner
 from pappus.roles.policy import LocalPolicy

@@ -248,7 +248,7 @@ def _eval(words: list[str], began: float) -> int:
 def _replay(words: list[str], began: float) -> int:
     if not words or words[0] != "serve":
         raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
-    from pappus.replay.serve import main as serve_replay
+    from pappus.replay.serve.command import main as serve_replay
 
     return serve_replay(words[1:], _Parser("pappus replay serve", description="Serve tables of experience."))
 

@@ -454,6 +454,15 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """For every part of the network that is trained apart (`part_sizes`), every how many updates it is."""
         ...
 
+    def initial_priority(self, steps: Any) -> Array:
+        """Priorities `[n]` of n new items, from what the acting policy recorded of them.
+
+        `steps` is a `TransitionStats` if `experience` is `Transitions`, and a `SequenceStats` if it is `Sequences`.
+        Give what `loss` would give as the priority of these items, so that both are on the same scale. The recorder
+        adds `SMALLEST_PRIORITY`. A table that draws uniformly ignores priorities: then ones will do.
+        """
+        ...
+
     def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:
         """For a batch of items (`Transition` or `Sequence`), their importance weights `[B]` and the update's number."""
         ...

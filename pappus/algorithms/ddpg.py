@@ -16,10 +16,11 @@ from torch import Generator, Tensor, nn
 
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
+from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.acting import StepFunction
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.deterministic import NOISE
+from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
@@ -135,6 +136,12 @@ class DDPG:
         kept = torch.where(first.view(width), 0.0, state * (1 - self.config.noise.theta))
         return kept + fresh, kept + fresh
 
+    def initial_priority(self, steps: TransitionStats) -> Array:
+        """|δ|, with the actor's own networks in place of the target ones."""
+        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        priority: Array = np.abs(goal - steps.behaviour["q"])
+        return priority
+
     def loss(
         self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
     ) -> LossOutput:
@@ -161,7 +168,7 @@ class DDPG:
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
         value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = batch.reward + batch.discount * value
+        goal: Tensor = n_step_target(batch.reward, batch.discount, value)
         return goal
 
     def _policy_loss(self, network: Any, seen: Nest) -> Tensor:

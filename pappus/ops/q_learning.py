@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pappus.types import Array
+
+Numbers = TypeVar("Numbers", Array, Tensor)
 
 
 def taken(q: Tensor, action: Tensor) -> Tensor:
@@ -17,6 +23,12 @@ def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
     """Q'(x, argmax_a Q(x, a)), `[…]`: one network chooses, the other one judges (van Hasselt et al. 2016)."""
     assert target_q.shape == online_q.shape, (target_q.shape, online_q.shape)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def n_step_target(reward: Numbers, discount: Numbers, value: Numbers) -> Numbers:
+    """r + γⁿ v: n-step rewards, their discounts, and values of the observations that they bootstrap from, all `[…]`."""
+    target: Numbers = reward + discount * value
+    return target
 
 
 def huber(error: Tensor, delta: float) -> Tensor:

@@ -12,7 +12,7 @@ import optree
 import torch
 
 from pappus.core import Call, RequestServer, Sink
-from pappus.replay.writers import BatchPacker
+from pappus.recording.unrolls import BatchPacker
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.round_robin_sink import RoundRobinSink

@@ -36,7 +36,8 @@ from pappus.transports.shared_parameters import ParameterMemory
 from pappus.transports.weights import FlatWeights
 
 if TYPE_CHECKING:
-    from pappus.replay.ports import DirectReplay, ServiceDirectory, SharedReplay
+    from pappus.recording.direct import DirectReplay
+    from pappus.recording.shared import ServiceDirectory, SharedReplay
     from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
     from pappus.transports.memory_all_reduce import MemoryAllReduce
     from pappus.transports.torch_all_reduce import TorchAllReduce
@@ -105,7 +106,8 @@ def _all_reduce(edge: AllReduceEdge, block: Block) -> MemoryAllReduce | TorchAll
 
 
 def _replay(edge: ReplayEdge, block: Block, cluster: ServiceDirectory | None) -> DirectReplay | SharedReplay:
-    from pappus.replay.ports import DirectReplay, SharedReplay
+    from pappus.recording.direct import DirectReplay
+    from pappus.recording.shared import SharedReplay
 
     if isinstance(block, SharedBlock):
         return SharedReplay(edge.spec, block.memory.view(np.int64), edge.name, cluster)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pappus.config import ReplayConfig, RunConfig, TopologyConfig
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
+from pappus.replay import find_selector
 from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
 from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.program import Program
@@ -62,6 +63,8 @@ def check_replay(replay: ReplayConfig) -> None:
     for name in ("priority_exponent", "importance_exponent"):
         if not 0 <= getattr(replay, name) <= 1:
             raise UserError(f"replay.{name}={getattr(replay, name)} must lie between 0 and 1")
+    for selector in (replay.sampler, replay.remover):
+        find_selector(selector)  # raises for a name that is unknown
 
 
 def apex(run: Run) -> Program:

@@ -28,7 +28,7 @@ from pappus.core import (
 )
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
-from pappus.replay.ports import DirectReplay
+from pappus.recording.direct import DirectReplay
 from pappus.roles.actor_learner import Bundle, RemoteGradientLearner
 from pappus.roles.epoch_learner import EpochLearner
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings, NoWeights

@@ -15,7 +15,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.errors import UserError
 from pappus.kinds import RoleKind
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.spec import ReplaySpec
 from pappus.roles.role import Role
 from pappus.types import ArraySpec, Nest
 

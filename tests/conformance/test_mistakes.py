@@ -19,7 +19,7 @@ import pappus.networks.actor_critic
 from pappus.algorithms.dqn import DQN
 from pappus.algorithms.r2d2 import R2D2
 from pappus.envs.autoreset import NextStepStream, SameStepStream
-from pappus.replay.experience_tables import TransitionLayout
+from pappus.recording.transitions import TransitionLayout
 from pappus.systems import ALGORITHMS, find_system
 from pappus.types import ACTION_MASK
 from tests.conformance.harness import TOLERANCE, ask, deviations, report, train

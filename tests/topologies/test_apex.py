@@ -12,7 +12,7 @@ from pappus.config import NetworkConfig
 from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
-from pappus.replay.experience_tables import TABLE
+from pappus.recording.layout import TABLE
 from pappus.roles.replay_learner import ReplayLearner
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
@@ -138,7 +138,7 @@ def test_a_deadlock_says_what_the_limiter_waits_for() -> None:
     made.roles = [dataclasses.replace(n, build=Lazy) if n.name == "learner" else n for n in made.roles]
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
-    assert "actor-0 waits for replay (the limiter lets no items in" in str(caught.value)
+    assert "actor-0 waits for replay (the rate limiter blocks inserts" in str(caught.value)
     assert "learner waits for replay (table 'replay': inserts wait for" in str(caught.value)
 
 

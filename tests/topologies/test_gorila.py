@@ -9,8 +9,8 @@ from torch import nn
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig
 from pappus.errors import UserError
-from pappus.replay.experience_tables import TABLE
-from pappus.replay.recording import SEND_ITEMS
+from pappus.recording.layout import TABLE
+from pappus.recording.transitions import SEND_ITEMS
 from pappus.roles.actor_learner import Bundle
 from pappus.roles.parameter_server import ParameterServer
 from pappus.roles.replay_server import ReplayServer
