@@ -17,7 +17,7 @@ import dataclasses
 import pappus
 from pappus.core import Sink, WeightsReader
 from pappus.envs.vector import make_env
-from pappus.networks.actor_critic import Output
+from pappus.networks.modules import Output
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import SYSTEMS

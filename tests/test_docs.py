@@ -12,9 +12,9 @@ import torch
 
 import pappus
 from pappus.config import NetworkConfig
-from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import own_network
-from pappus.networks.q_network import FORBIDDEN
+from pappus.networks.modules import FORBIDDEN
+from pappus.networks.steps import BatchForward
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -17,9 +17,9 @@ from torch import Generator, Tensor, nn
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
-from pappus.networks.acting import StepFunction
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.deterministic import NOISE
+from pappus.networks.steps import StepFunction
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")

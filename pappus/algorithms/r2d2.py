@@ -89,7 +89,9 @@ class R2D2(EpsilonGreedy):
             self.env, self.network_config, config.dueling, config.head_size
         )
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0) -> LossOutput:
+    def loss(
+        self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0
+    ) -> LossOutput:
         """The weighted squared error of rescaled n-step double Q-learning, a mean over the batch and over time."""
         config = self.config
         now = self._unroll(network, batch)

@@ -24,12 +24,10 @@ from torch import nn
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.networks.actor_critic import ActorCritic
-from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
+from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.deterministic import Critic, DeterministicActorCritic, noise_memory
 from pappus.networks.frame_stack import FrameStack
-from pappus.networks.heads import PolicyValueHead, QHead
-from pappus.networks.q_network import QNetwork
+from pappus.networks.modules import ActorCritic, Core, NoCore, PolicyValueHead, QHead, QNetwork
 from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 

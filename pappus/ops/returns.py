@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pappus.ops.recurrence import reverse_recurrence
+from pappus.ops.numpy_ops import reverse_recurrence
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pappus.ops.recurrence import reverse_recurrence
+from pappus.ops.numpy_ops import reverse_recurrence
 
 
 class VTraceReturns(NamedTuple):

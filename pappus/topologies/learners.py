@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
 from pappus.errors import UserError
-from pappus.networks.body import Body
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import Body
 from pappus.networks.moments import RunningMoments
 from pappus.roles.role import Role
 from pappus.roles.synced_gradient import numbers_beside

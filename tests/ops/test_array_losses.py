@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pappus.ops.numpy_ops import SurrogateCosts, categorical_surrogate
 
 M = 200
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.ops.array_sampling import AHEAD, NoiseAhead, array_sampler, uniform
 from pappus.ops.distributions import Categorical, Gaussian, MultiCategorical, SquashedGaussian
+from pappus.ops.numpy_ops import AHEAD, NoiseAhead, numpy_sampler, uniform
 
 N = 20_000
 
 
 def drawn(distribution: Any, params: torch.Tensor, seed: int = 0) -> tuple[Any, Any]:
-    sampler = array_sampler(distribution)
+    sampler = numpy_sampler(distribution)
     assert sampler is not None
     return sampler.draw(params.numpy(), NoiseAhead(sampler.noise, torch.Generator().manual_seed(seed)))
 
@@ -50,7 +50,7 @@ def test_continuous_actions_have_their_mean_and_deviation(shape: tuple[int, ...]
 
 
 def test_what_numpy_cannot_draw_is_left_to_torch() -> None:
-    assert array_sampler(MultiCategorical((2, 3))) is None and array_sampler(SquashedGaussian((2,))) is None
+    assert numpy_sampler(MultiCategorical((2, 3))) is None and numpy_sampler(SquashedGaussian((2,))) is None
 
 
 def test_noise_goes_on_where_it_was_saved() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pappus.ops.small_adam import SmallAdam
+from pappus.ops.numpy_ops import SmallAdam
 
 
 def test_its_steps_are_those_of_torch_also_after_a_checkpoint_has_changed_hands() -> None:
