@@ -12,9 +12,8 @@ from torch import Generator, Tensor
 from pappus.errors import UserError
 from pappus.networks.numpy_mlp import NumpyStep
 from pappus.networks.steps import StepFunction
-from pappus.ops.exploration import ladder, linear
 from pappus.ops.numpy_ops import Fill, NoiseAhead, uniform
-from pappus.ops.q_learning import taken
+from pappus.ops.q_learning import ladder, linear, taken
 from pappus.types import ACTION_MASK, Array, ArraySpec, Nest
 
 SCALAR = ArraySpec((), "float32")

@@ -1,15 +1,15 @@
 """From an env's spec and a config to a network.
 
-A user's own network is any `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose module
-has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which their docstrings define:
+A user's own network comes from a `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose
+module has the members of `ActorCritic` (for DQN, R2D2 and Ape-X of `QNetwork`), which their docstrings define:
 
     state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
     initial_state(batch, device=None)    that nest as tensors [batch, …]
     forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state), or
                                            QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
 
-P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
-docs/dqn.md.
+P is `distribution_for(env_spec.action).parameter_size`. docs/dqn.md says what masks, stacked frames and DDPG need
+beyond that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CORES: dict[str, Callable[[int, int], Core]] = {
 
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
-    """An actor-critic for this env; refuses combinations that cannot work with a `UserError`."""
+    """An actor-critic for this env; raises `UserError` for combinations that cannot work."""
     torso, core, frame_stack = _body_parts(env, config)
     return ActorCritic(
         torso, core, PolicyValueHead(core.output_size, env.action, config.deviation == "predicted"), frame_stack
@@ -55,7 +55,7 @@ def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
 def build_q_network(
     env: EnvSpec, config: NetworkConfig, dueling: bool = True, hidden: int = 0, quantiles: int = 1
 ) -> QNetwork:
-    """Action values for this env; refuses combinations that cannot work with a `UserError`."""
+    """A Q network for this env; raises `UserError` for combinations that cannot work."""
     if not isinstance(env.action, DiscreteAction):
         raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
     _refuse_moments(config)
@@ -66,7 +66,7 @@ def build_q_network(
 def build_deterministic(
     env: EnvSpec, config: NetworkConfig, num_critics: int = 1, correlated_noise: bool = False
 ) -> DeterministicActorCritic:
-    """A policy and its critics for this env; refuses combinations that cannot work with a `UserError`."""
+    """A policy and its critics for this env; raises `UserError` for combinations that cannot work."""
     if not isinstance(env.action, ContinuousAction):
         raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
     if env.frame_stack > 1 or config.core != "none":
@@ -109,7 +109,7 @@ def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, Fra
 
 
 def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
-    """The CNN of each leaf of single frames, or None for one that is no image."""
+    """The CNN for each leaf of single frames, or None for a leaf that is no image."""
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
     if config.torso == "mlp":
         return [None for _ in leaves]
@@ -127,7 +127,7 @@ def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
 
 
 def _usual_cnn(leaf: ArraySpec) -> CNN | None:
-    """Pictures are bytes; grids whose channels are kinds of objects are flags."""
+    """Images are uint8; grids whose channels are kinds of objects are bool."""
     if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN):
         return NatureCNN
     if leaf.dtype == "bool" and len(leaf.shape) == 3 and _is_image(leaf, MinAtarCNN):
