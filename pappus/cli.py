@@ -266,7 +266,7 @@ def _systems(words: list[str], began: float) -> int:
 def _check_env(words: list[str], began: float) -> int:
     parser = _Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
     parser.add_argument("env", help="Gymnasium id, module:id or module:function")
-    parser.add_argument("--backend", default="auto", help="auto, gymnasium, ale, envpool, or module:name")
+    parser.add_argument("--backend", default="auto", help="as --env-options.backend of train")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
     arguments = parser.parse_args(words)
     from pappus.config import EnvOptions

@@ -34,8 +34,8 @@ class AtariOptions:
 class EnvOptions:
     """How envs are made."""
 
-    backend: Literal["auto", "gymnasium", "ale", "envpool"] = "auto"
-    """auto: ale-py's vector env for ALE/*, else Gymnasium (natively vectorised where the env registers it)."""
+    backend: str = "auto"
+    """auto, gymnasium, ale, envpool, an installed one, or module:name. auto: ale-py for ALE/*, else Gymnasium."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for the env's constructor; on the command line NAME VALUE pairs, values in YAML."""
     last_inputs: bool = False

@@ -19,9 +19,9 @@ import pappus
 import pappus.systems as systems
 from docs import hooks, tables
 from pappus.config import NetworkConfig
-from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import own_network
-from pappus.networks.q_network import FORBIDDEN
+from pappus.networks.modules import FORBIDDEN
+from pappus.networks.steps import BatchForward
 from pappus.systems import SYSTEMS
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 

@@ -17,9 +17,9 @@ from torch import Generator, Tensor, nn
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
-from pappus.networks.acting import StepFunction
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.deterministic import NOISE
+from pappus.networks.steps import StepFunction
 from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
@@ -28,14 +28,14 @@ SCALAR = ArraySpec((), "float32")
 
 @dataclass(frozen=True)
 class NoiseConfig:
-    """What is added to actions, in units of half their range."""
+    """Exploration noise added to actions, in units of half their range."""
 
     kind: Literal["gaussian", "ou"] = "gaussian"
-    """ou: correlated over time (Ornstein and Uhlenbeck), for envs that average fast changes out."""
+    """ou: correlated over time (Ornstein-Uhlenbeck), for envs that average fast changes out."""
     sigma: float = 0.1
     """Standard deviation of the env that explores most."""
     ladder: float = 1.0
-    """The one that explores least has this share of it; 1: all the same."""
+    """σ of the env that explores least, as a share of `sigma`; 1: all the same."""
     theta: float = 0.15
     """ou: how fast it returns to zero."""
 
@@ -88,7 +88,7 @@ class DDPGConfig(AlgorithmConfig):
 
 
 class DDPG:
-    """Acts with noise, learns from transitions. Recorded are the action's value, that of π's own, and the noise's σ."""
+    """Acts with noise, learns from transitions. It records Q of the action, Q of the action without noise, and σ."""
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "sigma": SCALAR}
 
@@ -107,7 +107,7 @@ class DDPG:
         )
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
-        """σ of these of so many envs, `[N]`."""
+        """σ of the envs with these indices among `of` envs, `[N]`."""
         noise = self.config.noise
         share = envs / (of - 1) if of > 1 else np.zeros(len(envs))
         return (noise.sigma * noise.ladder**share).astype(np.float32)
@@ -116,7 +116,7 @@ class DDPG:
         self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
         exploration: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor], Nest]:
-        """Noisy actions for tensors `[N, …]`; the policy's own without a generator."""
+        """Noisy actions for tensors `[N, …]`; without a generator, actions without noise."""
         if generator is None or exploration is None:
             action, q, value, _ = step(observation, first, state)
             return action, {"q": q, "value": value, "sigma": torch.zeros_like(q)}, state
@@ -127,7 +127,7 @@ class DDPG:
     def _noise(
         self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor
     ) -> tuple[Tensor, Nest]:
-        """Noise for every env, and what it remembers of it."""
+        """Noise for every env, and the noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
         fresh = torch.randn(shape, generator=generator, device=first.device) * sigma.view(width)

@@ -21,8 +21,8 @@ from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
-from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import build_q_network, own_network
+from pappus.networks.steps import BatchForward
 from pappus.ops.q_learning import double_q, n_step_target, quantile_huber, taken
 from pappus.types import Array, EnvSpec
 

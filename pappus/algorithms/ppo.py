@@ -21,13 +21,15 @@ from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.algorithms.minibatches import Steps, balanced, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.networks.array_gradient import array_forward
-from pappus.networks.batch_forward import BatchForward, stacked
+from pappus.networks.modules import ActorCritic
 from pappus.networks.moments import RunningMoments
-from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
+from pappus.networks.numpy_mlp import numpy_mlp
+from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pappus.ops.numpy_ops import SurrogateCosts, categorical_surrogate
 from pappus.ops.returns import gae
+from pappus.overrides import stands_for
 from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
 
 RETURNS = "returns"
@@ -191,21 +193,22 @@ class PPO(ActorCriticAlgorithm):
             return loss, {name: (steps.share * value).sum() for name, value in scalars.items()}
 
     def on_arrays(self, network: nn.Module) -> Callable[[Steps, bool], tuple[float, dict[str, float]]] | None:
-        """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU."""
-        forward = array_forward(network)
-        if forward is None or not isinstance(self.distribution, Categorical):
+        """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU.
+
+        None for other networks, distributions and observations, and where a subclass has a loss of its own."""
+        mlp = numpy_mlp(network, replaces=True) if isinstance(network, ActorCritic) else None
+        plain = type(self.distribution) is Categorical and isinstance(self.env.observation, ArraySpec)
+        if mlp is None or not plain or not stands_for(type(self), "on_arrays", "loss", "_output"):
             return None
-        if not isinstance(self.env.observation, ArraySpec):
-            return None  # a nest of one leaf, or one with a mask
         config = self.config
         costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
 
         def learn(steps: Steps, report: bool) -> tuple[float, dict[str, float]]:
-            rows, back = forward(steps.observation)
+            rows, backward = mlp.forward(steps.observation)
             found = categorical_surrogate(
                 rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share, costs
             )
-            back(found.gradient)
+            backward(found.gradient)
             return found.loss, found.scalars(steps.share, costs) if report else {}
 
         return learn

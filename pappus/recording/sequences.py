@@ -24,7 +24,7 @@ class SequenceLayout(Layout):
         self._experience = experience
         self._state = state
         self._stored_state = state[1] if self.lead else state
-        """The state of a network that stacks frames is (frames, the rest): see `networks/body.py`."""
+        """The state of a network that stacks frames is (frames, the rest): see `networks/modules.py`."""
         self.state_columns = columns_for("state", self._stored_state)
         self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
         names = nest_of(env.observation, list(self.observation_columns))

@@ -17,8 +17,8 @@ import torch
 
 from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.core import Algorithm, Call, Lender, RequestServer, Waitable, WeightsReader
-from pappus.networks.acting import single_step
 from pappus.networks.flat import FlatParameters
+from pappus.networks.steps import single_step
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.roles.policy import DTYPES
 from pappus.roles.prefetcher import UnrollBuffer

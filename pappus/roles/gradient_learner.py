@@ -23,7 +23,7 @@ from pappus.core import Algorithm, AllReduce, Waitable, WeightsReader, WeightsWr
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
-from pappus.ops.small_adam import MOST_WEIGHTS, SmallAdam
+from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
 from pappus.roles.role import IDLE, Idle, Trainer
 from pappus.roles.synced_gradient import SyncedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state

@@ -9,8 +9,8 @@ from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
-from pappus.networks.body import Body
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import Body
 from pappus.networks.moments import RunningMoments
 from pappus.roles.role import Role
 from pappus.roles.synced_gradient import numbers_beside

@@ -15,7 +15,7 @@ import pappus.algorithms.a2c
 import pappus.algorithms.ppo
 import pappus.algorithms.r2d2
 import pappus.algorithms.vtrace
-import pappus.networks.actor_critic
+import pappus.networks.modules
 from pappus.algorithms.dqn import DQN
 from pappus.algorithms.r2d2 import R2D2
 from pappus.envs.autoreset import NextStepStream, SameStepStream
@@ -101,7 +101,7 @@ A2C_GAE = Mistake(pappus.algorithms.a2c, "gae", rewards_discounted_once_more)
 GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
-POLICY_MASK = Mistake(pappus.networks.actor_critic, "mask_logits", policy_mask_ignored)
+POLICY_MASK = Mistake(pappus.networks.modules, "mask_logits", policy_mask_ignored)
 NEXT_MASK = Mistake(DQN, "loss", next_masks_ignored)
 PADDING = Mistake(R2D2, "loss", padding_is_learnt_from)
 SEQUENCE_MASK = Mistake(R2D2, "_unroll", masks_ignored)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pappus.networks.deterministic import DeterministicOutput
-from pappus.networks.q_network import QOutput
+from pappus.networks.modules import QOutput
 from pappus.types import ArraySpec
 
 

@@ -13,7 +13,7 @@ from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
 from pappus.networks.flat import FlatParameters
-from pappus.ops.exploration import ladder
+from pappus.ops.q_learning import ladder
 from pappus.recording.direct import DirectReplay
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.inference_server import InferenceSettings

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pappus.config import NetworkConfig
-from pappus.networks.acting import learning_step, single_step
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.q_network import QNetwork
+from pappus.networks.modules import QNetwork
+from pappus.networks.steps import learning_step, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 VECTOR = ArraySpec((4,), "float32")

@@ -1,8 +1,8 @@
-"""EnvPool: envs stepped by a C++ thread pool.
+"""The `envpool` backend: envs stepped by a C++ thread pool.
 
-EnvPool resets in the step after an episode ended, as Gymnasium's NEXT_STEP says: that step ignores the action and
-shows the reset observation with reward 0. Envs are seeded when they are made, and cannot be snapshotted. For Atari
-the same raw stream is asked for as from ale-py.
+EnvPool resets in the step after an episode ended (Gymnasium's NEXT_STEP): that step ignores the action and shows the
+reset observation with reward 0. Envs are seeded when they are made and have no snapshots. For Atari it delivers the
+same raw stream as ale-py.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from typing import Any
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.atari import AtariEnv, open_kwargs
-from pappus.envs.gym_adapter import GymVectorEnv
-from pappus.envs.gym_source import parse_kwargs
-from pappus.envs.seeds import first_env_seed
-from pappus.envs.vector import VectorEnv
+from pappus.envs.gym_backend import GymVectorEnv, parse_kwargs
+from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 
 _OPEN_KWARGS = ("difficulty", "mode", "thread_affinity_offset", "use_fire_reset", "use_inter_area_resize")
 
 
 def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> VectorEnv:
-    """N envs of an EnvPool id; Atari games may be called `ALE/Pong-v5` too."""
+    """N envs of an EnvPool id; Atari games may also be named `ALE/Pong-v5`."""
     try:
         import envpool
     except ImportError:
         raise UserError(f'env {env!r} needs EnvPool; install it with: pip install "pappus[envpool]"') from None
     name, known = env.removeprefix("ALE/"), envpool.list_all_envs()
     if name not in known:
-        raise UserError(f"env {env!r} is no EnvPool id{closest(name, known) or '; envpool.list_all_envs() names all'}")
+        raise UserError(f"env {env!r} is no EnvPool id{closest(name, known) or '; envpool.list_all_envs() lists all'}")
     is_atari = type(envpool.make_spec(name)).__name__ == "AtariEnvSpec"
     kwargs = _atari_kwargs(options.atari) | open_kwargs(options.kwargs, _OPEN_KWARGS) if is_atari else {}
     pool: Any = envpool.make_gymnasium(

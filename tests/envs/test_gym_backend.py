@@ -15,8 +15,8 @@ from gymnasium.wrappers import ClipReward
 
 from pappus.config import EnvOptions
 from pappus.envs import env_spec, make_env
-from pappus.envs.gym_source import make_gym_vector
-from pappus.envs.seeds import first_env_seed
+from pappus.envs.gym_backend import make_gym_vector
+from pappus.envs.vector import first_env_seed
 from pappus.errors import UserError
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from tests.envs import toy_envs
@@ -77,7 +77,7 @@ def test_an_env_whose_package_is_missing_is_refused_with_what_to_install() -> No
     def lander() -> Any:
         raise gym.error.DependencyNotInstalled("Box2D is not installed, run `pip install …`")
 
-    with pytest.raises(UserError, match="needs a package that is not there: Box2D is not installed, run `pip install"):
+    with pytest.raises(UserError, match="needs a package that is missing: Box2D is not installed, run `pip install"):
         make_env(lander, 2, 1, EnvOptions())
 
 
