@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pappus.core import Policy, Sink, Waitable
 from pappus.envs.vector import VectorEnv
-from pappus.replay.writers import UnrollWriter
 from pappus.roles.role import Role
+from pappus.roles.unrolls import UnrollWriter
 from pappus.types import Nest, Timestep
 
 

@@ -12,10 +12,10 @@ import optree
 import torch
 
 from pappus.core import Call, RequestServer, Sink
-from pappus.replay.writers import BatchPacker
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.round_robin_sink import RoundRobinSink
+from pappus.roles.unrolls import BatchPacker
 from pappus.types import Array, Nest, Request, Timestep, Unroll, leaves_of, map_leaves
 
 

@@ -14,9 +14,9 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from pappus.core import Call, RequestServer, Waitable
-from pappus.replay.writers import UnrollWriter
 from pappus.roles.batching import Batching
 from pappus.roles.role import Role
+from pappus.roles.unrolls import UnrollWriter
 from pappus.roles.wait_any import WaitAny
 from pappus.types import Array, Request, Unroll
 

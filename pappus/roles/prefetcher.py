@@ -9,8 +9,8 @@ import torch
 
 from pappus.accelerator import Accelerator
 from pappus.core import Borrower, Sink, Waitable
-from pappus.replay.writers import BatchPacker
 from pappus.roles.role import Role
+from pappus.roles.unrolls import BatchPacker
 from pappus.types import ArraySpec, Nest, Unroll, map_leaves
 
 

@@ -1,4 +1,4 @@
-"""Commons, counters and a master, without processes."""
+"""Shared parameters, counters and a master, without processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Setup:
 
     def __init__(self, optimizer: OptimizerConfig, workers: int = 1, initial: float = 0.0) -> None:
         rows = 1 + len(statistics_of(optimizer))
-        self.shared_parameters = ParameterMemory("shared_parameters", SIZE, rows, HeapBlock(*ParameterMemory.footprint(SIZE, rows)))
+        block = HeapBlock(*ParameterMemory.footprint(SIZE, rows))
+        self.shared_parameters = ParameterMemory("shared_parameters", SIZE, rows, block)
         self.steps, self.updates = (
             SharedCounters(name, workers, HeapBlock(*SharedCounters.footprint(workers))) for name in ("steps", "updates")
         )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pappus.config import OptimizerConfig
-from pappus.roles.gradient_learner import make_optimizer
+from pappus.roles.gradient_step import make_optimizer
 from pappus.roles.lock_free import statistics_of
 from pappus.roles.role import IDLE
 from tests.roles.lock_free_tools import SIZE, STEPS, Setup

@@ -9,7 +9,7 @@ import pytest
 
 from pappus.api import configure, describe
 from pappus.errors import UserError
-from pappus.roles.epoch_learner import EpochLearner
+from pappus.roles.learner import Learner
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.topologies.program import QueueEdge
 from pappus.topologies.sync import sync
@@ -66,8 +66,8 @@ def test_who_asks_for_learners_gets_workers_for_them() -> None:
 class Expects:
     """Listens to what PPO expects of batches: whether they were fresh, and how far that is from computing it anew."""
 
-    def __init__(self, learner: EpochLearner) -> None:
-        algorithm: Any = learner._algorithm
+    def __init__(self, learner: Learner) -> None:
+        algorithm: Any = learner._training._algorithm
         self._expected = algorithm.expected
         self.fresh: list[bool] = []
         self.apart = 0.0
@@ -125,7 +125,7 @@ def test_values_of_old_weights_are_computed_anew() -> None:
 def test_nobody_acts_with_old_weights() -> None:
     roles = build({"actors": 2})
     learner = roles["learner"]
-    assert isinstance(learner, EpochLearner)
+    assert isinstance(learner, Learner)
     learner.step()  # publishes the first
     for batch in range(1, 4):
         assert [act(roles, i) for i in (0, 1)] == [8, 8], "one unroll each, and no further"
@@ -161,7 +161,7 @@ def test_the_learner_waits_for_all_workers() -> None:
     roles = build({"actors": 2})
     roles["learner"].step()
     act(roles, 0)
-    assert roles["learner"].step() is roles["learner"]._source and roles["learner"].updates == 0
+    assert roles["learner"].step() is roles["learner"]._training._source and roles["learner"].updates == 0
     act(roles, 1)
     assert roles["learner"].step() is None and roles["learner"].updates == 6
 
@@ -175,7 +175,7 @@ def test_a_straggler_is_carried_over_to_the_next_batch() -> None:
     for _ in range(5):
         roles["actor-2"].step()
     assert learner.step() is None, "the first two make a batch"
-    assert act(roles, 2) == 3 and learner.step() is learner._source, "the third goes on where it was"
+    assert act(roles, 2) == 3 and learner.step() is learner._training._source, "the third goes on where it was"
     act(roles, 0)
     assert learner.step() is None, "and is part of the next one"
     lags = learner.metrics.drain()["means"]["learner/policy_lag"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import optree
 
-from pappus.replay.writers import BatchPacker, UnrollWriter
+from pappus.roles.unrolls import BatchPacker, UnrollWriter
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep, Unroll, unroll_spec
