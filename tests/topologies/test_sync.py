@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pappus.algorithms.ppo import PPO
 from pappus.api import configure, describe
 from pappus.errors import UserError
 from pappus.roles.learner import Learner
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.topologies.program import QueueEdge
+from pappus.topologies.run import Run
 from pappus.topologies.sync import sync
 from pappus.transports.memory import HeapBlock
 from pappus.validation import validate
@@ -220,3 +223,34 @@ def test_normalised_observations_reach_the_workers_with_the_weights() -> None:
     network = roles["actor-0"]._policy._network
     moments = network.torso.torsos[0].moments
     assert moments.count == 8 * 4 and not np.allclose(moments.mean, 0)
+
+
+class OwnMinibatches(PPO):
+    """Draws minibatches in its own way, which learners that share them know nothing of."""
+
+    def minibatches(self, steps: Any) -> Any:
+        return super().minibatches(steps)
+
+
+class NotSynced(PPO):
+    """Cannot be shared."""
+
+    synced: Any = property()
+
+
+def other(kind: type[PPO], settings: dict[str, Any]) -> Run:
+    """A run of ppo whose algorithm is another."""
+    run = describe(configure("ppo", "CartPole-v1", {**SMALL, **settings}), "CartPole-v1")
+    config: Any = run.config.algorithm
+    return dataclasses.replace(run, algorithm=kind(config, run.env_spec, run.config.network))
+
+
+def test_minibatches_that_a_subclass_overrides_are_not_passed_over_by_several_learners() -> None:
+    with pytest.raises(UserError, match="OwnMinibatches overrides prepare or minibatches, and learners=2"):
+        sync(other(OwnMinibatches, {"actors": 2, "learners": 2}))
+    assert sync(other(OwnMinibatches, {"actors": 2})).roles
+
+
+def test_an_algorithm_that_does_not_say_how_minibatches_are_shared_has_one_learner() -> None:
+    with pytest.raises(UserError, match=r"NotSynced has no synced\(\), which learners=2 need"):
+        sync(other(NotSynced, {"actors": 2, "learners": 2}))
