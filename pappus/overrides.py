@@ -1,17 +1,18 @@
-"""Fast paths give way to what a user overrides."""
+"""Whether a faster method may be called in place of the methods that it repeats."""
 
 from __future__ import annotations
 
 
 def stands_for(cls: type, fast: str, *slow: str) -> bool:
-    """Whether method `fast` of `cls` may be called in place of its methods `slow`.
+    """Whether `cls.fast` may be called in place of each method in `slow`.
 
-    True if the class that defines `fast` is, or derives from, the class that defines each of `slow`: a subclass that
-    overrides only a slow method gets the slow path.
+    It may if the class that defines `fast` is at least as derived as the class that defines each `slow` one. A subclass
+    that overrides a slow method, and not the fast one, must see its method called.
     """
-    owner = _owner(cls, fast)
-    return owner is not None and all(issubclass(owner, _owner(cls, name) or object) for name in slow)
+    place = {name: _definition(cls, name) for name in (fast, *slow)}
+    return place[fast] < len(cls.__mro__) and all(place[fast] <= place[name] for name in slow)
 
 
-def _owner(cls: type, name: str) -> type | None:
-    return next((base for base in cls.__mro__ if name in vars(base)), None)
+def _definition(cls: type, name: str) -> int:
+    """Where in the method resolution order a name is defined; past the end if nowhere."""
+    return next((i for i, base in enumerate(cls.__mro__) if name in vars(base)), len(cls.__mro__))

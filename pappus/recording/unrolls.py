@@ -1,16 +1,20 @@
-"""Writers of unrolls: the fixed-length pieces of a stream that on-policy algorithms learn from."""
+"""Unrolls: written step by step, packed into training batches, joined side by side as tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import optree
+import torch
 
 from pappus.core import Sink
-from pappus.types import Array, Nest, Timestep, Unroll, leaves_of
+from pappus.types import Array, Nest, Timestep, Unroll, leaves_of, map_leaves
 
 
 class UnrollWriter:
-    """Writes a stream step by step into slots of T steps.
+    """Writes the stream of a vector env, step by step, into slots of T steps each.
 
     Contract: `begin` writes o_0 and the state before it; T calls of `append` fill the slot, after which `full` is
     True. The next unroll begins with the timestep that ended the last one, so unrolls overlap by one observation
@@ -35,7 +39,7 @@ class UnrollWriter:
         return self._time
 
     def begin(self, slot: Unroll, timestep: Timestep, state: Nest) -> None:
-        """Start an unroll at `timestep`, with the recurrent `state` before it."""
+        """Start an unroll at `timestep`, from recurrent `state` on."""
         self._open(slot, 0)
         optree.tree_map_(lambda into, leaf: into.__setitem__(..., leaf), slot.state, state)
         self._write_observation(0, timestep)
@@ -45,7 +49,7 @@ class UnrollWriter:
         self._open(slot, time)
 
     def append(self, action: Array, behaviour: dict[str, Array], version: int, timestep: Timestep) -> None:
-        """Write a transition: `action`, chosen by weights of `version`, led to `timestep`."""
+        """Write the transition from `action`, chosen by weights of `version`, to `timestep`."""
         slot, time = self._slot, self._time
         assert slot is not None and time < self._length
         slot.action[time] = action
@@ -75,9 +79,9 @@ class UnrollWriter:
 
 
 class BatchPacker:
-    """Packs finished unrolls into the slots of a sink; each slot is one training batch.
+    """Packs finished unrolls side by side into the slots of a sink, each of which is one training batch.
 
-    Unrolls may have any number of envs; one that does not fit into the rest of a batch continues in the next.
+    Unrolls may have any width; one that does not fit into the rest of a batch continues in the next.
     """
 
     def __init__(self, sink: Sink, batch_size: int) -> None:
@@ -85,10 +89,10 @@ class BatchPacker:
         self.filled = 0
         """Columns of the next batch that are filled."""
         self.held = 0
-        """Valid steps in these columns."""
+        """Valid steps among them."""
 
     def pack(self, unroll: Unroll, start: int, width: int) -> int:
-        """Copy columns from `start` on while slots are free; returns the first column that was not copied."""
+        """Copy columns from `start` on while there is room, and return how many of the `width` are copied then."""
         while start < width:
             batch = self._sink.acquire()
             if batch is None:
@@ -110,3 +114,32 @@ class BatchPacker:
             into[:, here] = leaf[:, there]
         for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
             into[here] = leaf[there]
+
+
+def as_tensor(leaf: Any) -> torch.Tensor:
+    """An array as a tensor over the same memory; a tensor as it is."""
+    return leaf if isinstance(leaf, torch.Tensor) else torch.from_numpy(leaf)
+
+
+def concatenate(unrolls: Sequence[Unroll], device: str) -> Unroll:
+    """Join unrolls along the env dimension."""
+
+    def along(dim: int) -> Any:
+        return lambda *leaves: torch.cat([leaf.to(device, non_blocking=True) for leaf in leaves], dim)
+
+    states = map_leaves(along(0), *(unroll.state for unroll in unrolls))
+    timed = [unroll._replace(state=()) for unroll in unrolls]
+    joined: Unroll = map_leaves(along(1), *timed)
+    return joined._replace(state=states)
+
+
+def copy_side_by_side(unrolls: Sequence[Unroll], batch: Unroll) -> None:
+    """`concatenate` into an existing batch."""
+    start = 0
+    for unroll in unrolls:
+        stop = start + unroll.first.shape[1]
+        for into, leaf in zip(leaves_of(batch[:-1]), leaves_of(unroll[:-1]), strict=True):
+            into[:, start:stop].copy_(leaf, non_blocking=True)
+        for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
+            into[start:stop].copy_(leaf, non_blocking=True)
+        start = stop

@@ -19,7 +19,6 @@ env groups of envs, so that it steps one while the others wait for their actions
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -29,7 +28,6 @@ from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.role import Role
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.builders import (
     build_evaluator,
@@ -110,27 +108,25 @@ def seed(run: Run) -> Program:
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
-    add_inference(run, program, inference, weights, build_learner)
+    add_inference(run, program, inference, weights)
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 
 def add_inference(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, build: Callable[..., Role],
-    synchronous: bool = False,
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, synchronous: bool = False
 ) -> None:
     """Inference server and learners, each in its own process, or both on one device. With synchronous batches there is
     one slot, which comes back when the learner has published what it learnt from it."""
     settings = replace(inference_settings(run), synchronous=synchronous)
     slots = 1 if synchronous else run.config.queue_size
     add = _add_threads if _beside_learner(run) else _add_processes
-    add(run, program, inference, weights, build, settings, slots)
+    add(run, program, inference, weights, settings, slots)
 
 
 def _add_processes(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, build: Callable[..., Role],
-    settings: InferenceSettings, slots: int,
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
 ) -> None:
     config = run.config
     spec, after = run.unroll_spec(config.batch_envs), "weights" if settings.synchronous else ""
@@ -140,12 +136,11 @@ def _add_processes(
         INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
-    add_learners(program, run, build, weights, lambda i: {"source": batches[i].source(), "slots": 1})
+    add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
 
 def _add_threads(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, build: Callable[..., Role],
-    settings: InferenceSettings, slots: int,
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
 ) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
     device, spec = run.config.device, run.unroll_spec(run.config.batch_envs)
@@ -160,7 +155,7 @@ def _add_threads(
         PREFETCH, build_prefetcher, group=LEARNER.name, run=run, unrolls=unrolls.borrower(), sink=batches.sink(0)
     )
     program.add(
-        LEARNER, build, group=LEARNER.name, essential=True, run=run, slots=1, source=batches.source(),
+        LEARNER, build_learner, group=LEARNER.name, essential=True, run=run, slots=1, source=batches.source(),
         weights=weights.writer(), nearby=nearby.writer(),
     )
 

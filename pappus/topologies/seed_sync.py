@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pappus.config import RunConfig
+from pappus.core import EpochAlgorithm
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR
 from pappus.topologies.builders import build_evaluator
-from pappus.topologies.learner_builders import build_sync_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.topologies.seed import SeedConfig, add_inference, add_seed_actor, calls
@@ -55,11 +55,13 @@ class SeedSyncConfig(SeedConfig):
 def seed_sync(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("seed-sync", run.config.seed)
+    if isinstance(run.algorithm, EpochAlgorithm):
+        run.algorithm.check_batch(config.unroll_length, config.batch_envs)
     inference = program.calls(calls(run))
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
-    add_inference(run, program, inference, weights, build_sync_learner, synchronous=True)
+    add_inference(run, program, inference, weights, synchronous=True)
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

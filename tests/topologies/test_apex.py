@@ -13,7 +13,7 @@ from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
 from pappus.recording.layout import TABLE
-from pappus.roles.replay_learner import ReplayLearner
+from pappus.roles.learner import Learner
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
@@ -51,12 +51,12 @@ def program(system: str, env: str, settings: dict[str, Any]) -> Program:
     return find_system(system).topology.build(describe(configure(system, env, settings), env))
 
 
-def roles(made: Program) -> tuple[ReplayLearner, dict[str, Any]]:
+def roles(made: Program) -> tuple[Learner, dict[str, Any]]:
     """The learner and the table's counts at the end of an inline run."""
     runtime = InlineRuntime(made, UntilLearnt())  # type: ignore[arg-type]
     runtime.run()
     learner, replay_server = runtime.roles["learner"], runtime.roles["replay"]
-    assert isinstance(learner, ReplayLearner) and isinstance(replay_server, ReplayServer)
+    assert isinstance(learner, Learner) and isinstance(replay_server, ReplayServer)
     return learner, replay_server._replay_server.service.info(TABLE)
 
 

@@ -116,7 +116,7 @@ def test_a_policy_and_its_critics_learn_from_shards_whose_target_follows_by_a_sh
     (bundle,) = bundles(runtime)
     learner = bundle._learner
     assert learner.updates > 50 and lead(runtime).updates > 50
-    distance = (learner._target_flat.values - learner._flat.values).abs().max()
+    distance = (learner._training.target.flat.values - learner._gradient.flat.values).abs().max()
     assert 0 < distance < 1, "it follows, and from behind"
 
 

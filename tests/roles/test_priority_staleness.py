@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pappus.roles.staleness import Staleness
+from pappus.roles.replay_training import PriorityStaleness
 
 
 def test_priorities_are_as_old_as_their_last_update_and_those_of_new_items_are_not_counted() -> None:
-    staleness = Staleness(4)
+    staleness = PriorityStaleness(4)
     keys = np.array([0, 1, 6])
     assert staleness.of(keys, 10) == (None, 1.0)
     staleness.written(keys, 10)
