@@ -3,11 +3,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+DOCS_STAMP := .venv/.docs-ready
 
 LANES := ray long processes quick learning
 # each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy
 
-.PHONY: setup demo test test-fast check clean $(LANES:%=test-%)
+.PHONY: setup demo test test-fast check docs docs-serve clean $(LANES:%=test-%)
 
 setup: $(STAMP)
 
@@ -35,5 +36,15 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	@touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
+
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv build dist site *.egg-info

@@ -4,8 +4,8 @@ pass?
     python -m benchmarks.all_reduce
     python -m benchmarks.all_reduce --networks nature --rounds 300
 
-Two processes, one thread each, add up buffers of the network's size again and again: that is the all-reduce, of which the
-fastest tenth counts. The gradient is computed by one process alone, in CPU time: what else runs on the machine hardly
+Two processes, one thread each, add up buffers of the network's size again and again: that is the all-reduce, of which
+the fastest tenth counts. The gradient is computed by one process alone, in CPU time: what else runs on the machine hardly
 matters. Overlapping them could at best hide the shorter of the two; the last column is what both take with everything
 hidden that can be, as a share of what they take one after the other.
 """
@@ -25,8 +25,9 @@ from rich.table import Table
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
-from pappus.roles.gradient_learner import LearnerSettings, NoWeights
-from pappus.roles.learner import Learner
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.unroll_training import UnrollTraining
+from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock, SharedBlock
 from pappus.transports.memory_all_reduce import MemoryAllReduce
 from pappus.transports.rings import RingQueue
@@ -57,15 +58,16 @@ def gradient_seconds(env: EnvSpec, network: NetworkConfig, length: int, envs: in
     for leaf in leaves_of(slot):
         leaf[...] = random.integers(0, 2, leaf.shape)
     slot.behaviour["log_prob"][:] = -1.0
-    settings = LearnerSettings(OptimizerConfig(), 10**9, 1)
-    learner = Learner("learner", algorithm, queue.source(), NoWeights(), settings, 1)
-    learner._batch = learner._load([slot])
+    queue.sink(0).commit()
+    gradient = GradientStep(Metrics("learner"), algorithm, LearnerSettings(OptimizerConfig(), 10**9, 1))
+    gradient.objective = training = UnrollTraining(algorithm, queue.source(), gradient, 1)
+    training.take()
     seconds = []
     for _ in range(WARM_UP + rounds):
         start = time.process_time()
-        learner._own_gradient()
+        gradient.backward()
         seconds.append(time.process_time() - start)
-    return float(np.median(seconds[WARM_UP:])), learner._flat.num_parameters
+    return float(np.median(seconds[WARM_UP:])), gradient.flat.num_parameters
 
 
 def meet(all_reduce: Any, index: int, size: int, rounds: int, answer: Any) -> None:

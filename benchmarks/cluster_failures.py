@@ -31,7 +31,6 @@ from rich.table import Table
 from benchmarks.architecture_runs import Row
 from benchmarks.ray_nodes import RayNodes, ray_nodes, rows_of
 from benchmarks.throughput import provenance
-from pappus.telemetry.verdict import kind_of
 
 TOO_LONG = 30.0
 START_SECONDS = 120.0
@@ -114,6 +113,11 @@ class Training:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
+
+
+def kind_of(process: str) -> str:
+    """`actor` for `actor-3`."""
+    return process.rstrip("0123456789").removesuffix("-")
 
 
 def kill_node(training: Training, arguments: argparse.Namespace) -> Finding:

@@ -21,9 +21,7 @@ from benchmarks.cluster_overhead import PATIENCE, command, steady
 from benchmarks.ray_nodes import RayNodes, attach, program_of, ray_nodes, registry, rows_of
 from benchmarks.throughput import provenance
 from pappus.api import configure
-from pappus.config import parse
-from pappus.runtimes.ray_cluster import ELASTIC
-from pappus.telemetry.verdict import kind_of
+from pappus.settings import parse
 from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, ReplayEdge, WeightsEdge
 from pappus.types import spec_bytes
 
@@ -164,8 +162,9 @@ def replay_flows(program: Program, rows: Sequence[Row], one: Traffic) -> dict[st
     """What actors record goes straight to the replay server's server, past the node agents: rows as the actors count them,
     without what gRPC adds. Whoever draws lives beside the replay server here, unless it is an actor's process itself."""
     names = [name for name, edge in program.edges.items() if isinstance(edge, ReplayEdge)]
-    recorders = {kind_of(node.name) for node in program.roles for end in node.ends() if end.side == "recorder"}
-    rates = [mean_of(rows, f"{kind}/replay_bytes_per_second") for kind in recorders if kind in ELASTIC]
+    held = [(spec.kind, end) for spec in program.roles for end in spec.ends()]
+    recorders = {kind.name for kind, end in held if kind.steps_envs and end.side == "recorder"}
+    rates = [mean_of(rows, f"{kind}/replay_bytes_per_second") for kind in recorders]
     return {name: Flow("replay", 0.0, sum(rates) * one.seconds, 1.0) for name in names if sum(rates)}
 
 

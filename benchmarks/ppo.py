@@ -2,7 +2,7 @@
 
 Everybody does the same work (`benchmarks.peers.ppo_work`), learns from the same seeds, and takes turns on the machine:
 
-    python -m benchmarks.ppo --seeds 1 2 3 4 5 --steps 300000 --plot docs/ppo.png
+    python -m benchmarks.ppo --seeds 1 2 3 4 5 --steps 300000 --plot docs/results/figures/ppo.png
 
 Speed is that of the second half of a run. Then the same with a target: seconds from the command to the end of a process
 that stops when the mean return of 100 episodes reaches it; ours goes on to evaluate and save what it learnt.

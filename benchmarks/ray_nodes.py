@@ -26,10 +26,8 @@ from ray._private.internal_api import node_stats
 from ray.cluster_utils import Cluster
 
 from pappus.api import configure, describe
-from pappus.runtimes.ray_cluster import ELASTIC
-from pappus.runtimes.resources import IDLE_KINDS
+from pappus.runtimes.resources import setting_name
 from pappus.systems import find_system
-from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import Program
 
 STORE_BYTES = 200_000_000
@@ -96,9 +94,10 @@ class RayNodes:
 
     def place(self, system: str, env: str, words: Sequence[str] = ()) -> list[str]:
         """Options of `pappus train` that put those who step envs on far nodes, and all others on the first."""
-        placed = resources(program_of(system, env))
+        program = program_of(system, env)
+        placed = resources(program)
         pairs = [word for pair in placed.items() for word in pair]
-        spread = [word for kind in placed if kind in ELASTIC for word in (kind, "SPREAD")]
+        spread = [word for kind in placed if kind in stepping(program) for word in (kind, "SPREAD")]
         return [
             "--runtime", "ray", "--address", self.address, "--cluster.resources", *pairs,
             "--cluster.placement", *spread, *words,
@@ -157,14 +156,20 @@ def name_of(title: str) -> str:
 def program_of(system: str, env: str, **settings: Any) -> Program:
     """The program that a system is on a cluster."""
     run = describe(configure(system, env, {"runtime": "ray", **settings}), env)
-    return find_system(system).topology(run)
+    return find_system(system).topology.build(run)
 
 
 def resources(program: Program) -> dict[str, str]:
     """What each kind of role reserves, for those who step envs to be far from the others."""
-    kinds = dict.fromkeys(kind_of(group) for group in program.groups())
-    near = {kind: "head=1" if kind in IDLE_KINDS else "CPU=1,head=1" for kind in kinds}
-    return near | {kind: "CPU=1,far=1" for kind in kinds if kind in ELASTIC}
+    groups = program.groups().items()
+    idle = {setting_name(group, roles): all(spec.kind.background for spec in roles) for group, roles in groups}
+    near = {kind: "head=1" if sleeps else "CPU=1,head=1" for kind, sleeps in idle.items()}
+    return near | {kind: "CPU=1,far=1" for kind in idle if kind in stepping(program)}
+
+
+def stepping(program: Program) -> set[str]:
+    """Kinds of roles that step envs."""
+    return {kind.name for kind in program.kinds.values() if kind.steps_envs}
 
 
 def rows_of(directory: Path) -> list[dict[str, float]]:

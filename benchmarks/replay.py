@@ -221,7 +221,7 @@ def serving(way: str, table: Table, max_steps: int) -> Iterator[tuple[Callable[[
             assert server.stderr is not None
             address = next(line for line in server.stderr if "listening" in line).split()[4].rstrip(";")
             if way == "gRPC, unix socket":
-                from pappus.replay.grpc_wire import connect as far
+                from pappus.replay.wire.grpc_wire import connect as far
 
                 yield lambda: Client(lambda: far(address)), lambda: resident_bytes(str(server.pid))
             else:
@@ -237,7 +237,7 @@ def _as_file(table: Table, max_steps: int) -> dict[str, Any]:
         "max_steps": max_steps,
         "tables": [
             {
-                "name": table.name, "sampler": {"prioritized": table.sampler.alpha}, "remover": table.remover.order,
+                "name": table.name, "sampler": {"prioritized": table.sampler.alpha}, "remover": table.remover.name,
                 "rate_limiter": {"min_size": table.rate_limiter.min_size}, "max_size": table.max_size,
                 "lead": table.lead,
                 "signature": {

@@ -44,7 +44,7 @@ from pappus.api import configure, describe
 from pappus.config import ReplayConfig, RunConfig
 from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv
-from pappus.replay.ports import DirectReplay
+from pappus.recording.direct import DirectReplay
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
 from pappus.threads import one_thread

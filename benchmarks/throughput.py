@@ -38,11 +38,13 @@ from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
-from pappus.replay.writers import UnrollWriter
-from pappus.roles.gradient_learner import LearnerSettings
-from pappus.roles.learner import Learner
+from pappus.recording.unrolls import UnrollWriter
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner, Publication
 from pappus.roles.policy import LocalPolicy
+from pappus.roles.unroll_training import UnrollTraining
 from pappus.systems import find_system
+from pappus.telemetry.metrics import Metrics
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
@@ -109,7 +111,7 @@ def measure_limits(config: RunConfig, seconds: float) -> Limits:
 
 def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     spec = env_spec(config.env, config.env_options)
-    algorithm = find_system(config.system).algorithm(config.algorithm, spec, config.network)
+    algorithm = find_system(config.system).algorithm.make(config.algorithm, spec, config.network)
     precision = choose_precision(config, algorithm, spec)
     network: Any = algorithm.build_network()
     size = FlatParameters(network).size
@@ -117,7 +119,9 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     slots = unroll_spec(spec, algorithm.behaviour, network.state_spec, config.unroll_length, config.batch_envs)
     queue = RingQueue("unrolls", slots, 1, 1, HeapBlock(*RingQueue.footprint(slots, 1, 1)))
     settings = LearnerSettings(config.optimizer, 10**12, 1, config.device, precision)
-    learner = Learner("learner", algorithm, Repeating(queue.rings[0].slots), weights, settings, 1)
+    gradient = GradientStep(Metrics("learner"), algorithm, settings)
+    training = UnrollTraining(algorithm, Repeating(queue.rings[0].slots), gradient, 1)
+    learner = Learner("learner", gradient, training, Publication(weights))
     learner.step()  # publishes
     play_into(queue.rings[0].slots[0], config, LocalPolicy(algorithm, weights, config.batch_envs, 1, precision))
     env = one_thread_env(config)

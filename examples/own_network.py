@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import pappus
 from pappus.config import NetworkConfig
-from pappus.networks.actor_critic import Output
+from pappus.networks.modules import Output
 from pappus.ops.distributions import distribution_for
 from pappus.types import EnvSpec, Nest
 

@@ -1,11 +1,11 @@
-"""A topology of your own: IMPALA whose actors are born different.
+"""A topology of your own: IMPALA with two kinds of actors.
 
     bold actors ────unrolls───┐
-                              ├──▶ queue ──batch──▶ learner ──weights──▶ everybody
+                              ├──▶ queue ──batch──▶ learner ──weights──▶ actors, evaluator
     careful actors ─unrolls───┘
 
-Half of the actors act with logits divided by two, so that they explore more; V-trace corrects for it, because the
-log-probability that an actor records is the one it really acted with.
+Bold actors divide their logits by a temperature of 2, so they explore more. They record the log-probability of the
+policy that they really acted with, and V-trace corrects for the difference to the learner's policy.
 
     python examples/own_topology.py
 """
@@ -17,7 +17,7 @@ import dataclasses
 import pappus
 from pappus.core import Sink, WeightsReader
 from pappus.envs.vector import make_env
-from pappus.networks.actor_critic import Output
+from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
 from pappus.systems import SYSTEMS
@@ -27,26 +27,17 @@ from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
 
 
-class BoldPolicy(LocalPolicy):
-    """A policy whose distribution is flattened before it is sampled from."""
-
-    def __init__(self, run: Run, weights: WeightsReader, seed: int, temperature: float) -> None:
-        super().__init__(run.algorithm, weights, run.config.envs_per_actor, seed)
-        plain = self._step
-
-        def flattened(observation, first, state):  # type: ignore[no-untyped-def]
-            output = plain(observation, first, state)
-            return Output(output.policy / temperature, output.value, output.state)
-
-        self._step = flattened
-
-
 def build_actor(
     name: str, incarnation: int, run: Run, index: int, temperature: float, sink: Sink, weights: WeightsReader
 ) -> Actor:
-    env_seed, policy_seed = derive_seed(run.config.seed, "actor", index, incarnation)
-    env = make_env(run.env, run.config.envs_per_actor, env_seed, run.config.env_options)
-    return Actor(name, env, BoldPolicy(run, weights, policy_seed, temperature), sink, run.config.unroll_length)
+    config = run.config
+    env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
+    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
+    policy = LocalPolicy(
+        run.algorithm, weights, config.envs_per_actor, policy_seed,
+        transform=lambda output: output._replace(policy=output.policy / temperature),
+    )
+    return Actor(name, env, policy, sink, config.unroll_length)
 
 
 def bold_and_careful(run: Run) -> Program:
@@ -56,10 +47,10 @@ def bold_and_careful(run: Run) -> Program:
     weights = program.weights("weights", run.weights_size)
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
-        program.add(f"actor-{i}", build_actor, run=run, index=i, temperature=2.0 if i % 2 else 1.0, **ends)
+        program.add(ACTOR, build_actor, index=i, run=run, temperature=2.0 if i % 2 else 1.0, **ends)
     ends = {"source": unrolls.source(), "weights": weights.writer()}
-    program.add("learner", build_learner, essential=True, run=run, slots=actors, **ends)
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(LEARNER, build_learner, essential=True, run=run, slots=actors, **ends)
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 

@@ -1,5 +1,5 @@
 """Streams, events, pinned memory and captured graphs of a device. On a CPU all of them are plain calls, so that the
-same code runs there, one thing after the other.
+same code runs there synchronously.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pappus.types import Array
 _CAPTURING = threading.Lock()
 """A process captures one graph at a time."""
 WARMUP_CALLS = 3
-"""Calls before a capture: libraries choose their algorithms and allocate their workspaces in the first ones."""
+"""Calls before a capture: in the first ones libraries choose algorithms and allocate workspaces."""
 
 
 class Accelerator:
@@ -27,16 +27,16 @@ class Accelerator:
         self.real = self.device.type == "cuda"
 
     def stream(self, urgent: bool = False) -> Any:
-        """A queue of work; kernels of an urgent one go first."""
+        """A queue of work; kernels of an urgent one have priority."""
         make: Any = torch.cuda.Stream
         return make(self.device, priority=-1 if urgent else 0) if self.real else None
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """What is called within goes to that stream."""
+        """A context whose work goes to that stream."""
         return torch.cuda.stream(stream) if self.real else nullcontext()
 
     def mark(self, event: Any = None) -> Any:
-        """An event behind all that the present stream was given: a new one, or one that has had its day."""
+        """An event after all work of the current stream: a new one, or `event` used again."""
         if not self.real:
             return None
         make: Any = torch.cuda.Event
@@ -45,30 +45,30 @@ class Accelerator:
         return event
 
     def follow(self, event: Any) -> None:
-        """The present stream goes on when the event has happened."""
+        """The current stream waits for the event."""
         if event is not None:
             event.wait()
 
     def wait(self) -> None:
-        """The client goes on when the present stream has done everything."""
+        """Block until the current stream has done everything."""
         if self.real:
             torch.cuda.current_stream(self.device).synchronize()
 
     def pin(self, memory: Array) -> None:
-        """Make host memory readable for the device itself, so that copies need no help of the CPU."""
+        """Page-lock host memory, so that the device copies it without the CPU."""
         if self.real and memory.nbytes:
             address = memory.__array_interface__["data"][0]
             cudart: Any = torch.cuda.cudart  # type: ignore[attr-defined,unused-ignore]
             torch.cuda.check_error(cudart().cudaHostRegister(address, memory.nbytes, 0))
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Host memory that the device can read and write itself."""
+        """Page-locked host memory."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
 
 
 class CapturedGraph:
     """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
-    which replays its hundreds of kernels with a single launch; where that fails it is called as before.
+    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CapturedGraph:
 
     @property
     def warm(self) -> bool:
-        """Whether a call takes as long as all that follow."""
+        """Whether calls have reached their final speed."""
         return self._calls > WARMUP_CALLS
 
     def __call__(self) -> Any:

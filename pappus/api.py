@@ -36,7 +36,7 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.runtimes.wiring import footprint
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
-from pappus.systems import as_system, saved_config
+from pappus.systems import as_system, find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog
@@ -44,7 +44,7 @@ from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.summary import Summary
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, roles_with_weights, stored_weights
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -108,7 +108,7 @@ def train(
     (`{"algorithm.entropy_cost": 0.02}`).
     """
     chosen = as_system(system)
-    return execute(chosen, configure(chosen, env_name(env), {**(settings or {}), **named}), env)
+    return execute(configure(chosen, env_name(env), {**(settings or {}), **named}), env, system=chosen)
 
 
 def resume(
@@ -122,7 +122,7 @@ def resume(
     directory = Path(run)
     found, config = saved_config(directory, system)
     config = override(config, {**(settings or {}), **named})
-    return execute(found, config, env or config.env, directory.resolve())
+    return execute(config, env or config.env, directory.resolve(), system=found)
 
 
 def configure(
@@ -145,11 +145,13 @@ def env_name(env: EnvLike) -> str:
 
 
 def execute(
-    system: System, config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None
+    config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
+    system: System | None = None,
 ) -> Result:
-    """Run a resolved config to its end."""
+    """Run a resolved config to its end; `system` where its name does not find it."""
     validate(config)
-    run = describe(system, config, env)
+    system = system or find_system(config.system)
+    run = describe(config, env, system)
     directory = resumed or new_directory(config)
     with locked(directory):
         run = dataclasses.replace(
@@ -158,8 +160,9 @@ def execute(
         return _execute(system, run, directory, resumed is not None, began)
 
 
-def describe(system: System, config: RunConfig, env: EnvLike) -> Run:
+def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
+    system = system or find_system(config.system)
     spec = env_spec(env, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
@@ -179,10 +182,12 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
     checkpoint = find_resumable(store, run, program) if resumed else None
     metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
     (directory / "config.yaml").write_text(to_yaml(config))
-    run_stats = RunStats(config)
+    run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
-        controller = Controller(config, run_stats, log, console, store, began=began or time.monotonic())
+        controller = Controller(
+            config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
+        )
         for warning in store.warnings:
             controller.event(warning)
         if metadata:
@@ -230,14 +235,13 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> Path:
             f"the checkpoint holds {size} weights, but the network of this config has {run.weights_size}; "
             "resume with the network that was trained"
         )
-    _check_saving_roles(checkpoint, run, program)
+    _check_weights_roles(checkpoint, run, program)
     return checkpoint
 
 
-def _check_saving_roles(checkpoint: Path, run: Run, program: Program) -> None:
+def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
     """Weights and optimizer states can be resumed only by the roles that saved them."""
-    expected = roles_with_weights(spec.begins_with for spec in program.roles)
-    found = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors"))
+    expected, found = program.weights_roles, weights_roles(checkpoint)
     if found == expected:
         return
     begun = load_file(Path(run.config.run_dir) / "config.yaml").get("topology", {})

@@ -24,7 +24,7 @@ pappus train --resume RUN [options]       continue from the newest checkpoint
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
-pappus replay serve --config FILE         tables of experience for whoever connects (docs/replay.md)
+pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -34,7 +34,7 @@ POPULATION_OPTIONS = ("--seeds", "--vary", "--jobs")
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
 
-Train from whatever connects: docs/external-simulators.md describes how. The file is YAML:
+Train from whatever connects: docs/guide/external-simulators.md describes how. The file is YAML:
 
 {spec}
 """
@@ -102,7 +102,7 @@ def _begin(words: list[str], began: float) -> int:
     from pappus import api
 
     system, config = _config(words)
-    return _finish(api.execute(system, config, config.env, began=began))
+    return _finish(api.execute(config, config.env, began=began, system=system))
 
 
 def _resume(run: str, words: list[str], began: float) -> int:
@@ -119,7 +119,7 @@ def _resume(run: str, words: list[str], began: float) -> int:
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
     config = parse(config, words)
-    return _finish(api.execute(system, config, config.env, Path(run).resolve(), began))
+    return _finish(api.execute(config, config.env, Path(run).resolve(), began, system))
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
@@ -248,7 +248,7 @@ def _eval(words: list[str], began: float) -> int:
 def _replay(words: list[str], began: float) -> int:
     if not words or words[0] != "serve":
         raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
-    from pappus.replay.serve import main as serve_replay
+    from pappus.replay.serve.command import main as serve_replay
 
     return serve_replay(words[1:], _Parser("pappus replay serve", description="Serve tables of experience."))
 
@@ -266,7 +266,7 @@ def _systems(words: list[str], began: float) -> int:
 def _check_env(words: list[str], began: float) -> int:
     parser = _Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
     parser.add_argument("env", help="Gymnasium id, module:id or module:function")
-    parser.add_argument("--backend", default="auto", help="auto, gymnasium, ale, envpool, or module:name")
+    parser.add_argument("--backend", default="auto", help="as --env-options.backend of train")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
     arguments = parser.parse_args(words)
     from pappus.config import EnvOptions

@@ -34,8 +34,8 @@ class AtariOptions:
 class EnvOptions:
     """How envs are made."""
 
-    backend: Literal["auto", "gymnasium", "ale", "envpool"] = "auto"
-    """auto: ale-py's vector env for ALE/*, else Gymnasium (natively vectorised where the env registers it)."""
+    backend: str = "auto"
+    """auto, gymnasium, ale, envpool, an installed one, or module:name. auto: ale-py for ALE/*, else Gymnasium."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments for the env's constructor; on the command line NAME VALUE pairs, values in YAML."""
     last_inputs: bool = False
@@ -173,20 +173,24 @@ class WireConfig:
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """What is kept and how often it is used. Items are transitions or sequences, as the algorithm has it."""
+    """The replay table. Its items are transitions or sequences, depending on the algorithm."""
 
     capacity: int = 100_000
-    """Items that are kept; the oldest go."""
+    """Maximum number of items."""
     warm_up: int = 1_000
-    """Items that must be there before the first update."""
+    """Items in the table before the first update."""
     samples_per_insert: float = 8.0
-    """How often an item is used on average: updates × batch size per item that comes."""
+    """Mean number of times that an item is sampled: updates × batch size per inserted item."""
     tolerance: float = 8.0
-    """Batches by which samples may be ahead of that ratio or behind it at any time."""
+    """Batches by which samples may be ahead of that ratio, or behind it, at any time."""
     priority_exponent: float = 0.6
-    """α: 0 draws evenly, 1 in proportion to the error."""
+    """α: 0 draws uniformly, 1 in proportion to the error."""
     importance_exponent: float = 0.4
-    """β: how far importance weights make up for that; 1 fully."""
+    """β: how far importance weights correct for that; 1: fully."""
+    sampler: str = "prioritized"
+    """Selector of sampled items: prioritized, uniform, fifo, lifo, min_heap, max_heap, or your own as module:name."""
+    remover: str = "fifo"
+    """Selector of the items that are removed from a full table; the same names."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Generator as Work
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from pappus.experience import Experience, ItemBatch, LossOutput, TargetUpdates
 from pappus.types import Array, ArraySpec, Nest, Request, Timestep, Unroll
@@ -236,20 +236,20 @@ class StepCounter(StepTotal, Protocol):
 
 
 class AllReduce(Waitable, Protocol):
-    """Where the gradients of several learners become one: all bring theirs, and each collects the same sum."""
+    """Sums the gradients of several learners: all bring theirs, and each collects the same sum."""
 
     member: int
-    """Which of the learners this is."""
+    """The index of this learner."""
     members: int
-    """How many they are."""
+    """The number of learners."""
 
     def bring(self, flat: Tensor) -> None:
-        """Hand a float32 tensor `[M]` in, M the same for all and no more than the all-reduce has room for. It must stay
-        as it is until the sum is collected."""
+        """Hand in a float32 tensor `[M]`, M the same for all and within the capacity of the all-reduce. It must not
+        change until the sum is collected."""
         ...
 
     def collect(self, flat: Tensor) -> bool:
-        """Put the sum of what all have brought into the same tensor; False while something is missing."""
+        """Write the sum of all tensors into the same tensor; False while one is missing."""
         ...
 
 
@@ -280,14 +280,14 @@ class WeightsReader(Waitable, Protocol):
 
 
 class GradientChannel(WeightsReader, Protocol):
-    """What several learners have in common: their gradients go in, and the weights that these changed come out."""
+    """Weights that several learners change: gradients go in, new weights come out."""
 
     def full(self) -> Waitable | None:
-        """What keeps it from taking one more gradient now."""
+        """The port that one more gradient has to wait for, or None."""
         ...
 
     def send(self, gradient: Array, loss: float) -> int | None:
-        """A gradient of the weights that were read last; how many updates those lag behind, if that is known here."""
+        """Send a gradient of the weights that were read last; return their lag in updates, if it is known here."""
         ...
 
 
@@ -372,11 +372,11 @@ class Algorithm(Protocol):
 
 
 class OnPolicyAlgorithm(Algorithm, Protocol):
-    """Learns from unrolls as they come."""
+    """Learns from unrolls as they come, one update per batch."""
 
     @property
     def reduction(self) -> str:
-        """What the loss is of its valid steps: their `mean`, or their `sum`. Learners that share a batch go by it."""
+        """Whether the loss is the `mean` or the `sum` over its valid steps: learners that share updates need it."""
         ...
 
     def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
@@ -386,41 +386,58 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
 
 @runtime_checkable
 class EpochAlgorithm(Algorithm, Protocol):
-    """Learns from unrolls, going over each batch several times in minibatches. What these are is its own affair."""
+    """Learns from unrolls in epochs of minibatches. What a minibatch holds is its own choice.
+
+    It may offer more: `on_arrays(network) -> ArrayLoss | None`, a faster `loss` on a CPU, and `synced()`
+    (`SyncedEpochAlgorithm`) for several learners.
+    """
+
+    def check_batch(self, length: int, envs: int) -> None:
+        """Raise `UserError` if batches of `length` steps of `envs` envs cannot be cut into minibatches."""
+        ...
 
     def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Any:
-        """All steps of a batch, with what is computed once for all of them. A fresh batch was acted by the network as
-        it is: what was recorded of its steps still holds."""
+        """All steps of a batch, with what is computed once for all epochs. A fresh batch was acted with the present
+        weights: what was recorded while acting still holds."""
         ...
 
     def minibatches(self, steps: Any) -> Iterator[tuple[Any, bool]]:
-        """What to learn from, one after the other, and whether to report of it; the last one always says yes."""
+        """The minibatches of all epochs, and whether to report scalars of each; of the last one always."""
         ...
 
     def loss(self, network: nn.Module, steps: Any, report: bool) -> tuple[Tensor, dict[str, Tensor]]:
-        """The scalar to minimise for a minibatch, and named scalars if it is to be reported of."""
-        ...
-
-    def on_arrays(self, network: nn.Module) -> Callable[[Any, bool], tuple[float, dict[str, float]]] | None:
-        """A faster way on a CPU, if there is one: what `loss` returns, as numbers, of arrays; the gradient takes
-        the place of what was in the `.grad` of the network's parameters."""
+        """The scalar to minimise for a minibatch, and named scalars if they are to be reported."""
         ...
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
-        """Whether to leave the batch, after what was reported of a minibatch."""
+        """Whether to skip the rest of the batch, after these scalars of a minibatch."""
+        ...
+
+
+ArrayLoss: TypeAlias = Callable[[Any, bool], tuple[float, dict[str, float]]]
+"""`EpochAlgorithm.loss` of minibatches that are arrays. It replaces the `.grad` of the network's parameters by the
+gradient, and returns the loss and the scalars as numbers."""
+
+
+@runtime_checkable
+class SyncedEpochAlgorithm(EpochAlgorithm, Protocol):
+    """One whose minibatches several learners can share."""
+
+    def synced(self) -> SyncedEpochs:
+        """What stands for `prepare` and `minibatches` then."""
         ...
 
 
 class SyncedEpochs(Protocol):
-    """How several learners go over a batch that they have in common, each with its own part of it.
+    """How several learners train on one batch, each on its own part of every minibatch.
 
-    What its work needs to know of everybody's part it asks for: it yields float32 numbers of its own, and is sent those
-    of all learners, `[learners, …]`.
+    Both methods are generators. They yield float32 numbers of this learner's part, and are sent those of all learners,
+    `[learners, …]`.
     """
 
     @property
     def epochs(self) -> int:
-        """How often the batch is gone over, at most."""
+        """Epochs per batch, at most."""
         ...
 
     def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Work[Tensor, Tensor, Any]:
@@ -428,7 +445,11 @@ class SyncedEpochs(Protocol):
         ...
 
     def epoch(self, steps: Any) -> Work[Tensor, Tensor, Sequence[tuple[Any, Tensor]]]:
-        """Minibatches that are gone over once, each with the number of its valid steps."""
+        """The minibatches of one epoch, each with the number of its valid steps."""
+        ...
+
+    def synced_buffers(self, network: nn.Module) -> Sequence[Tensor]:
+        """Buffers of the network that `prepare` keeps equal on all learners."""
         ...
 
 
@@ -452,6 +473,15 @@ class ReplayAlgorithm(Algorithm, Protocol):
     @property
     def part_delays(self) -> tuple[int, ...]:
         """For every part of the network that is trained apart (`part_sizes`), every how many updates it is."""
+        ...
+
+    def initial_priority(self, steps: Any) -> Array:
+        """Priorities `[n]` of n new items, from what the acting policy recorded of them.
+
+        `steps` is a `TransitionStats` if `experience` is `Transitions`, and a `SequenceStats` if it is `Sequences`.
+        Give what `loss` would give as the priority of these items, so that both are on the same scale. The recorder
+        adds `SMALLEST_PRIORITY`. A table that draws uniformly ignores priorities: then ones will do.
+        """
         ...
 
     def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:

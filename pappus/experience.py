@@ -1,21 +1,22 @@
-"""What learns from replay eats: items over the stream of `types.py`, and batches of them.
+"""Item types of algorithms that learn from replay, and batches of them.
 
     transition   o_t, a_t, r_t + γ r_{t+1} + … (n terms), γⁿ, o_{t+n}
-    sequence     some steps of one episode in a row, and the recurrent state before the first of them
+    sequence     consecutive steps of one episode, and the recurrent state before the first
 
-Neither reaches over the end of an episode: a transition that would is shorter, and bootstraps from the final
-observation (or, after a termination, not at all).
+Items never cross the end of an episode. A transition that would is shorter: it bootstraps from the final observation
+or, after a termination, not at all. The time convention is that of `types.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from pappus.types import Nest
+from pappus.types import Array, Nest
 
 SMALLEST_PRIORITY = 1e-6
-"""Added to every priority: an error of 0 does not mean that there is nothing to learn."""
+"""Added to every priority, so that items with an error of 0 can still be drawn."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,14 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Sequences that are learnt from for `length` steps, after `burn_in` more that only warm the state up.
+    """Sequences of `length` steps to learn from, preceded by `burn_in` steps that only refresh the recurrent state.
 
-    A new one begins every `period` steps. The first of an episode has no burn-in: its state is known.
+    A new sequence begins every `period` steps. The first of an episode has no burn-in, since its state is known.
     """
 
     burn_in: int
     length: int
     period: int
-    n_step: int
-    discount: float
-    """γ."""
-    rescaling: float
-    """ε of the scale on which errors are measured (`ops/rescaling.py`); 0: as they are."""
-    eta: float
-    """η: share of the largest error of a sequence in its priority; the rest is their mean."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it."""
 
@@ -53,9 +47,35 @@ class Sequences:
 Experience: TypeAlias = Transitions | Sequences
 
 
+class TransitionStats(NamedTuple):
+    """What was recorded of n new transitions: the input of their initial priorities."""
+
+    behaviour: Mapping[str, Array]
+    """Recorded by the policy at the first step, `[n, …]` for each key of `Algorithm.behaviour`."""
+    next_behaviour: Mapping[str, Array]
+    """The same at the observation that the transition bootstraps from; meaningless where `discount` is 0."""
+    reward: Array
+    """The scaled n-step reward, `[n]` float64."""
+    discount: Array
+    """γⁿ times the env's discounts, `[n]` float64; 0 after a termination."""
+
+
+class SequenceStats(NamedTuple):
+    """What was recorded of n new sequences, without burn-in. T is `Sequences.length`; shorter ones are padded."""
+
+    behaviour: Mapping[str, Array]
+    """Recorded by the policy, `[T, n, …]` for each key of `Algorithm.behaviour`."""
+    reward: Array
+    """Scaled rewards, `[T, n]` float32."""
+    discount: Array
+    """The env's discounts (without γ), `[T, n]` float32; 0 at a termination."""
+    valid: Array
+    """Transitions that can be learned from, `[T, n]` bool: padding and steps without a next observation cannot."""
+
+
 @dataclass(frozen=True)
 class TargetUpdates:
-    """Every so many updates the target network takes over this share of the network's weights (1: all of them)."""
+    """Every `every` updates the target network moves by `share` towards the network's weights (1: copies them)."""
 
     every: int
     share: float = 1.0
@@ -64,7 +84,7 @@ class TargetUpdates:
 class Transition(NamedTuple):
     """A batch `[B, …]`. `reward` is the n-step sum, `discount` γⁿ times the env's (0 after a termination).
 
-    Observations of an env whose frames are stacked are stacks, `[B, k, …]`, the oldest frame first.
+    Observations of an env with frame stacking are stacks, `[B, k, …]`, oldest frame first.
     """
 
     observation: Nest
@@ -75,9 +95,9 @@ class Transition(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """A batch `[T, B, …]` of burn_in + length steps, and the state before the first of them `[B, …]`.
+    """A batch `[T, B, …]` of burn_in + length steps, and the recurrent state before the first `[B, …]`.
 
-    `valid` says which transitions can be learnt from: those whose next observation is there, or does not count.
+    `valid` marks transitions that can be learned from: their next observation is there, or they terminated.
     """
 
     observation: Nest
@@ -90,20 +110,20 @@ class Sequence(NamedTuple):
 
 
 class ItemBatch(NamedTuple):
-    """A batch out of replay: `Transition` or `Sequence`, and what belongs to its items."""
+    """A batch from replay: a `Transition` or a `Sequence`, and what belongs to its items."""
 
     keys: Any
     items: Any
     weight: Any
     """Importance weights `[B]`."""
     age: float
-    """Items that came since these did, on average."""
+    """Mean number of items that were inserted after these."""
     service: int = 0
-    """Which life of the service it came from: in another one the same keys are other items."""
+    """Number of the service's incarnation: in another one the same keys name other items."""
 
 
 class LossOutput(NamedTuple):
-    """A loss, named scalars to report in the order in which they were computed, and a priority for every item."""
+    """A loss, named scalars to report in the order in which they were computed, and a priority `[B]` per item."""
 
     loss: Any
     scalars: dict[str, Any]

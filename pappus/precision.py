@@ -16,7 +16,7 @@ from pappus.types import EnvSpec, map_leaves, unroll_spec
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 REQUIRED_GAIN = 1.2
-"""bfloat16 must be so much faster before its rounding is worth it."""
+"""How many times faster bfloat16 must be for its rounding to be worth it."""
 PROBE_SHAPE = (5, 16)
 """Unroll length and envs of the measured update."""
 ROUNDS = 4
@@ -27,7 +27,7 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
     if config.precision != "auto":
         return config.precision
     if hasattr(algorithm, "experience"):
-        return "float32"  # what is measured below is an update from unrolls
+        return "float32"  # only updates from unrolls are measured below
     network: Any = algorithm.build_network()
     convolutional = any(isinstance(module, torch.nn.Conv2d) for module in network.modules())
     if config.inline or not convolutional:
@@ -38,7 +38,7 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
         batch = algorithm.prepare(network, batch, fresh=False)
     seconds: dict[Precision, float] = {"float32": float("inf"), "bfloat16": float("inf")}
     with one_thread():
-        for _ in range(ROUNDS):  # in turn, so that both meet the same machine; the first rounds warm up
+        for _ in range(ROUNDS):  # in turn, so that both see the same load; the first rounds warm up
             for precision in seconds:
                 spent = _time_update(algorithm, network, batch, precision, config.device)
                 seconds[precision] = min(seconds[precision], spent)
@@ -51,7 +51,7 @@ def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
 
 
 def _time_update(algorithm: Any, network: Any, batch: Any, precision: Precision, device: str) -> float:
-    """Seconds of one update; on a CPU of its own time, which other processes do not lengthen."""
+    """Seconds of one update; on a CPU process time, which other processes do not lengthen."""
     kind = device.partition(":")[0]
     clock = time.perf_counter if kind == "cuda" else time.process_time
     start = clock()

@@ -23,7 +23,7 @@ from pappus.config import RunConfig
 from pappus.errors import UserError, closest
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
-from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, single, sync
+from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
 
 Value = TypeVar("Value")
 
@@ -136,6 +136,10 @@ TOPOLOGIES: dict[str, Topology] = {
         Topology(
             "seed", seed.seed, seed.SeedConfig(), seed.__doc__ or "", refusal=_refuse_in_seed,
             variants=(
+                Topology(
+                    "seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), seed_sync.__doc__ or "",
+                    refusal=lambda algorithm: _refuse_replay(algorithm, "seed"),
+                ),
                 Topology(
                     "seed", seed_replay.seed_replay, seed_replay.SeedReplayConfig(), seed_replay.__doc__ or "",
                     APEX_SIZES, lambda algorithm: _refuse_unrolls(algorithm, "seed"),

@@ -1,4 +1,4 @@
-"""Threads of the libraries underneath."""
+"""Threads of torch and NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch and NumPy on one thread: sums do not depend on the number of cores, and small products do not wait."""
+    """Run torch and NumPy on one thread: sums do not depend on the number of cores, and small products are faster."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

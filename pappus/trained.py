@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from pappus.core import Algorithm
 from pappus.envs.last_inputs import WithLastInputs
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
+from pappus.kinds import EVALUATOR, LEARNER
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.telemetry.manifest import read_manifest
 from pappus.threads import one_thread
 from pappus.types import Array, Nest, Timestep
 
@@ -55,17 +57,13 @@ class StoredWeights:
 
 
 def stored_weights(checkpoint: Path) -> Array:
-    """All weights of a checkpoint in a row."""
-    names = roles_with_weights(path.stem for path in checkpoint.glob("*.safetensors")) or ["learner"]
-    return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in names])
+    """All weights of a checkpoint, in one flat array."""
+    return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in weights_roles(checkpoint)])
 
 
-def roles_with_weights(roles: Iterable[str]) -> list[str]:
-    """Who of them saves the weights: the learner, the master, or the parameter servers in the order of their parts."""
-    roles = set(roles)
-    shards = [name for name in roles if name.startswith("parameter-server-")]
-    in_turn = sorted(shards, key=lambda name: int(name.rpartition("-")[2]))
-    return in_turn or sorted(roles & {"master", "learner"})
+def weights_roles(checkpoint: Path) -> list[str]:
+    """The roles that saved the weights, in the order of their shards, as the checkpoint says."""
+    return list(read_manifest(checkpoint)["metadata"].get("weights_roles", [LEARNER.name]))
 
 
 class TrainedPolicy:
@@ -150,7 +148,7 @@ def evaluate(
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
-    evaluator = Evaluator("evaluator", vector, _policy(found, config, vector, path, vector.num_envs))
+    evaluator = Evaluator(EVALUATOR.name, vector, _policy(found, config, vector, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
     try:
         with one_thread():

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from pappus.config import EnvOptions
-from pappus.envs.vector import backend_of, make_env
+from pappus.envs.vector import VectorEnv, backend_of, make_env
 from pappus.errors import UserError
-from pappus.types import Array, EnvSpec, Nest, Timestep
+from pappus.types import Array, Nest, Timestep
 
 FRAMES_PER_SECOND = 30
 MIN_SIDE = 336
 """Smaller pictures are enlarged by a whole factor."""
 
 
-class Recorder:
+class Recorder(VectorEnv):
     """One env whose episodes are written to `episode-0.mp4`, `episode-1.mp4`, …"""
 
     num_envs = 1
@@ -32,7 +32,7 @@ class Recorder:
         if self._renders and isinstance(env, str) and ":" not in env:  # a function decides for itself how it renders
             options = dataclasses.replace(options, kwargs={**options.kwargs, "render_mode": "rgb_array"})
         self._env = make_env(env, 1, seed, options)
-        self.spec: EnvSpec = self._env.spec
+        self.spec = self._env.spec
         self._directory, self._episodes = directory, episodes
         directory.mkdir(parents=True, exist_ok=True)
         self._written = 0
@@ -66,17 +66,17 @@ class Recorder:
     def _picture(self, timestep: Timestep) -> Array:
         shown = timestep.observation
         frame = shown["observation"] if isinstance(shown, dict) and "observation" in shown else shown
-        picture: Any = self._env.render() if self._renders else frame[0]  # type: ignore[attr-defined]
+        picture: Any = self._env.render() if self._renders else frame[0]
         if not isinstance(picture, np.ndarray) or picture.ndim not in (2, 3):
             raise UserError("this env renders no pictures; give it a render_mode='rgb_array', or leave --video out")
         return picture
 
     def to_nest(self, batch: Nest) -> Nest:
-        """As the env does."""
+        """As the recorded env does."""
         return self._env.to_nest(batch)
 
     def to_action(self, action: Array) -> Array:
-        """As the env does."""
+        """As the recorded env does."""
         return self._env.to_action(action)
 
     def close(self) -> None:
@@ -84,12 +84,6 @@ class Recorder:
         if self._writer is not None:
             self._writer.close()
         self._env.close()
-
-    def snapshot(self) -> Nest | None:
-        return None
-
-    def restore(self, snapshot: Nest) -> None:
-        raise NotImplementedError("a film cannot be rewound")
 
 
 def _enlarged(picture: Array) -> Array:

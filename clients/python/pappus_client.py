@@ -7,7 +7,7 @@
 Each call sends one step of every env and returns one action for each. The action that answers a `terminated` or
 `truncated` step is ignored; the env's next step is the `first` of a new episode.
 
-The protocol is described in docs/external-simulators.md and pappus.proto.
+The protocol is described in docs/reference/protocol.md and pappus.proto.
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ from torch import Generator, Tensor, nn
 
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
-from pappus.networks.acting import StepFunction
+from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.deterministic import NOISE
+from pappus.networks.steps import StepFunction
+from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
@@ -27,14 +28,14 @@ SCALAR = ArraySpec((), "float32")
 
 @dataclass(frozen=True)
 class NoiseConfig:
-    """What is added to actions, in units of half their range."""
+    """Exploration noise added to actions, in units of half their range."""
 
     kind: Literal["gaussian", "ou"] = "gaussian"
-    """ou: correlated over time (Ornstein and Uhlenbeck), for envs that average fast changes out."""
+    """ou: correlated over time (Ornstein-Uhlenbeck), for envs that average fast changes out."""
     sigma: float = 0.1
     """Standard deviation of the env that explores most."""
     ladder: float = 1.0
-    """The one that explores least has this share of it; 1: all the same."""
+    """σ of the env that explores least, as a share of `sigma`; 1: all the same."""
     theta: float = 0.15
     """ou: how fast it returns to zero."""
 
@@ -87,7 +88,7 @@ class DDPGConfig(AlgorithmConfig):
 
 
 class DDPG:
-    """Acts with noise, learns from transitions. Recorded are the action's value, that of π's own, and the noise's σ."""
+    """Acts with noise, learns from transitions. It records Q of the action, Q of the action without noise, and σ."""
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "sigma": SCALAR}
 
@@ -106,7 +107,7 @@ class DDPG:
         )
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
-        """σ of these of so many envs, `[N]`."""
+        """σ of the envs with these indices among `of` envs, `[N]`."""
         noise = self.config.noise
         share = envs / (of - 1) if of > 1 else np.zeros(len(envs))
         return (noise.sigma * noise.ladder**share).astype(np.float32)
@@ -115,7 +116,7 @@ class DDPG:
         self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
         exploration: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor], Nest]:
-        """Noisy actions for tensors `[N, …]`; the policy's own without a generator."""
+        """Noisy actions for tensors `[N, …]`; without a generator, actions without noise."""
         if generator is None or exploration is None:
             action, q, value, _ = step(observation, first, state)
             return action, {"q": q, "value": value, "sigma": torch.zeros_like(q)}, state
@@ -126,7 +127,7 @@ class DDPG:
     def _noise(
         self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor
     ) -> tuple[Tensor, Nest]:
-        """Noise for every env, and what it remembers of it."""
+        """Noise for every env, and the noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
         fresh = torch.randn(shape, generator=generator, device=first.device) * sigma.view(width)
@@ -134,6 +135,12 @@ class DDPG:
             return fresh, state
         kept = torch.where(first.view(width), 0.0, state * (1 - self.config.noise.theta))
         return kept + fresh, kept + fresh
+
+    def initial_priority(self, steps: TransitionStats) -> Array:
+        """|δ|, with the actor's own networks in place of the target ones."""
+        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        priority: Array = np.abs(goal - steps.behaviour["q"])
+        return priority
 
     def loss(
         self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
@@ -161,7 +168,7 @@ class DDPG:
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
         value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = batch.reward + batch.discount * value
+        goal: Tensor = n_step_target(batch.reward, batch.discount, value)
         return goal
 
     def _policy_loss(self, network: Any, seen: Nest) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,11 +20,11 @@ from torch import Tensor, nn
 from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
-from pappus.networks.batch_forward import BatchForward
+from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_q_network, own_network
-from pappus.ops.q_learning import double_q, quantile_huber, taken
-from pappus.types import EnvSpec
+from pappus.networks.steps import BatchForward
+from pappus.ops.q_learning import double_q, n_step_target, quantile_huber, taken
+from pappus.types import Array, EnvSpec
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,12 @@ class DQN(EpsilonGreedy):
             self.env, self.network_config, config.dueling, config.head_size, config.quantiles
         )
 
+    def initial_priority(self, steps: TransitionStats) -> Array:
+        """|δ|, with the actor's own values in place of the target network's."""
+        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        priority: Array = np.abs(goal - steps.behaviour["q"])
+        return priority
+
     def loss(
         self, network: nn.Module, target: nn.Module, batch: Transition, weight: Tensor, update: int = 0
     ) -> LossOutput:
@@ -87,7 +94,7 @@ class DQN(EpsilonGreedy):
         with torch.no_grad():
             later = self._look(target, batch.next_observation)
             chooser = self._look(network, batch.next_observation).q if config.double else later.q
-            goal = batch.reward + batch.discount * double_q(later.q, chooser)
+            goal = n_step_target(batch.reward, batch.discount, double_q(later.q, chooser))
         q = taken(now.q, batch.action)
         if config.quantiles == 1:
             losses = F.huber_loss(q, goal, reduction="none", delta=config.huber)

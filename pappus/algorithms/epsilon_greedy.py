@@ -1,4 +1,4 @@
-"""Acting on action values: the best action, or with probability ε any of those that are allowed."""
+"""Acting on action values: the best action, or with probability ε a random one among those that are allowed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 from pappus.errors import UserError
-from pappus.networks.acting import StepFunction
-from pappus.networks.arrays import ArrayStep
-from pappus.ops.array_sampling import Fill, NoiseAhead, uniform
-from pappus.ops.exploration import ladder, linear
-from pappus.ops.q_learning import taken
+from pappus.networks.numpy_mlp import NumpyStep
+from pappus.networks.steps import StepFunction
+from pappus.ops.numpy_ops import Fill, NoiseAhead, uniform
+from pappus.ops.q_learning import ladder, linear, taken
 from pappus.types import ACTION_MASK, Array, ArraySpec, Nest
 
 SCALAR = ArraySpec((), "float32")
@@ -22,20 +21,20 @@ SCALAR = ArraySpec((), "float32")
 
 @dataclass(frozen=True)
 class EpsilonConfig:
-    """How often an action is drawn at random."""
+    """How often an action is random."""
 
     schedule: Literal["ladder", "linear"] = "ladder"
-    """ladder: every env keeps an ε of its own (Ape-X). linear: all share one, which falls (DQN)."""
+    """ladder: every env keeps its own ε (Ape-X). linear: all envs share one, which falls over time (DQN)."""
     base: float = 0.4
     """ladder: the largest ε."""
     alpha: float = 7.0
     """ladder: the smallest ε is base^(1 + alpha)."""
     start: float = 1.0
-    """linear: ε at first."""
+    """linear: ε at the start."""
     end: float = 0.05
     """linear: ε from `steps` on."""
     steps: int = 10_000
-    """linear: env steps over which it falls."""
+    """linear: env steps over which ε falls."""
 
     def __post_init__(self) -> None:
         for name in ("base", "start", "end"):
@@ -44,7 +43,10 @@ class EpsilonConfig:
 
 
 class EpsilonGreedy:
-    """What DQN and R2D2 share. Recorded are the value of the action, that of the best one, and ε."""
+    """How DQN and R2D2 act. They record the value of the action, that of the best action, and ε.
+
+    To change how actors act, override `act`, or pass `transform` to `roles.policy.LocalPolicy`.
+    """
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
     part_delays: ClassVar[tuple[int, ...]] = (1,)
@@ -53,7 +55,7 @@ class EpsilonGreedy:
         self._epsilon = epsilon
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
-        """ε of these of so many envs after so many steps of all, `[N]`."""
+        """ε of the envs with these indices among `of` envs, after `steps` env steps in total, `[N]`."""
         config = self._epsilon
         if config.schedule == "ladder":
             return ladder(envs, of, config.base, config.alpha).astype(np.float32)
@@ -74,15 +76,15 @@ class EpsilonGreedy:
         return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
 
     @property
-    def array_noise(self) -> Fill:
-        """What `act_on_arrays` draws from."""
+    def numpy_noise(self) -> Fill:
+        """The noise that `act_numpy` samples with."""
         return uniform
 
-    def act_on_arrays(
-        self, step: ArrayStep, observation: Array, noise: NoiseAhead, exploration: Array | None
+    def act_numpy(
+        self, step: NumpyStep, observation: Array, noise: NoiseAhead, exploration: Array | None
     ) -> tuple[Array, dict[str, Array]]:
-        """ε-greedy actions for an array `[N, …]`, without torch."""
-        q = step(observation)
+        """`act` with a generator, for an array `[N, …]` and a network without memory, in NumPy."""
+        q = step(observation).q
         rows, count = np.arange(len(q)), q.shape[-1]
         action = q.argmax(-1)
         value = q[rows, action]
@@ -95,7 +97,7 @@ class EpsilonGreedy:
 
 
 def _any_action(dice: Tensor, count: int, observation: Nest) -> Tensor:
-    """An action for every number in [0, 1), evenly among those that are allowed."""
+    """An action for every number in [0, 1), uniform over the allowed ones."""
     if not isinstance(observation, dict) or ACTION_MASK not in observation:
         return (dice * count).long().clamp_(max=count - 1)
     allowed = observation[ACTION_MASK].bool().cumsum(-1)

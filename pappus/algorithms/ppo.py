@@ -3,40 +3,45 @@
     r = π(a|x) / μ(a|x)                                    μ is the policy that acted
     loss = −min(r Â, clip(r, 1 − ε, 1 + ε) Â) + c₁ ½ (V − G)² − c₂ H(π)
 
-Â are generalised advantages (Schulman et al. 2016), G = Â + V. Both are computed once per batch; then the batch is
-gone over several times, in minibatches that are drawn anew each time.
+Â are generalised advantages (Schulman et al. 2016), G = Â + V. Both are computed once per batch. Then every epoch
+draws new minibatches of the batch, an update each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
-from pappus.algorithms.minibatches import Steps, balanced, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.core import ArrayLoss, SyncedEpochs
 from pappus.errors import UserError
-from pappus.networks.array_gradient import array_forward
-from pappus.networks.batch_forward import BatchForward, stacked
+from pappus.networks.modules import ActorCritic
 from pappus.networks.moments import RunningMoments
-from pappus.ops.array_losses import SurrogateCosts, categorical_surrogate
+from pappus.networks.numpy_mlp import numpy_mlp
+from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pappus.ops.numpy_ops import SurrogateCosts, categorical_surrogate
 from pappus.ops.returns import gae
-from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
+from pappus.overrides import stands_for
+from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
 
 RETURNS = "returns"
 """The network's module that holds the moments of returns."""
+SMALLEST_DEVIATION = 1e-8
+"""Added to the deviation of advantages, which may all be equal."""
 
 
 @dataclass(frozen=True)
 class PPOConfig(AlgorithmConfig):
-    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/ppo.md."""
+    """Defaults are those that implementations agree on; the paper's Atari settings are in docs/systems/ppo.md."""
 
     discount: float = 0.99
     """γ."""
@@ -45,27 +50,26 @@ class PPOConfig(AlgorithmConfig):
     clip: float = 0.2
     """ε: how far a policy may move from the one that acted before an update stops gaining."""
     epochs: int = 4
-    """Times that a batch is gone over."""
+    """Epochs per batch."""
     minibatches: int = 4
-    """Parts of a batch, an update each."""
+    """Minibatches per epoch, an update each."""
     baseline_cost: float = 0.5
     """c₁, weight of the value loss."""
     entropy_cost: float = 0.01
     """c₂, weight of the entropy bonus."""
     value_clip: float = 0.0
-    """How far a value may move from what it was, as for the policy; 0: as far as it likes."""
+    """How far a value may move from what it was, as ε for the policy; 0: no limit."""
     normalize_advantage: bool = True
     """Advantages of each minibatch have mean 0 and deviation 1."""
     target_kl: float = 0.0
-    """A batch is left when the policy has moved further than this from the one that acted (in nats); 0: never."""
+    """No further epoch once the policy has moved further than this from the one that acted (in nats); 0: no limit."""
     squash: bool = False
-    """Continuous actions are the tanh of what is drawn, so that they lie between the bounds; otherwise they are cut off
-    there."""
+    """Continuous actions are the tanh of the sample, which lies between the bounds; otherwise they are clipped."""
     normalize_returns: bool = True
-    """Rewards are divided by the running deviation of the returns that they add up to: where policy and value share
-    layers, errors of large values would drown what the policy is to learn."""
+    """Divide rewards by the running deviation of returns: where policy and value share layers, errors of large values
+    would dominate the gradient of the policy."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it before they are learned from."""
+    """Factor on rewards."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.minibatches < 1:
@@ -77,8 +81,26 @@ class PPOConfig(AlgorithmConfig):
             )
 
 
+class Steps(NamedTuple):
+    """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
+
+    `share` is the weight of a step in the mean: 0 where it is invalid, and 1 in total over a minibatch. `state` is the
+    recurrent state before each sequence, `[B, …]`; rows have neither `state` nor `first`.
+    """
+
+    observation: Nest
+    first: Any
+    action: Any
+    log_prob: Any
+    value: Any
+    target: Any
+    advantage: Any
+    share: Any
+    state: Nest
+
+
 class PPO(ActorCriticAlgorithm):
-    """How to act comes from the actor-critic; this is how to learn."""
+    """How to act comes from the actor-critic; here is how to learn."""
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {
         **ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32"),
@@ -90,7 +112,7 @@ class PPO(ActorCriticAlgorithm):
         self._look = BatchForward()
 
     def check_batch(self, length: int, envs: int) -> None:
-        """Raise `UserError` if batches of so many envs cannot be cut into minibatches of the same size."""
+        """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into minibatches of one size."""
         count, memory = self.config.minibatches, has_memory(self.build_network())
         size = envs if memory else length * envs
         if size % count:
@@ -101,7 +123,7 @@ class PPO(ActorCriticAlgorithm):
             )
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own; with the moments of its returns, if those are to be known."""
+        """The configured network, or the user's own; with the moments of returns, if rewards are divided by them."""
         network = super().build_network()
         if self.config.normalize_returns:
             network.add_module(RETURNS, RunningMoments(1))
@@ -109,7 +131,7 @@ class PPO(ActorCriticAlgorithm):
 
     @torch.no_grad()
     def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Steps:
-        """All steps of a batch, with what is expected of them before anything is learnt."""
+        """All steps of a batch, with values and advantages of the weights before the first update."""
         value, advantage = self.expected(network, batch, fresh)
         moments = moments_of_returns(network)
         if moments is not None:
@@ -117,7 +139,7 @@ class PPO(ActorCriticAlgorithm):
         return self.steps(network, batch, value, advantage)
 
     def steps(self, network: Any, batch: Unroll, value: Tensor, advantage: Tensor) -> Steps:
-        """All steps of a batch, on the scale on which the network says values from now on."""
+        """All steps of a batch; values on the scale that the network uses from now on."""
         moments = moments_of_returns(network)
         if moments is not None:
             value, advantage = value * moments.scale, advantage * moments.scale
@@ -146,7 +168,7 @@ class PPO(ActorCriticAlgorithm):
         )
 
     def _values(self, network: Any, batch: Unroll, fresh: bool) -> Tensor:
-        """Of all steps; a fresh batch knows them from when it was acted, but for those of the last observations."""
+        """Values of all steps. A fresh batch recorded them while acting, except those of the last observations."""
         if has_memory(network):
             values: Tensor = network(batch.observation, batch.first, batch.state).value
             return values
@@ -158,11 +180,11 @@ class PPO(ActorCriticAlgorithm):
         return rows.view(batch.first.shape)
 
     def minibatches(self, steps: Steps) -> Iterator[tuple[Steps, bool]]:
-        """What to learn from, one after the other, and whether something is to be known of it: at the end of all, and
-        of every epoch after which the batch may be left. Of arrays if steps are such."""
+        """The minibatches of all epochs, and whether to report scalars: of the last one, and at the end of every epoch
+        that may be the last. They are arrays if the steps are arrays."""
         config = self.config
         count, normalize = config.minibatches, config.normalize_advantage
-        whole = [balanced(steps, 1, normalize)] if count == 1 else None  # always the same, in whatever order
+        whole = [balanced(steps, 1, normalize)] if count == 1 else None  # the same in any order
         for epoch in range(1, config.epochs + 1):
             asked = bool(config.target_kl) or epoch == config.epochs
             for i, part in enumerate(whole or shuffled(steps, count, normalize), 1):
@@ -190,29 +212,36 @@ class PPO(ActorCriticAlgorithm):
             }
             return loss, {name: (steps.share * value).sum() for name, value in scalars.items()}
 
-    def on_arrays(self, network: nn.Module) -> Callable[[Steps, bool], tuple[float, dict[str, float]]] | None:
-        """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU."""
-        forward = array_forward(network)
-        if forward is None or not isinstance(self.distribution, Categorical):
+    def on_arrays(self, network: nn.Module) -> ArrayLoss | None:
+        """`loss` and its gradient in closed form, for steps that are arrays: logits of a small network on a CPU.
+
+        None for other networks, distributions and observations, and where a subclass has a loss of its own."""
+        mlp = numpy_mlp(network, replaces=True) if isinstance(network, ActorCritic) else None
+        plain = type(self.distribution) is Categorical and isinstance(self.env.observation, ArraySpec)
+        if mlp is None or not plain or not stands_for(type(self), "on_arrays", "loss", "_output"):
             return None
-        if not isinstance(self.env.observation, ArraySpec):
-            return None  # a nest of one leaf, or one with a mask
         config = self.config
         costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
 
         def learn(steps: Steps, report: bool) -> tuple[float, dict[str, float]]:
-            rows, back = forward(steps.observation)
+            rows, backward = mlp.forward(steps.observation)
             found = categorical_surrogate(
                 rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share, costs
             )
-            back(found.gradient)
+            backward(found.gradient)
             return found.loss, found.scalars(steps.share, costs) if report else {}
 
         return learn
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
-        """Whether a batch is to be left, after what the last minibatch of an epoch said."""
+        """Whether the policy has moved far enough, by the last minibatch of an epoch."""
         return bool(self.config.target_kl) and scalars["approx_kl"] > self.config.target_kl
+
+    def synced(self) -> SyncedEpochs:
+        """How several learners share minibatches."""
+        from pappus.algorithms.synced_ppo import SyncedPPO  # which builds on this module
+
+        return SyncedPPO(self)
 
     def _output(self, network: Any, steps: Steps) -> Any:
         if has_memory(network):
@@ -220,13 +249,51 @@ class PPO(ActorCriticAlgorithm):
         return self._look(network, steps.observation)
 
 
+def shuffled(steps: Steps, parts: int, normalize: bool) -> Iterator[Steps]:
+    """`parts` minibatches of all steps in a new order, each `balanced`."""
+    size = steps.share.shape[-1]
+    order: Any = torch.randperm(size)
+    order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
+    mixed = balanced(chosen(steps, order), parts, normalize)
+    for i in range(parts):
+        yield chosen(mixed, slice(size * i // parts, size * (i + 1) // parts))
+
+
+def balanced(steps: Steps, parts: int, normalize: bool) -> Steps:
+    """The shares in each of `parts` equal parts sum to 1; normalised advantages have mean 0 and deviation 1."""
+    shape = steps.share.shape
+    apart = (*shape[:-1], parts, -1)
+    share, advantage = steps.share.reshape(apart), steps.advantage.reshape(apart)
+    over = tuple(dim for dim in range(len(apart)) if dim != len(apart) - 2)
+    share = share / share.sum(over, keepdims=True).clip(min=1)
+    if normalize:
+        advantage = advantage - (share * advantage).sum(over, keepdims=True)
+        deviation = (share * advantage**2).sum(over, keepdims=True) ** 0.5
+        advantage = advantage / (deviation + SMALLEST_DEVIATION)
+    return steps._replace(share=share.reshape(shape), advantage=advantage.reshape(shape))
+
+
+def chosen(steps: Steps, rows: Any) -> Steps:
+    """Some of the rows or sequences, along the last dimension of `share`."""
+    axis = len(steps.share.shape) - 1
+    index = (slice(None),) * axis + (rows,)
+
+    def pick(leaf: Any) -> Any:
+        by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
+        return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
+
+    first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
+    state = map_leaves(lambda leaf: leaf[rows], steps.state)
+    return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
+
+
 def moments_of_returns(network: Any) -> RunningMoments | None:
-    """Those of all returns that a network was told of, if it keeps them."""
+    """The moments of all returns so far, if the network keeps them."""
     found: RunningMoments | None = getattr(network, RETURNS, None)
     return found
 
 
 def has_memory(network: Any) -> bool:
-    """Whether it remembers anything but the frames that it stacks."""
+    """Whether the network has recurrent state, beside the frames that it stacks."""
     state = network.state_spec
     return bool(optree.tree_leaves(state[1] if getattr(network, "frame_stack", None) is not None else state))

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import LossOutput, Sequence, Sequences, TargetUpdates
+from pappus.experience import LossOutput, Sequence, Sequences, SequenceStats, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
 from pappus.ops.q_learning import double_q, mixed_priority, taken
 from pappus.ops.rescaling import rescale, unrescale
 from pappus.ops.returns import n_step_returns
-from pappus.types import EnvSpec, Nest, map_leaves
+from pappus.types import Array, EnvSpec, Nest, map_leaves
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,7 @@ class R2D2(EpsilonGreedy):
     def __init__(self, config: R2D2Config, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(config.epsilon)
         self.config, self.env, self.network_config = config, env, network
-        self.experience = Sequences(
-            config.burn_in, config.length, config.period, config.n_step, config.discount, config.rescaling, config.eta,
-            config.reward_scale,
-        )
+        self.experience = Sequences(config.burn_in, config.length, config.period, config.reward_scale)
         self.target_updates = TargetUpdates(config.target_every)
 
     def build_network(self) -> nn.Module:
@@ -89,25 +86,41 @@ class R2D2(EpsilonGreedy):
             self.env, self.network_config, config.dueling, config.head_size
         )
 
-    def loss(self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0) -> LossOutput:
+    def initial_priority(self, steps: SequenceStats) -> Array:
+        """The priority of the loss, with the actor's own values in place of the target network's."""
+        reward, discount, valid = (torch.from_numpy(of) for of in (steps.reward, steps.discount, steps.valid))
+        q, value = (torch.from_numpy(steps.behaviour[name]) for name in ("q", "value"))
+        error = self._error(q, value, reward, discount, valid)
+        priority: Array = mixed_priority(error, valid, self.config.eta).numpy()
+        return priority
+
+    def loss(
+        self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0
+    ) -> LossOutput:
         """The weighted squared error of rescaled n-step double Q-learning, a mean over the batch and over time."""
         config = self.config
         now = self._unroll(network, batch)
         with torch.no_grad():
             later = self._unroll(target, batch)
-            value = unrescale(double_q(later.q, now.q), config.rescaling)
+            value = double_q(later.q, now.q)
         action, reward, discount, valid = (
             leaf[config.burn_in :] for leaf in (batch.action, batch.reward, batch.discount, batch.valid)
         )
-        values = torch.cat([value, torch.zeros_like(value[:1])])
-        returns = n_step_returns(values, reward, discount * config.discount, valid, n=config.n_step)
         q = taken(now.q, action)
-        error = torch.where(valid, rescale(returns, config.rescaling) - q, 0.0)
+        error = self._error(q, value, reward, discount, valid)
         loss = (weight * 0.5 * error.square().mean(0)).mean()
         size = error.detach().abs()
         count = valid.sum().clamp(min=1)
         scalars = {"td_loss": loss.detach(), "q": (q.detach() * valid).sum() / count, "td_error": size.sum() / count}
         return LossOutput(loss, scalars, mixed_priority(error.detach(), valid, config.eta))
+
+    def _error(self, q: Tensor, value: Tensor, reward: Tensor, discount: Tensor, valid: Tensor) -> Tensor:
+        """δ_t = h(G_t) − Q(o_t, a_t), all `[T, B]`, and 0 where not valid; `value` is on the scale of Q."""
+        config = self.config
+        values = unrescale(value, config.rescaling)
+        values = torch.cat([values, torch.zeros_like(values[:1])])
+        returns = n_step_returns(values, reward, discount * config.discount, valid, n=config.n_step)
+        return torch.where(valid, rescale(returns, config.rescaling) - q, 0.0)
 
     def _unroll(self, network: Any, batch: Sequence) -> Any:
         """The network's output for the steps that are learnt from, from a state that the burn-in has made fresh."""

@@ -1,12 +1,13 @@
-"""Atari games, stepped by ale-py's own vector env.
+"""The `ale` backend: Atari games, stepped by ale-py's own vector env.
 
-ale-py resets in the step after a game ended, as Gymnasium's NEXT_STEP says. Three of its options are not used:
+ale-py resets in the step after a game ended (Gymnasium's NEXT_STEP) and gives no access to the emulators' state, so
+there are no snapshots. Three of its options are not used:
 
 - `episodic_life` restarts the whole game when a life is lost, so later lives would never be played.
 - `life_loss_info` reports a lost life like a game over, so that returns per game would be lost.
 - `reward_clipping` hides the raw score.
 
-Instead the raw stream is read and `GameRules` derives the learner's view from it.
+Instead `GameRules` derives the learner's view from the raw stream.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.autoreset import NextStepStream, Transition
-from pappus.envs.gym_source import parse_kwargs
-from pappus.envs.seeds import first_env_seed
+from pappus.envs.gym_backend import parse_kwargs
+from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
 
@@ -27,9 +28,9 @@ _OPEN_KWARGS = ("maxpool", "thread_affinity_offset", "use_fire_reset")
 
 
 class GameRules:
-    """The learner's view of a game: rewards clipped, and a lost life the end of an episode, where asked.
+    """The learner's view of a game: clipped rewards, and a lost life as the end of an episode, if configured.
 
-    The game goes on when a life is lost, so there is no pseudo-transition: the transition that lost it is valid
+    The game continues when a life is lost, so there is no pseudo-transition: the transition that lost it is valid
     with discount 0 and leads to an observation with `first` True. The loss of the last life is the end of the
     game, which the env reports itself; some games show 0 lives for a moment before, which does not count.
     """
@@ -54,7 +55,7 @@ class GameRules:
         return transition
 
 
-class AtariEnv:
+class AtariEnv(VectorEnv):
     """N games of one kind: gray single frames `[N, height, width]`; `first_seed` is None if they are seeded already."""
 
     def __init__(self, env: Any, first_seed: int | None, options: AtariOptions) -> None:
@@ -69,7 +70,7 @@ class AtariEnv:
         self._rules = GameRules(options, self.num_envs)
 
     def reset(self) -> Timestep:
-        """Start all games anew; the first call starts from the seed."""
+        """Start new games; the first call starts from the seed."""
         frames, info = self.env.reset(seed=self._seed)
         self._seed = None
         self._rules.start(info["lives"])
@@ -77,31 +78,19 @@ class AtariEnv:
 
     def step(self, action: Array) -> Timestep:
         """Take one action per game."""
-        if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread for ever
+        if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread forever
             raise ValueError(f"actions {action} are not all within 0 to {self._num_actions - 1}")
         frames, reward, terminated, truncated, info = self.env.step(action)
         transition = self._stream.step(reward, terminated, truncated)
         return Timestep(frames[:, 0], *self._rules.apply(transition, info["lives"], terminated | truncated))
 
     def to_nest(self, batch: Nest) -> Nest:
-        """Frames as the env gives them, `[N, 1, height, width]` or without the 1."""
+        """Frames in the env's own format, `[N, 1, height, width]` or without the 1."""
         return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
 
-    def to_action(self, action: Array) -> Array:
-        """The env's actions are ours."""
-        return action
-
     def close(self) -> None:
-        """Release the emulators."""
+        """Close the emulators."""
         self.env.close()
-
-    def snapshot(self) -> Nest | None:
-        """None: ale-py's vector env does not hand out the emulators' state."""
-        return None
-
-    def restore(self, snapshot: Nest) -> None:
-        """Refused, as `snapshot` gives none."""
-        raise UserError("an Atari env gives no snapshot, so there is none to restore; start from reset()")
 
 
 def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> AtariEnv:
@@ -132,7 +121,7 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
 
 
 def open_kwargs(kwargs: dict[str, str], names: tuple[str, ...]) -> dict[str, Any]:
-    """Constructor arguments that are not decided by `AtariOptions` or by the adapter."""
+    """Constructor arguments that neither `AtariOptions` nor this backend sets."""
     values = parse_kwargs(kwargs)
     for name in values:
         if name not in names:
@@ -146,5 +135,5 @@ def _rom_of(env: str) -> str:
     gym.register_envs(ale_py)
     known = {name: spec.kwargs["game"] for name, spec in gym.registry.items() if spec.namespace == "ALE"}
     if env not in known:
-        raise UserError(f"env {env!r} is no game of ale-py{closest(env, list(known)) or '; write ALE/Pong-v5'}")
+        raise UserError(f"env {env!r} is not a game of ale-py{closest(env, list(known)) or '; write ALE/Pong-v5'}")
     return str(known[env])

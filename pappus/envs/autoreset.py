@@ -1,4 +1,4 @@
-"""How the step results of a vector env become transitions in the convention of `pappus.types`.
+"""From the step results of a vector env to transitions in the convention of `pappus.types`.
 
     NEXT_STEP   … o_T (final)  --ignored action-->  o_0 (reset)  --a_0--> …
     SAME_STEP   … o_{T-1}  --a_{T-1}-->  o_0 (reset)  --a_0--> …
@@ -6,10 +6,10 @@
 With next-step autoreset the stream shows every final observation, and the step after it is the
 pseudo-transition: valid False, reward and discount 0, `first` True.
 
-With same-step autoreset (and with autoreset disabled, where the adapter resets at once) the final observation
-has no place in the stream: N envs step together, so one env cannot be held back to show it. A terminated
-transition does not need it, because its discount of 0 multiplies whatever follows: it stays valid and the reset
-observation comes next. A truncated transition would bootstrap from the wrong observation: it is marked invalid.
+With same-step autoreset (and with autoreset disabled, where the backend resets at once) the final observation
+has no place in the stream: N envs step together, so one env cannot wait to show it. A terminated transition does
+not need it, because its discount of 0 multiplies whatever follows: it stays valid and the reset observation comes
+next. A truncated transition would bootstrap from the wrong observation: it is marked invalid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pappus.envs.episodes import EpisodeTracker
 from pappus.types import Array, Episodes, Nest
 
 
@@ -33,23 +32,61 @@ class Transition(NamedTuple):
 
 
 class Stream(Protocol):
-    """Turns what N envs report into transitions; remembers which episodes are over."""
+    """Turns the results of N envs into transitions; remembers which episodes are over."""
 
     def reset(self) -> Transition:
         """All envs start an episode; there was no transition before it."""
 
     def step(self, reward: Array, terminated: Array, truncated: Array) -> Transition:
-        """One step of all envs."""
+        """One step of all envs, `[N]` each."""
 
     def snapshot(self) -> Nest:
-        """Everything needed to go on."""
+        """The state to continue from."""
 
     def restore(self, snapshot: Nest) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot of the same number of envs."""
+
+
+class EpisodeTracker:
+    """Sums raw rewards and steps per env and returns both when an episode ends.
+
+    With `pseudo_steps`, the step after the end of an episode leads to the next one and does not count.
+    """
+
+    def __init__(self, num_envs: int, pseudo_steps: bool) -> None:
+        self._returns = np.zeros(num_envs, np.float64)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._length_after_end = -1 if pseudo_steps else 0
+
+    def reset(self) -> None:
+        """Forget the unfinished episodes."""
+        self._returns[:] = 0
+        self._lengths[:] = 0
+
+    def update(self, reward: Array, ended: Array) -> Episodes | None:
+        """Add one step; the episodes that it `ended`, or None."""
+        self._returns += reward
+        self._lengths += 1
+        envs = ended.nonzero()[0]
+        if not len(envs):
+            return None
+        episodes = Episodes(self._returns[envs], self._lengths[envs], envs)
+        self._returns[envs] = 0
+        self._lengths[envs] = self._length_after_end
+        return episodes
+
+    def snapshot(self) -> Nest:
+        """Copies of the running sums."""
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy()}
+
+    def restore(self, snapshot: Nest) -> None:
+        """Continue from a snapshot of the same number of envs."""
+        self._returns[:] = snapshot["returns"]
+        self._lengths[:] = snapshot["lengths"]
 
 
 class NextStepStream:
-    """Envs that show the final observation and start anew in the step after it."""
+    """For envs that show the final observation and reset in the step after it."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -80,14 +117,14 @@ class NextStepStream:
         return {"episodes": self._tracker.snapshot(), "over": self._over.copy()}
 
     def restore(self, snapshot: Nest) -> None:
-        """Go on from a snapshot of as many envs."""
+        """Continue from a snapshot of the same number of envs."""
         self._tracker.restore(snapshot["episodes"])
         self._over = np.array(snapshot["over"], np.bool_)
         self._some_over = bool(self._over.any())
 
 
 class SameStepStream:
-    """Envs that show the reset observation in the step that ended the episode."""
+    """For envs that show the reset observation in the step that ended the episode."""
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
@@ -99,7 +136,7 @@ class SameStepStream:
         return _start(self._num_envs)
 
     def step(self, reward: Array, terminated: Array, truncated: Array) -> Transition:
-        """One step; a truncated transition is invalid because its successor cannot be shown."""
+        """One step; a truncated transition is invalid, because its successor cannot be shown."""
         terminated = np.asarray(terminated, np.bool_)
         first = terminated | np.asarray(truncated, np.bool_)
         going_on = ~first
@@ -114,7 +151,7 @@ class SameStepStream:
         return {"episodes": self._tracker.snapshot()}
 
     def restore(self, snapshot: Nest) -> None:
-        """Go on from a snapshot of as many envs."""
+        """Continue from a snapshot of the same number of envs."""
         self._tracker.restore(snapshot["episodes"])
 
 

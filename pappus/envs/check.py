@@ -13,25 +13,23 @@ from gymnasium.vector import SyncVectorEnv
 
 from pappus.config import EnvOptions
 from pappus.envs.describe import source_facts, spec_facts, time_limit
-from pappus.envs.gym_adapter import GymVectorEnv
-from pappus.envs.gym_source import GymVector, make_gym_vector
+from pappus.envs.gym_backend import GymVector, GymVectorEnv, make_gym_vector
 from pappus.envs.sampling import by_choice, random_action
-from pappus.envs.seeds import first_env_seed
-from pappus.envs.vector import EnvSource, VectorEnv, backend_of, make_env
+from pappus.envs.vector import EnvSource, VectorEnv, backend_of, first_env_seed, make_env
 from pappus.envs.watch import Notes, WatchedEnv, WatchedVectorEnv
 from pappus.types import ACTION_MASK, EnvSpec, Timestep
 
 SIZES = (1, 16, 64)
 MAX_STEPS = 5_000
-"""Steps of random play in search of problems and of an end, unless the time is up before."""
+"""Steps of random play in search of problems and of an end, unless time runs out before."""
 _COMPARED_STEPS = 200
 _PATIENCE = 20.0
-"""Envs are measured only if making so many takes less than this many times their measurement."""
+"""N envs are measured only if making them takes less than this many times the measurement."""
 
 
 @dataclass
 class Report:
-    """Facts, steps per second by number of envs, problems (the env is wrong) and warnings (it may be meant so)."""
+    """Facts, steps per second by number of envs, problems (the env is wrong), warnings (it may be intended)."""
 
     env: str
     facts: list[tuple[str, str]] = field(default_factory=list)
@@ -42,7 +40,7 @@ class Report:
     def __str__(self) -> str:
         lines = [self.env, *(f"  {name:<12} {text}" for name, text in self.facts)]
         for num_envs, rate in self.rates.items():
-            speed = "not measured: making so many takes too long" if rate is None else f"{rate:,.0f} steps/s"
+            speed = "not measured: making them takes too long" if rate is None else f"{rate:,.0f} steps/s"
             lines.append(f"  {f'{num_envs} envs' if num_envs > 1 else '1 env':<12} {speed}")
         lines += [f"problem: {problem}" for problem in self.problems]
         lines += [f"warning: {warning}" for warning in self.warnings]
@@ -50,7 +48,7 @@ class Report:
 
 
 def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Report:
-    """Play randomly, compare with what the spaces promise, and time it; an exception of the env itself is raised."""
+    """Play randomly, compare with the spaces, and time it; an exception of the env itself is raised."""
     report, notes = Report(env if isinstance(env, str) else getattr(env, "__qualname__", repr(env))), Notes()
     limited = _look_at_source(env, options, report)
     if not report.problems:
@@ -67,10 +65,13 @@ def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Repo
 
 
 def _look_at_source(env: EnvSource, options: EnvOptions, report: Report) -> bool:
-    """Note what the env says of itself; whether its episodes are limited in time."""
+    """Note what the env declares; whether its episodes are limited in time, as far as that can be known."""
     if backend_of(env, options) != "gymnasium":
         with contextlib.closing(make_env(env, 1, 0, options)) as one:
-            source = one.env  # type: ignore[attr-defined]
+            source = getattr(one, "env", None)
+            if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium
+                report.facts.append(("vectorised", f"natively, by {type(one).__name__}"))
+                return True
             report.facts += source_facts(source, options)
             return time_limit(source, options) is not None
     with contextlib.closing(make_gym_vector(env, 1, options.kwargs)) as source:
@@ -95,13 +96,13 @@ def _watched(env: EnvSource, options: EnvOptions, notes: Notes) -> VectorEnv:
 
 
 def _play(env: EnvSource, options: EnvOptions, report: Report, notes: Notes, seconds: float) -> bool:
-    """Random play under watch; whether an episode ended."""
+    """Random play with checks; whether an episode ended."""
     try:
         with contextlib.closing(_watched(env, options, notes)) as one:
             report.facts += spec_facts(one.spec)
             return _play_on(one, notes, seconds)
     except Exception:
-        if notes.problems:  # a consequence of what was noted, and less clear than it
+        if notes.problems:  # it follows from what was noted, and is less clear
             return False
         raise
 
@@ -125,11 +126,11 @@ def _look_at_masks(spec: EnvSpec, timestep: Timestep, notes: Notes) -> None:
         notes.add(ACTION_MASK, "values", f"has the value {masks[~np.isin(masks, (0, 1))][0]}; use 0 and 1")
     for choice, part in enumerate(by_choice(spec, masks)):
         if not part.any(axis=1).all():
-            notes.add(ACTION_MASK, f"empty {choice}", f"forbids everything for choice {choice}; allow one at least")
+            notes.add(ACTION_MASK, f"empty {choice}", f"forbids everything for choice {choice}; allow at least one")
 
 
 def _compare(env: EnvSource, options: EnvOptions, report: Report) -> None:
-    """Two envs of one seed that get the same actions show the same."""
+    """Two envs with one seed and the same actions show the same."""
     with (
         contextlib.closing(make_env(env, 1, 0, options)) as left,
         contextlib.closing(make_env(env, 1, 0, options)) as right,

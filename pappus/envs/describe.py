@@ -10,14 +10,14 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from pappus.config import EnvOptions
-from pappus.envs.gym_adapter import autoreset_mode
+from pappus.envs.gym_backend import autoreset_mode
 from pappus.types import ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 Facts = list[tuple[str, str]]
 
 
 def source_facts(source: Any, options: EnvOptions) -> Facts:
-    """Spaces, vectorisation, autoreset and time limit of the vector env that an adapter steps."""
+    """Spaces, vectorisation, autoreset and time limit of the vector env that a backend steps."""
     limit = time_limit(source, options)
     return [
         ("observation", str(source.single_observation_space)),

@@ -1,10 +1,10 @@
-"""Envs that live elsewhere and join over the wire: known here only by a file that says what they show and accept.
+"""Envs in other processes that join over the network: here only a file with their spec is known.
 
     observation: {shape: [4], dtype: float32}       or one such entry per key of a nested observation
     action: {discrete: 2}                           or {multi_discrete: [3, 2]}, or {continuous: [2]}
-    frame_stack: 1                                  newest frames that the network sees at once (optional)
+    frame_stack: 1                                  newest frames that the network sees together (optional)
 
-A category is written `{shape: [], dtype: int64, values: [10]}`: how many values each entry can take.
+A category is written `{shape: [], dtype: int64, values: [10]}`; `values` is the number of values of each entry.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float6
 
 
 def is_external(env: str | Callable[..., Any]) -> bool:
-    """Whether an env is stepped elsewhere: `spec:FILE`."""
+    """Whether an env is stepped in another process: `spec:FILE`."""
     return isinstance(env, str) and env.startswith(PREFIX)
 
 
 def external_spec(env: str) -> EnvSpec:
-    """What the file behind `spec:FILE` says."""
+    """The spec in the file behind `spec:FILE`."""
     path = Path(env.removeprefix(PREFIX))
     try:
         content = yaml.safe_load(path.read_text())

@@ -1,4 +1,4 @@
-"""Shows a policy what it did last and what came of it, as R2D2's networks want it.
+"""Adds the last action and the last reward to observations, as R2D2's networks take them.
 
     o_t   →   {"observation": o_t, "last_action": a_{t−1}, "last_reward": r_{t−1}}
 
@@ -22,25 +22,16 @@ ACTION, REWARD = "last_action", "last_reward"
 
 
 class WithLastInputs:
-    """A vector env whose observations say what was done last."""
+    """A vector env whose observations hold the last action and reward."""
 
     def __init__(self, env: VectorEnv) -> None:
-        self._env, self._spec = env, with_last_inputs(env.spec)
+        self._env, self.num_envs = env, env.num_envs
+        self.spec: EnvSpec = with_last_inputs(env.spec)
         self._action = self._zeros()
         self._reward = np.zeros(env.num_envs, np.float32)
 
-    @property
-    def spec(self) -> EnvSpec:
-        """What one env shows and accepts."""
-        return self._spec
-
-    @property
-    def num_envs(self) -> int:
-        """How many envs are stepped at once."""
-        return self._env.num_envs
-
     def reset(self) -> Timestep:
-        """Start all envs anew."""
+        """Start new episodes in all envs."""
         self._action, self._reward = self._zeros(), np.zeros(self.num_envs, np.float32)
         return self._shown(self._env.reset())
 
@@ -53,15 +44,15 @@ class WithLastInputs:
         return self._shown(timestep)
 
     def note(self, action: Array, reward: Array) -> None:
-        """What was done last, and what came of it, where it was not `step` that did it."""
+        """Set the last action and reward where another env was stepped."""
         self._action, self._reward = action, reward
 
     def render(self) -> object:
-        """As the env does."""
-        return self._env.render()  # type: ignore[attr-defined]
+        """A picture of env 0, or None."""
+        return self._env.render()
 
     def to_nest(self, batch: Nest) -> Nest:
-        """A batch of observations of the env's own make, with what was done last."""
+        """A batch of observations in the env's own format, with the last action and reward."""
         return self._extended(self._env.to_nest(batch))
 
     def to_action(self, action: Array) -> Array:
@@ -69,16 +60,16 @@ class WithLastInputs:
         return self._env.to_action(action)
 
     def close(self) -> None:
-        """Release what the envs hold."""
+        """Release resources."""
         self._env.close()
 
     def snapshot(self) -> Nest | None:
-        """Everything needed to go on, or None."""
+        """The state to continue from, or None."""
         inner = self._env.snapshot()
         return None if inner is None else {"env": inner, ACTION: self._action.copy(), REWARD: self._reward.copy()}
 
     def restore(self, snapshot: Nest) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._env.restore(snapshot["env"])
         self._action, self._reward = np.array(snapshot[ACTION]), np.array(snapshot[REWARD], np.float32)
 
@@ -95,11 +86,11 @@ class WithLastInputs:
 
 
 def with_last_inputs(spec: EnvSpec) -> EnvSpec:
-    """What one env shows then."""
+    """The spec of one env with the last action and reward."""
     own = spec.observation if isinstance(spec.observation, dict) else {"observation": spec.observation}
     for name in (ACTION, REWARD):
         if name in own:
-            raise UserError(f"the env shows a key {name!r} of its own; leave env_options.last_inputs out")
+            raise UserError(f"the env's observation already has a key {name!r}; turn env_options.last_inputs off")
     extended = {**own, ACTION: _action_spec(spec.action), REWARD: ArraySpec((), "float32")}
     return EnvSpec(extended, spec.action, spec.frame_stack)
 

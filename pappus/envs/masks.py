@@ -1,7 +1,7 @@
 """Action masks: int8 rows over all choices of an action, 1 where it is allowed.
 
-An env gives them in its observation (a Dict space with the key `action_mask`) or in its `info`; either way they
-reach the network in the observation. With several choices per action the rows are concatenated.
+An env gives them in its observation (a Dict space with the key `action_mask`) or in its `info`; in both cases the
+network gets them in the observation. With several choices per action the rows are concatenated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def mask_from_observation(space: gym.Space[Any], action: ActionSpec) -> tuple[Ar
 
 
 class InfoMasks:
-    """Masks that an env gives in `info`; a row that is missing there allows everything."""
+    """Masks that an env gives in `info`; a missing row allows everything."""
 
     def __init__(self, num_envs: int, action: ActionSpec) -> None:
         self.spec = mask_spec(action)
         self._shape = (num_envs, *self.spec.shape)
 
     def read(self, info: dict[str, Any], rows: Array | None = None) -> Array:
-        """Masks of all envs; `rows` are written over where `info` speaks of a part of the envs only."""
+        """Masks of all envs; where `info` has masks of some envs only, these overwrite their `rows`."""
         masks = np.ones(self._shape, np.int8) if rows is None else rows
         given = info.get(ACTION_MASK)
         if given is None:

@@ -1,4 +1,4 @@
-"""Random actions that masks allow: for checks and tests."""
+"""Random actions that masks allow, for checks and tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pappus.types import ACTION_MASK, Array, ContinuousAction, DiscreteAction, E
 
 
 def random_action(spec: EnvSpec, observation: Nest, num_envs: int, rng: np.random.Generator) -> Array:
-    """One action per env, uniform over what is allowed; continuous ones also go beyond the bounds."""
+    """One action per env, uniform over the allowed ones; continuous ones also exceed the bounds."""
     action = spec.action
     if isinstance(action, ContinuousAction):
         return rng.uniform(-1.25, 1.25, (num_envs, *action.shape)).astype(np.float32)

@@ -1,13 +1,13 @@
-"""The mutable state of Gymnasium envs as plain data, so that a run goes on bit-exactly.
+"""The mutable state of Gymnasium envs as plain data, so that a run resumes bit-exactly.
 
 `capture` walks the attributes of an env, its wrappers, its sub-envs and its spaces, and writes what it finds as
 numpy arrays, numbers, strings, lists and dicts: no pickle, so that reading a snapshot runs no code. `restore`
-walks a live env of the same make in parallel and puts the values back.
+walks a live env of the same kind in parallel and puts the values back.
 
-- An object that is reached twice is written once and restored as one object, so that what was shared stays shared.
+- An object that is reached twice is written once and restored as one object, so that sharing is preserved.
 - Functions, classes, specs and the like are constants: the live env's own are kept.
-- An attribute of any other type may hide state, and arrays that are views of one memory cannot be told apart
-  from copies. In both cases there is no snapshot, and `obstacle` says which attribute is in the way.
+- An attribute of any other type may hide state, and arrays that are views of one memory look like copies. In both
+  cases there is no snapshot, and `obstacle` names the attribute.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _CONSTANTS = (
     types.ModuleType,
 )
 _SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "deque": deque, "set": set}
-_SPACE_STATE = ("_np_random", "spaces")  # all else in a space says what it is and never changes
+_SPACE_STATE = ("_np_random", "spaces")  # everything else in a space is constant
 
 
 def capture(env: object) -> Nest | None:
-    """The state of `env` as plain data, or None where it cannot be known."""
+    """The state of `env` as plain data, or None where it is unknown."""
     try:
         return _Writer().write(env, type(env).__name__)
     except _Obstacle:
@@ -51,7 +51,7 @@ def capture(env: object) -> Nest | None:
 
 
 def obstacle(env: object) -> str | None:
-    """Which attribute makes a snapshot impossible, and why."""
+    """The attribute that makes a snapshot impossible, and why; None if there is none."""
     try:
         _Writer().write(env, type(env).__name__)
     except _Obstacle as found:
@@ -60,7 +60,7 @@ def obstacle(env: object) -> str | None:
 
 
 def restore(env: object, snapshot: Nest) -> None:
-    """Put a captured state into a live env of the same make."""
+    """Put a captured state into a live env of the same kind."""
     _Reader().read(snapshot, env, type(env).__name__)
 
 
@@ -69,7 +69,7 @@ class _Obstacle(Exception):
 
 
 class _Plain:
-    """Instances of classes written in Python without slots are of this size; others hold memory of their own."""
+    """Instances of Python classes without slots have this size; larger ones hold memory of their own."""
 
 
 class _Writer:

@@ -1,105 +1,156 @@
-"""What an actor steps: N envs at once, whatever they are made of.
+"""N envs stepped together, and the backends that make them.
 
     o_t --step(a_t)--> Timestep(o_{t+1}, first_{t+1}, r_t, d_t, valid_t)
 
-`reset()` gives the first observations. It has no transition behind it: its rewards and discounts are 0 and its
-rows are invalid.
+To add a backend, write a function `make(env, num_envs, seed, options) -> VectorEnv`, or a `VectorEnv` class whose
+constructor takes these four, and name it by `--env-options.backend module:name`. An installed package offers it under a
+short name with an entry point:
+
+    [project.entry-points."pappus.env_backends"]
+    mine = "my_package.envs:make"
+
+`examples/own_backend.py` is one; `tests/contracts/env_contract.py` is the contract as a test suite.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from pappus.config import EnvOptions
 from pappus.envs.external import external_spec, is_external
 from pappus.envs.last_inputs import WithLastInputs
-from pappus.errors import UserError
+from pappus.errors import UserError, closest
 from pappus.types import Array, EnvSpec, Nest, Timestep
 
 EnvSource: TypeAlias = str | Callable[..., Any]
 """A Gymnasium id, `module:id`, `module:function`, or a function that makes an env (or N, given `num_envs`)."""
 
+ENTRY_POINTS = "pappus.env_backends"
+SEEDS = 2**31 - 1
+"""ale-py and EnvPool take signed 32-bit seeds."""
+
+BUILT_IN = {
+    "gymnasium": "pappus.envs.gym_backend:make_gym",
+    "ale": "pappus.envs.atari:make_atari",
+    "envpool": "pappus.envs.envpool_backend:make_envpool",
+}
+BY_ID = ("ale", "envpool")
+"""Backends that know envs by id only."""
+
 
 class VectorEnv(Protocol):
-    """N envs in the time convention of `pappus.types`.
+    """N envs in the time convention of `pappus.types`. Subclass it and write `spec`, `num_envs`, `reset` and `step`.
 
-    An observation may be overwritten by the next step: copy what must outlive it. All other arrays are new.
+    `envs.autoreset` turns rewards and `terminated`, `truncated` flags into timesteps. An observation may be overwritten
+    by the next step: callers copy what they keep. All other arrays are new in every step.
     """
 
-    @property
-    def spec(self) -> EnvSpec:
-        """What one env shows and accepts."""
-
-    @property
-    def num_envs(self) -> int:
-        """How many envs are stepped at once."""
+    spec: EnvSpec
+    """What one env shows and accepts."""
+    num_envs: int
+    """How many envs step together."""
 
     def reset(self) -> Timestep:
-        """Start all envs anew; the first call starts from the seed, later ones continue its random stream."""
+        """Start new episodes in all envs; the first call starts from the seed, later ones continue its random stream.
+
+        There is no transition before it: rewards and discounts are 0, and all rows are invalid."""
+        ...
 
     def step(self, action: Array) -> Timestep:
         """Take one action per env, `[N, …]` as `spec.action.array` says."""
+        ...
 
     def to_nest(self, batch: Nest) -> Nest:
-        """A batch of observations of the env's own make, as `step` would show them."""
+        """A batch of observations in the env's own format, as `step` would show them."""
+        return batch
 
     def to_action(self, action: Array) -> Array:
         """A batch of actions in the env's own units, as `step` would take them."""
+        return action
+
+    def render(self) -> Any:
+        """A picture of env 0, or None."""
+        return None
 
     def close(self) -> None:
-        """Release what the envs hold; may be called twice."""
+        """Release resources; may be called twice."""
+        return
 
     def snapshot(self) -> Nest | None:
-        """Everything needed to go on bit-exactly after `reset()`, as arrays, numbers, strings, lists and dicts.
+        """The state to continue from bit-exactly, as arrays, numbers, strings, lists and dicts; None if unsupported.
 
-        None when the envs cannot be snapshotted. The last Timestep is not part of it: its holder keeps it.
-        """
+        The last Timestep is not part of it: the caller keeps that."""
+        return None
 
     def restore(self, snapshot: Nest) -> None:
-        """Go on from a snapshot of the same env with as many envs."""
+        """Continue from a snapshot of the same env with the same number of envs."""
+        raise UserError(f"{type(self).__name__} has no snapshots, so there is none to restore; start from reset()")
+
+
+EnvBackend: TypeAlias = Callable[[Any, int, int, EnvOptions], VectorEnv]
+"""(env as the user named it, number of envs, seed, options) → the envs."""
 
 
 def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> VectorEnv:
-    """Make N envs, natively vectorised where possible."""
+    """Make N envs with the backend of the options."""
     if num_envs < 1:
         raise UserError(f"num_envs={num_envs} steps nothing; use 1 or more")
     if is_external(env):
-        raise UserError(f"env {env!r} is stepped elsewhere, and cannot be made here")
-    made = _make(env, num_envs, seed, options)
+        raise UserError(f"env {env!r} runs in another process and cannot be made here")
+    made = find_backend(backend_of(env, options))(env, num_envs, seed, options)
     return WithLastInputs(made) if options.last_inputs else made
 
 
-def _make(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> VectorEnv:
-    match backend_of(env, options):
-        case "ale":
-            from pappus.envs.atari import make_atari
-
-            return make_atari(str(env), num_envs, seed, options)
-        case "envpool":
-            from pappus.envs.envpool_adapter import make_envpool
-
-            return make_envpool(str(env), num_envs, seed, options)
-        case _:
-            from pappus.envs.gym_adapter import make_gym
-
-            return make_gym(env, num_envs, seed, options)
-
-
 def env_spec(env: EnvSource, options: EnvOptions) -> EnvSpec:
-    """What one env shows and accepts; makes one and closes it, unless a file says it."""
+    """What one env shows and accepts; makes one and closes it, unless a file has the spec."""
     if is_external(env):
         return external_spec(str(env))
     with contextlib.closing(make_env(env, 1, 0, options)) as one:
         return one.spec
 
 
+def first_env_seed(seed: int, num_envs: int) -> int:
+    """The seed of env 0; the others count up from it, so that no two envs of one vector share a seed."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] % (SEEDS - num_envs))
+
+
 def backend_of(env: EnvSource, options: EnvOptions) -> str:
-    """`gymnasium`, `ale` or `envpool`."""
+    """The backend's name, with `auto` resolved: `ale` for `ALE/…`, `gymnasium` for everything else."""
     chosen = options.backend
     if chosen == "auto":
         return "ale" if isinstance(env, str) and env.startswith("ALE/") else "gymnasium"
-    if not isinstance(env, str) and chosen != "gymnasium":
+    if not isinstance(env, str) and chosen in BY_ID:
         raise UserError(f"backend={chosen} makes envs by id only, and a function was given; use backend=gymnasium")
     return chosen
+
+
+def find_backend(name: str) -> EnvBackend:
+    """A built-in backend, an installed one (entry point of the group `pappus.env_backends`), or `module:name`."""
+    if name in BUILT_IN or ":" in name:
+        return _imported(BUILT_IN.get(name, name))
+    installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    if name in installed:
+        backend: EnvBackend = installed[name].load()
+        return backend
+    known = ["auto", *BUILT_IN, *installed]
+    hint = closest(name, known) or f"; use {', '.join(known)} or module:name"
+    raise UserError(f"env_options.backend={name!r} is not installed{hint}")
+
+
+def _imported(path: str) -> EnvBackend:
+    module, _, name = path.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        text = f"env_options.backend={path!r} cannot be imported ({error}); write module:name and check PYTHONPATH"
+        raise UserError(text) from None
+    if not callable(found):
+        raise UserError(f"env_options.backend={path!r} is not callable; name a function or a class")
+    backend: EnvBackend = found
+    return backend

@@ -1,4 +1,4 @@
-"""Wrappers that hold what a Gymnasium env says against what its spaces promise, before anything is converted."""
+"""Wrappers that compare what a Gymnasium env returns with its spaces, before anything is converted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from pappus.envs.gym_source import GymVector
+from pappus.envs.gym_backend import GymVector
 from pappus.types import Array, Nest
 
 

@@ -1,7 +1,7 @@
 """From an env's spec and a config to a network.
 
-A user's own network is any `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose module
-has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which their docstrings define:
+A user's own network comes from a `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose
+module has the members of `ActorCritic` (for DQN, R2D2 and Ape-X of `QNetwork`), which their docstrings define:
 
     state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
     initial_state(batch, device=None)    that nest as tensors [batch, …]
@@ -9,7 +9,7 @@ has the members of `ActorCritic` (for DQN and its kin, of `QNetwork`), which the
                                            QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
 
 P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
-docs/dqn.md.
+docs/guide/own-network.md.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from torch import nn
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.networks.actor_critic import ActorCritic
-from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
+from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.deterministic import Critic, DeterministicActorCritic, noise_memory
 from pappus.networks.frame_stack import FrameStack
-from pappus.networks.heads import PolicyValueHead, QHead
-from pappus.networks.q_network import QNetwork
+from pappus.networks.modules import ActorCritic, Core, NoCore, PolicyValueHead, QHead, QNetwork
 from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
@@ -47,7 +45,7 @@ CORES: dict[str, Callable[[int, int], Core]] = {
 
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
-    """An actor-critic for this env; refuses combinations that cannot work with a `UserError`."""
+    """An actor-critic for this env; raises `UserError` for combinations that cannot work."""
     torso, core, frame_stack = _body_parts(env, config)
     return ActorCritic(
         torso, core, PolicyValueHead(core.output_size, env.action, config.deviation == "predicted"), frame_stack
@@ -57,7 +55,7 @@ def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
 def build_q_network(
     env: EnvSpec, config: NetworkConfig, dueling: bool = True, hidden: int = 0, quantiles: int = 1
 ) -> QNetwork:
-    """Action values for this env; refuses combinations that cannot work with a `UserError`."""
+    """A Q network for this env; raises `UserError` for combinations that cannot work."""
     if not isinstance(env.action, DiscreteAction):
         raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
     _refuse_moments(config)
@@ -68,7 +66,7 @@ def build_q_network(
 def build_deterministic(
     env: EnvSpec, config: NetworkConfig, num_critics: int = 1, correlated_noise: bool = False
 ) -> DeterministicActorCritic:
-    """A policy and its critics for this env; refuses combinations that cannot work with a `UserError`."""
+    """A policy and its critics for this env; raises `UserError` for combinations that cannot work."""
     if not isinstance(env.action, ContinuousAction):
         raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
     if env.frame_stack > 1 or config.core != "none":
@@ -111,7 +109,7 @@ def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, Fra
 
 
 def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
-    """The CNN of each leaf of single frames, or None for one that is no image."""
+    """The CNN for each leaf of single frames, or None for a leaf that is no image."""
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
     if config.torso == "mlp":
         return [None for _ in leaves]
@@ -129,7 +127,7 @@ def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
 
 
 def _usual_cnn(leaf: ArraySpec) -> CNN | None:
-    """Pictures are bytes; grids whose channels are kinds of objects are flags."""
+    """Images are uint8; grids whose channels are kinds of objects are bool."""
     if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN):
         return NatureCNN
     if leaf.dtype == "bool" and len(leaf.shape) == 3 and _is_image(leaf, MinAtarCNN):

@@ -1,4 +1,4 @@
-"""The network of DDPG and TD3: one policy, and one or two critics that judge its actions."""
+"""The network of DDPG and TD3: one policy, and one or two critics that evaluate its actions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pappus.networks.torsos import MLP, Activation, Encoder, orthogonal
 from pappus.types import ArraySpec, Nest
 
 NOISE = "exploration_noise"
-"""A key beside the observation: what is added to the policy's action `[…, *action]` before the critic judges it."""
+"""A key beside the observation: noise added to the policy's action `[…, *action]` before the critic evaluates it."""
 LAST_LAYER_GAIN = 0.01
-"""Small enough for the first policy to stay near the middle of every action."""
+"""Small, so that the first policy stays near the middle of every action."""
 
 
 class DeterministicOutput(NamedTuple):
-    """Actions `[T, B, *action]`, their values, the value of the policy's own `[T, B]`, all float32, and the state."""
+    """Actions `[T, B, *action]`, their values and those without noise `[T, B]`, all float32, and the state."""
 
     action: Tensor
     q: Tensor
@@ -29,7 +29,7 @@ class DeterministicOutput(NamedTuple):
 
 
 class Critic(nn.Module):
-    """Q(o, a): what the torsos see and the action in a row, through an MLP."""
+    """Q(o, a): features and action concatenated, through an MLP."""
 
     def __init__(
         self, encoder: Encoder, action_size: int, sizes: tuple[int, ...], activation: Activation = "relu"
@@ -46,9 +46,9 @@ class Critic(nn.Module):
 
 
 class DeterministicActorCritic(nn.Module):
-    """Actions in −1 … 1. `actor` and `critics` share nothing, and are trained apart.
+    """Actions in −1 … 1. `actor` and `critics` share no weights and are trained separately.
 
-    The recurrent state is `memory_spec`: what a policy's noise remembers, or nothing.
+    The recurrent state is `memory_spec`: the state of correlated noise, or nothing.
     """
 
     frame_stack = None
@@ -75,13 +75,13 @@ class DeterministicActorCritic(nn.Module):
         return optree.tree_map(lambda leaf: torch.zeros(batch, *leaf.shape, device=device), self.state_spec)
 
     def policy(self, observation: Nest) -> Tensor:
-        """The best action known, `[T, B, A]` in a row."""
+        """The policy's action, flattened to `[T, B, A]`."""
         encoder, layer = self.actor
         action: Tensor = layer(encoder(observation)).float().tanh()
         return action
 
     def q(self, observation: Nest, action: Tensor) -> Tensor:
-        """Q(o, a) of the first critic, which the policy follows, `[T, B]`."""
+        """Q(o, a) of the first critic, which trains the policy, `[T, B]`."""
         value: Tensor = self.critics[0](observation, action)
         return value
 
@@ -90,7 +90,7 @@ class DeterministicActorCritic(nn.Module):
         return [critic(observation, action) for critic in self.critics]
 
     def forward(self, observation: Nest, first: Tensor, state: Nest) -> DeterministicOutput:
-        """The policy's actions, with the noise that came along added to them."""
+        """The policy's actions, plus the noise if the observation has some."""
         noise = None
         if isinstance(observation, dict) and NOISE in observation:
             noise = observation[NOISE].flatten(2)
@@ -105,5 +105,5 @@ class DeterministicActorCritic(nn.Module):
 
 
 def noise_memory(action_shape: tuple[int, ...]) -> ArraySpec:
-    """What correlated noise remembers: its last value."""
+    """The state of correlated noise: its last value."""
     return ArraySpec(action_shape, "float32")

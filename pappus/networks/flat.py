@@ -1,4 +1,4 @@
-"""All weights of a module in one buffer: one copy publishes them, one call clips and one steps them."""
+"""All weights of a module in one buffer: one copy publishes them, one call clips them, one call steps them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 class FlatParameters:
     """Rebinds a module's parameters, then its floating-point buffers, to views of one tensor.
 
-    `values` holds everything that must travel; the first `num_parameters` of it are trained, and their
-    gradients are views of `gradient`. `travelling` is the gradient and some numbers behind it, for those who send both
-    at once. Integer buffers are constants of the module and stay where they are.
+    `values` holds everything that is published; its first `num_parameters` are trained, and their gradients are
+    views of `gradient`. `travelling` is the gradient followed by some numbers, for learners that send both at once.
+    Integer buffers are constants of the module and stay where they are.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
@@ -33,9 +33,9 @@ class FlatParameters:
             offset += tensor.numel()
 
     def trainable(self, part_sizes: Sequence[int] = (), numbers: int = 0) -> list[nn.Parameter]:
-        """One parameter that stands for all, or one for each part, gradients attached, for an optimizer to step.
+        """One flat parameter for the whole module, or one per part, with gradients, for an optimizer to step.
 
-        `numbers` is how many travel with the gradient.
+        `numbers` is the count of extra numbers behind the gradient in `travelling`.
         """
         sizes = list(part_sizes) or [self.num_parameters]
         assert sum(sizes) == self.num_parameters, (sizes, self.num_parameters)

@@ -1,4 +1,4 @@
-"""Frame stacking as recurrent state: envs deliver single frames, and the network's memory is the last k − 1."""
+"""Frame stacking as recurrent state: envs deliver single frames, and the network remembers the last k − 1."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FrameStack(nn.Module):
         length, batch, *frame = frames.shape
         history = torch.cat([past.transpose(0, 1), frames])
         same = same.view(length, batch, self.k, *(1 for _ in frame))
-        # One pass over the memory: a frame is copied to its place and blanked, where need be, at once.
+        # One pass over the memory: a frame is copied to its place and zeroed where needed, at once.
         # The k places of a pixel lie side by side (channels-last), so convolutions need no second copy.
         stack = torch.empty((length, batch, *frame, self.k), dtype=frames.dtype, device=frames.device).movedim(-1, 2)
         for place in range(self.k):

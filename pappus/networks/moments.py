@@ -1,5 +1,5 @@
-"""Running means and deviations of what a network sees. They are buffers, so they travel with the weights: everybody who
-acts, evaluates or goes on from a checkpoint scales as the learner does."""
+"""Running means and variances of a network's inputs. They are buffers and are published with the weights, so actors,
+evaluators and resumed runs scale as the learner does."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 SMALLEST_VARIANCE = 1e-8
 FARTHEST = 10.0
-"""Deviations from the mean that a number may lie away; what is further is cut off."""
+"""Scaled numbers are clipped to this many deviations from the mean."""
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance of all vectors `[…, size]` that it was shown; before the first, 0 and 1."""
+    """Mean and variance of all vectors `[…, size]` counted so far; 0 and 1 before the first."""
 
     mean: Tensor
     variance: Tensor
@@ -27,16 +27,16 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros(1))
 
     def update(self, x: Tensor) -> None:
-        """Count these in."""
+        """Count these vectors."""
         self.count_in(self.of(x))
 
     def of(self, x: Tensor) -> Tensor:
-        """The moments of these alone, as `merged` and `count_in` take them."""
+        """The moments of these vectors alone, as `merged` and `count_in` take them."""
         return moments_of(x.reshape(-1, len(self.mean)).to(self.mean.dtype))
 
     @torch.no_grad()
     def count_in(self, seen: Tensor) -> None:
-        """Count in what has these moments (Chan et al. 1979, equations 2.1)."""
+        """Count vectors of which only the moments are given (Chan et al. 1979, equations 2.1)."""
         count, mean, variance = torch.split(seen.to(self.mean.dtype), [1, len(self.mean), len(self.mean)])
         total = self.count + count
         share = count * total.clamp(min=1).reciprocal()
@@ -47,13 +47,13 @@ class RunningMoments(nn.Module):
         self.scale.copy_((self.variance + SMALLEST_VARIANCE).rsqrt())
 
     def forward(self, x: Tensor) -> Tensor:
-        """With mean 0 and deviation 1."""
+        """x scaled to mean 0 and deviation 1."""
         return ((x - self.mean) * self.scale).clamp(-FARTHEST, FARTHEST)
 
 
 @torch.no_grad()
 def moments_of(rows: Tensor) -> Tensor:
-    """How many rows `[M, size]` there are, their means and their variances, in a row `[1 + 2 size]`."""
+    """Count, means and variances of rows `[M, size]`, concatenated to `[1 + 2 size]`."""
     count = rows.new_full((1,), len(rows))
     if not len(rows):
         return torch.cat([count, rows.new_zeros(2 * rows.shape[1])])
@@ -62,9 +62,9 @@ def moments_of(rows: Tensor) -> Tensor:
 
 
 def merged(parts: Tensor) -> Tensor:
-    """The moments `[…, 1 + 2 size]` of all of which these `[N, …, 1 + 2 size]` are the parts.
+    """The moments `[…, 1 + 2 size]` of the union of N parts with moments `[N, …, 1 + 2 size]`.
 
-    In float64, where the order of the parts leaves no trace that float32 could show.
+    Computed in float64, so that the order of the parts does not show in float32.
     """
     size = parts.shape[-1] // 2
     count, mean, variance = torch.split(parts.double(), [1, size, size], -1)

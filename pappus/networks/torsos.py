@@ -1,4 +1,4 @@
-"""Torsos: from observations `[T, B, …]` to features `[T, B, D]`, each saying its D as `output_size`."""
+"""Torsos: from observations `[T, B, …]` to features `[T, B, D]`; each has its D as `output_size`."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class _ResidualBlock(nn.Module):
 class Pixels(nn.Module):
     """Images `[T, B, …]` of shape `[H, W]`, `[H, W, C]`, `[C, H, W]` or k such frames as planes `[T*B, k*C, H, W]`.
 
-    The planes lie channels-last in memory, where convolutions are fastest, and are not multiplied by `scale` yet.
+    The planes lie channels-last in memory, where convolutions are fastest, and are not yet multiplied by `scale`.
     """
 
     def __init__(self, image: ArraySpec) -> None:
@@ -161,7 +161,7 @@ class Pixels(nn.Module):
 
 
 class PixelConv2d(nn.Conv2d):
-    """A convolution of `scale` times its input: the few weights are scaled, and not the many pixels."""
+    """A convolution of `scale` times its input: it scales the few weights instead of the many pixels."""
 
     def __init__(
         self, fan_in: int, fan_out: int, kernel: int, stride: int = 1, padding: int = 0, *, scale: float
@@ -174,7 +174,7 @@ class PixelConv2d(nn.Conv2d):
 
 
 class Flat(nn.Module):
-    """A leaf of any shape as floats in a row; uint8 is scaled by 1/255, and all of them by `moments`, if there are."""
+    """A leaf of any shape, flattened to floats; uint8 is scaled by 1/255, then everything by `moments`, if any."""
 
     def __init__(self, leaf: ArraySpec, normalize: bool = False) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class Flat(nn.Module):
         self.moments = RunningMoments(self.output_size) if normalize else None
 
     def row(self, x: Tensor) -> Tensor:
-        """As floats in a row."""
+        """Flattened to floats."""
         x = x.reshape(*x.shape[:2], self.output_size)
         return x if self.scale is None else x * self.scale
 
@@ -193,7 +193,7 @@ class Flat(nn.Module):
 
 
 class OneHot(nn.Module):
-    """A leaf of categories (`ArraySpec.num_values`) as one-hot vectors in a row."""
+    """A leaf of categories (`ArraySpec.num_values`) as concatenated one-hot vectors."""
 
     which: Tensor
     value: Tensor
@@ -214,7 +214,7 @@ LeafTorso: TypeAlias = NatureCNN | MinAtarCNN | ImpalaDeep | Flat | OneHot
 
 
 class Encoder(nn.Module):
-    """A nest of observations through one network: each leaf through its torso, then all in a row through `trunk`."""
+    """A nest of observations: each leaf through its torso, then their concatenation through `trunk`."""
 
     def __init__(self, torsos: Sequence[LeafTorso], trunk: MLP | None) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Encoder(nn.Module):
         return features if self.trunk is None else self.trunk(features)
 
     def shown(self, observation: Nest) -> list[tuple[RunningMoments, Tensor]]:
-        """Who keeps running moments, and what of the observations they are shown."""
+        """Every module of running moments, with the numbers of these observations that it counts."""
         leaves = zip(self.torsos, optree.tree_leaves(observation), strict=True)
         flats = [(torso, leaf) for torso, leaf in leaves if isinstance(torso, Flat)]
         return [(torso.moments, torso.row(leaf)) for torso, leaf in flats if torso.moments is not None]

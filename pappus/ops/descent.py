@@ -1,8 +1,8 @@
-"""One step of an optimizer, in place, over flat tensors `[size]` that may lie in memory which others change, too.
+"""Optimizer steps in place over flat tensors `[size]` in shared memory, which other workers change at the same time.
 
-The rules are those of torch's optimizers, which want to own what they remember of the weights. Here it is handed in.
+The rules are those of torch's optimizers, whose state belongs to one process; here the caller passes it in. `SmallAdam`
+has the same Adam in NumPy, for small weights only: on larger ones it is half as fast as this.
 """
-
 from __future__ import annotations
 
 import math

@@ -1,6 +1,6 @@
 """Action distributions without state: every method takes the parameter tensor `[..., P]` a network computed.
 
-What is acted on carries no gradient (`sample`, `mode`, `sample_with_log_prob`); what is learnt from does.
+Actions carry no gradient (`sample`, `mode`, `sample_with_log_prob`); `log_prob`, `entropy` and `kl` do.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from torch import Generator, Tensor
 from pappus.types import ActionSpec, DiscreteAction, MultiDiscreteAction
 
 MASKED_LOGIT = -1e9
-"""Finite, so that p·log p stays 0 and not NaN, and far below what sampling's noise (−5 to 17) can make up for."""
+"""Finite, so that p·log p stays 0 and not NaN, and too low for the sampling noise (−5 to 17) to make up for."""
 
 PADDED_LOGIT = -1e30
-"""Below `MASKED_LOGIT`: a choice whose every value is masked still falls on one of its own values."""
+"""Below `MASKED_LOGIT`: a choice whose values are all masked still takes one of its own values."""
 
 LOG_STD_RANGE = (-10.0, 2.0)
 """Standard deviations from 5e-5 to 7.4, in actions' normalised units where the bounds are ±1."""
 
 NEAREST_TO_BOUND = 1 - 1e-6
-"""How near to its bound a squashed action is taken to be at most; float32 knows no more than 6e-8 beyond."""
+"""Squashed actions are clipped to this magnitude before atanh; float32 resolves 6e-8 near 1."""
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 QUADRATURE_NODES = 16
-"""Enough for the entropy of a squashed policy to be right to 1 % up to a deviation of 1, and to a few beyond."""
+"""The entropy of a squashed policy is then exact to 1 % up to a deviation of 1, and to a few percent beyond."""
 
 
 class Distribution(Protocol):
-    """What algorithms and actors use of a distribution; `[...]` are the leading dimensions of the parameters."""
+    """A distribution, as algorithms and actors use it; `[...]` are the leading dimensions of the parameters."""
 
     @property
     def parameter_size(self) -> int: ...
@@ -96,7 +96,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class MultiCategorical:
-    """Independent choices of `nvec` values; the parameters are their logits in a row, actions int64 `[..., k]`."""
+    """Independent choices of `nvec` values; the parameters are their concatenated logits, actions int64 `[..., k]`."""
 
     nvec: tuple[int, ...]
 
@@ -209,7 +209,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class SquashedGaussian(Gaussian):
-    """tanh of a `Gaussian`: actions lie between the bounds, −1 and 1, and are as likely as what they are the tanh of.
+    """tanh of a `Gaussian`: actions lie between the bounds −1 and 1.
 
     log π(a) = log N(x) − Σ log(1 − tanh² x), x = atanh a
     """
@@ -220,11 +220,11 @@ class SquashedGaussian(Gaussian):
         return before.tanh(), log_prob - _log_slope(before.reshape(*log_prob.shape, -1)).sum(-1)
 
     def mode(self, params: Tensor) -> Tensor:
-        """The tanh of the mean: the median, and where the density of what it is the tanh of is highest."""
+        """The tanh of the mean, which is the median."""
         return super().mode(params).tanh()
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Log-density of the action. One at a bound, where rounding may put it, counts as just inside."""
+        """Log-density of the action; one that rounding put on a bound counts as just inside."""
         before = action.clamp(-NEAREST_TO_BOUND, NEAREST_TO_BOUND).atanh()
         log_prob = super().log_prob(params, before)
         return log_prob - _log_slope(before.reshape(*log_prob.shape, -1)).sum(-1)
@@ -238,7 +238,7 @@ class SquashedGaussian(Gaussian):
 
 
 def _log_slope(x: Tensor) -> Tensor:
-    """log(1 − tanh² x), which stays finite: 2 (log 2 − x − softplus(−2x))."""
+    """log(1 − tanh² x) in a form that stays finite: 2 (log 2 − x − softplus(−2x))."""
     return 2 * (math.log(2) - x - F.softplus(-2 * x))
 
 

@@ -1,4 +1,4 @@
-"""Actor-critic losses per step, `[T, B]` in and out, and the reductions that leave invalid steps out."""
+"""Actor-critic losses per step, `[T, B]` in and out, and reductions that skip invalid steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 NORMALISED_EPSILON = 1e-8
-"""Keeps what is the same at every step at 0."""
+"""Keeps values that are equal at every step at 0."""
 
 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
@@ -34,13 +34,13 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tens
 
 
 def clipped_value_loss(value: Tensor, target: Tensor, before: Tensor, clip: float) -> Tensor:
-    """The larger of ½ (V − target)² and the same for a V that is at most `clip` away from what it was before."""
+    """The larger of ½ (V − target)² and the same for V clipped to `before` ± `clip`."""
     near = before + (value - before).clamp(-clip, clip)
     return torch.maximum(value_loss(value, target), value_loss(near, target))
 
 
 def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
-    """Sum over the valid steps; what stands at an invalid one, even NaN, does not count."""
+    """Sum over the valid steps; values at invalid ones, even NaN, do not count."""
     assert x.shape == valid.shape, (x.shape, valid.shape)
     return torch.where(valid, x, 0.0).sum()
 

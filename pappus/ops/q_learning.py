@@ -1,10 +1,17 @@
-"""Action values: errors, losses and priorities, for any leading dimensions `[…]`; values are `[…, A]`."""
+"""Action values: errors, losses, priorities, exploration. Values are `[…, A]`, for any leading dimensions `[…]`."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pappus.types import Array
+
+Numbers = TypeVar("Numbers", Array, Tensor)
 
 
 def taken(q: Tensor, action: Tensor) -> Tensor:
@@ -14,13 +21,19 @@ def taken(q: Tensor, action: Tensor) -> Tensor:
 
 
 def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
-    """Q'(x, argmax_a Q(x, a)), `[…]`: one network chooses, the other one judges (van Hasselt et al. 2016)."""
+    """Q'(x, argmax_a Q(x, a)), `[…]`: one network selects, the other evaluates (van Hasselt et al. 2016)."""
     assert target_q.shape == online_q.shape, (target_q.shape, online_q.shape)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
 
 
+def n_step_target(reward: Numbers, discount: Numbers, value: Numbers) -> Numbers:
+    """r + γⁿ v: n-step rewards, their discounts, and values of the observations that they bootstrap from, all `[…]`."""
+    target: Numbers = reward + discount * value
+    return target
+
+
 def huber(error: Tensor, delta: float) -> Tensor:
-    """½ e² up to |e| = δ, and straight lines from there on."""
+    """½ e² up to |e| = δ, linear beyond."""
     return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
 
 
@@ -40,3 +53,15 @@ def mixed_priority(error: Tensor, valid: Tensor, eta: float) -> Tensor:
     size = torch.where(valid, error.abs(), 0.0)
     mean = size.sum(0) / valid.sum(0).clamp(min=1)
     return eta * size.amax(0) + (1 - eta) * mean
+
+
+def ladder(index: Array, count: int, base: float, alpha: float) -> Array:
+    """ε_i = base^(1 + α i / (N − 1)) for the i-th of N envs (Horgan et al. 2018): a few explore much, most little."""
+    assert count >= 1 and (index >= 0).all() and (index < count).all(), (index, count)
+    share = index / (count - 1) if count > 1 else np.zeros(len(index))
+    return np.power(base, 1 + alpha * share)
+
+
+def linear(step: int, start: float, end: float, duration: int) -> float:
+    """From `start` to `end` over the first `duration` steps, then `end`."""
+    return end + (start - end) * max(0.0, 1.0 - step / max(1, duration))

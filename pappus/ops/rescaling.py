@@ -1,4 +1,4 @@
-"""R2D2's value rescaling: rewards need not be clipped when values are learnt on a scale that flattens (Pohlen 2018).
+"""R2D2's value rescaling, which learns large values on a flatter scale instead of clipping rewards (Pohlen 2018).
 
     h(x)   = sign(x) (√(|x| + 1) − 1) + ε x
     h⁻¹(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) − 1) / 2 ε)² − 1)
@@ -11,14 +11,14 @@ from torch import Tensor
 
 
 def rescale(x: Tensor, epsilon: float) -> Tensor:
-    """h(x); x itself for ε = 0, which stands for no rescaling."""
+    """h(x); x itself for ε = 0, which means no rescaling."""
     if not epsilon:
         return x
     return x.sign() * ((x.abs() + 1).sqrt() - 1) + epsilon * x
 
 
 def unrescale(x: Tensor, epsilon: float) -> Tensor:
-    """h⁻¹(x), where (root − 1) / 2ε is written without its difference of two numbers that are both nearly 1."""
+    """h⁻¹(x), with (root − 1) / 2ε rewritten to avoid the difference of two numbers near 1."""
     if not epsilon:
         return x
     size = x.abs() + 1 + epsilon

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pappus.ops.recurrence import reverse_recurrence
+from pappus.ops.numpy_ops import reverse_recurrence
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def gae(value: Tensor, reward: Tensor, discount: Tensor, valid: Tensor, *, lam: 
 
 @torch.no_grad()
 def lambda_returns(value: Tensor, reward: Tensor, discount: Tensor, valid: Tensor, *, lam: float) -> Tensor:
-    """G_t = r_t + γ ((1−λ) V(x_{t+1}) + λ G_{t+1}), `[T, B]`: what `gae` is the advantage of."""
+    """G_t = r_t + γ ((1−λ) V(x_{t+1}) + λ G_{t+1}), `[T, B]`: `gae` plus the value."""
     return gae(value, reward, discount, valid, lam=lam).add_(value[:-1])
 
 

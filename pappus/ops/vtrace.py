@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pappus.ops.recurrence import reverse_recurrence
+from pappus.ops.numpy_ops import reverse_recurrence
 
 
 class VTraceReturns(NamedTuple):
@@ -33,8 +33,8 @@ def vtrace(
     """V-trace of `value [T+1, B]`; `discount` is γ times the env's, `rho` is π/μ, both `[T, B]`.
 
     With ρ_t and c_t = λ·min(c̄, π/μ) clipped, v_s = V(x_s) + Σ_t γ^{t−s} (Π_{i<t} c_i) δ_t. The advantage is
-    min(pg_rho_clip, π/μ) · (r_s + γ·q_{s+1} − V(x_s)), where q = λ·v + (1−λ)·V and q_T = V(x_T); without a
-    `pg_rho_clip` it is not weighted, for a loss that holds π/μ itself.
+    min(pg_rho_clip, π/μ) · (r_s + γ·q_{s+1} − V(x_s)), where q = λ·v + (1−λ)·V and q_T = V(x_T). With
+    `pg_rho_clip=None` it is not weighted, for a loss that contains π/μ itself.
     An invalid step acts as ρ = 0: its target is its value, its advantage 0, and no return crosses it.
     """
     assert value.dim() == 2 and value.shape[0] == reward.shape[0] + 1, (value.shape, reward.shape)

@@ -1,4 +1,4 @@
-"""Experience storage, on its own or in a run: tables over shared steps (docs/replay.md).
+"""Experience storage, on its own or in a run: tables over shared steps (docs/concepts/replay.md).
 
     service = Service([prioritized_replay("replay", 1_000_000, signature, lead=3)])
     client = Client.of(service)              # or connect("host:port")
@@ -6,18 +6,23 @@
     batch = client.sample("replay", 512, Trajectory(obs=col("obs").stack(4)[0], …))
 """
 
-from pappus.replay.client import Batch, Client, Sampler
-from pappus.replay.connecting import connect
-from pappus.replay.fields import Field, col, concatenate
-from pappus.replay.rate_limiters import min_size, sample_to_insert_ratio
-from pappus.replay.service import Service
-from pappus.replay.sharded import ShardedClient
-from pappus.replay.tables import (
+from pappus.replay.clients.client import Client
+from pappus.replay.clients.connect import connect
+from pappus.replay.clients.sampler import Sampler
+from pappus.replay.clients.sharded import ShardedClient
+from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.fields import Field, Trajectory, col, concatenate
+from pappus.replay.service.service import Service
+from pappus.replay.storage.items import Batch
+from pappus.replay.tables.rate_limiters import min_size, sample_to_insert_ratio
+from pappus.replay.tables.selectors import RandomSelector, Selector, find_selector
+from pappus.replay.tables.table import (
     FIFO,
     LIFO,
     MAX_HEAP,
     MIN_HEAP,
     UNIFORM,
+    Selection,
     Table,
     prioritized,
     prioritized_replay,
@@ -25,8 +30,6 @@ from pappus.replay.tables import (
     stack,
     uniform_replay,
 )
-from pappus.replay.trajectories import Trajectory
-from pappus.replay.trajectory_writer import TrajectoryWriter
 from pappus.types import ArraySpec
 
 __all__ = [
@@ -39,7 +42,10 @@ __all__ = [
     "Batch",
     "Client",
     "Field",
+    "RandomSelector",
     "Sampler",
+    "Selection",
+    "Selector",
     "Service",
     "ShardedClient",
     "Table",
@@ -48,6 +54,7 @@ __all__ = [
     "col",
     "concatenate",
     "connect",
+    "find_selector",
     "min_size",
     "prioritized",
     "prioritized_replay",

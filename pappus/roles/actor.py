@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pappus.core import Policy, Sink, Waitable
 from pappus.envs.vector import VectorEnv
-from pappus.replay.writers import UnrollWriter
+from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.role import Role
 from pappus.types import Nest, Timestep
 

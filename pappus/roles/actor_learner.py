@@ -1,61 +1,32 @@
-"""Gorila's bundle: an actor and a learner that share a thread and a replay memory, and whose gradients go elsewhere."""
+"""An actor and a learner in one thread, whose gradients are applied elsewhere: Gorila's bundle, A3C's worker.
+
+    bundle:  actor ──items──▶ replay memory ──batch──▶ learner ──gradient──▶ channel ──weights──▶ both
+    worker:  actor ──one unroll───────────────────────▶ learner ──gradient──▶ channel ──weights──▶ both
+"""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
 
-from pappus.core import GradientChannel, ItemSource, ReplayAlgorithm, StepTotal, Waitable
-from pappus.roles.gradient_learner import LearnerSettings, NoWeights
-from pappus.roles.remote_gradient import RemoteGradient
-from pappus.roles.replay_learner import ReplayLearner
-from pappus.roles.role import Role
+import numpy as np
+
+from pappus.core import GradientChannel, Waitable
+from pappus.roles.role import IDLE, Role
 from pappus.roles.wait_any import WaitAny
-
-
-class RemoteGradientLearner(RemoteGradient, ReplayLearner):
-    """replay ──batch──▶ loss ──gradient──▶ shards ──weights──▶ here; the target network follows their versions."""
-
-    def __init__(
-        self, name: str, algorithm: ReplayAlgorithm, source: ItemSource, gradient_channel: GradientChannel, counted: StepTotal,
-        settings: LearnerSettings, capacity: int,
-    ) -> None:
-        super().__init__(name, algorithm, source, NoWeights(), counted, settings, capacity)
-        self._gradient_channel = gradient_channel
-        self._target_of = -1
-        """How often the target network has followed: versions are counted, as everybody sees them."""
-
-    def _learn(self) -> Waitable | None:
-        self._pull()
-        return super()._learn()
-
-    def _pull(self) -> None:
-        """The newest weights, of which the target network takes its share every so many versions.
-
-        Where several times for it passed unseen, they are made up for at once. It begins as the first weights.
-        """
-        version = self._gradient_channel.read(self._flat.values.detach().numpy())
-        updates = self._algorithm.target_updates
-        now = version // updates.every
-        passed = now - self._target_of
-        if passed > 0:
-            share = 1.0 if self._target_of < 0 else 1.0 - (1.0 - updates.share) ** passed
-            self._target_of = now
-            with torch.no_grad():
-                self._target_flat.values.lerp_(self._flat.values, share)
-
-    def _follow(self) -> None: ...
+from pappus.types import Array, Unroll, map_leaves
 
 
 class Bundle(Role):
-    """Both take turns: the limiter of their replay memory says whose turn it is."""
+    """Both take turns: the rate limiter of their replay memory says whose turn it is."""
 
     def __init__(self, name: str, actor: Role, learner: Role) -> None:
         super().__init__(name)
         self._actor, self._learner = actor, learner
-        actor.metrics = learner.metrics = self.metrics
+        self.metrics = actor.metrics = learner.metrics
+        self.metrics.role = name
 
     def step(self) -> Waitable | None:
-        """One gradient, or one step of every env; or the ports that keep both from it."""
+        """One gradient, or one step of every env; or the ports that both wait for."""
         if self._learner.step() is None:
             return None
         actor = self._actor.step()
@@ -67,3 +38,77 @@ class Bundle(Role):
     def close(self) -> None:
         self._actor.close()
         self._learner.close()
+
+
+class UnrollSlot:
+    """One unroll, written by the actor and read by the learner of one thread in turns.
+
+    It can be written again when the channel has room: the weights that the next unroll begins with know its gradient.
+    """
+
+    name = "its last gradient"
+
+    def __init__(self, spec: Unroll, channel: GradientChannel) -> None:
+        self._unroll: Unroll = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
+        self._channel = channel
+        self._port: Waitable = IDLE
+        self.filled = False
+
+    def acquire(self) -> Unroll | None:
+        """The slot, unless the last gradient is still under way."""
+        port = self._channel.full()
+        if port is None:
+            return self._unroll
+        self._port = port
+        return None
+
+    def commit(self) -> None:
+        """The learner's turn."""
+        self.filled = True
+
+    def take(self, count: int) -> Sequence[Unroll] | None:
+        """The slot, if it holds an unroll."""
+        return [self._unroll] if self.filled else None
+
+    def release(self) -> None:
+        """The actor's turn."""
+        self.filled = False
+
+    def depth(self) -> int:
+        return int(self.filled)
+
+    def explain(self) -> str:
+        return self._port.explain()
+
+    def fileno(self) -> int:
+        return self._port.fileno()
+
+    def clear(self) -> None:
+        self._port.clear()
+
+
+class OwnWeights:
+    """The weights of a learner as its actor reads them: both get new ones whenever the actor looks for them."""
+
+    def __init__(self, channel: GradientChannel, flat: Array) -> None:
+        self._channel, self._flat = channel, flat
+        self.name, self.version = channel.name, channel.version
+        self.explain, self.fileno, self.clear = channel.explain, channel.fileno, channel.clear
+
+    def read(self, into: Array) -> int:
+        """Read the newest version into the learner's weights, and copy it."""
+        version = self._channel.read(self._flat)
+        into[:] = self._flat
+        return version
+
+
+class Worker(Bundle):
+    """Actor and learner take turns: the slot between them says whose turn it is."""
+
+    def __init__(self, name: str, actor: Role, learner: Role, slot: UnrollSlot) -> None:
+        super().__init__(name, actor, learner)
+        self._slot = slot
+
+    def step(self) -> Waitable | None:
+        """One step of every env or, when the unroll is full, one gradient."""
+        return self._learner.step() if self._slot.filled else self._actor.step()

@@ -12,7 +12,7 @@ import optree
 import torch
 
 from pappus.core import Call, RequestServer, Sink
-from pappus.replay.writers import BatchPacker
+from pappus.recording.unrolls import BatchPacker
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.round_robin_sink import RoundRobinSink
@@ -43,6 +43,7 @@ class CpuGroupState(UnrollGroupState):
         acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
         return {
             "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
+            "begun": self.begun,
             "unroll": leaves_of(self.unroll), "time": self.writer.time, "state": leaves_of(self.state), **acted,
         }
 
@@ -53,7 +54,7 @@ class CpuGroupState(UnrollGroupState):
         self.writer.resume(self.unroll, saved["time"])
         self.state = optree.tree_unflatten(optree.tree_structure(self.state), saved["state"])
         self.action, self.behaviour = saved.get("action"), saved.get("behaviour", {})
-        self.version, self.delivered = saved["version"], saved["delivered"]
+        self.version, self.delivered, self.begun = saved["version"], saved["delivered"], saved["begun"]
 
 
 class CpuInference(InferenceServer[CpuGroupState]):
@@ -70,14 +71,9 @@ class CpuInference(InferenceServer[CpuGroupState]):
     def _make_group_state(self, session: int, num_envs: int) -> CpuGroupState:
         return CpuGroupState(session, num_envs, self._settings, self._acting.initial_state(num_envs))
 
-    def _deliver(self, call: Call, group_state: CpuGroupState) -> bool:
+    def _hand_over(self, group_state: CpuGroupState) -> bool:
         group_state.delivered = self._packer.pack(group_state.unroll, group_state.delivered, group_state.num_envs)
-        if group_state.delivered < group_state.num_envs:
-            self._stuck.append(call)
-            return False
-        group_state.begin(call.request)
-        self._due.append(call)
-        return True
+        return group_state.delivered == group_state.num_envs
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuGroupState]) -> None:
         observation, first, state = join(calls, [group_state.state for group_state in group_states])
@@ -86,17 +82,18 @@ class CpuInference(InferenceServer[CpuGroupState]):
             group_states[0].remember(action, behaviour, self._acting.version)
             group_states[0].state = state
             return
-        for group_state, end in zip(group_states, accumulate(group_state.num_envs for group_state in group_states), strict=True):
-            here = slice(end - group_state.num_envs, end)
-            group_state.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
-            group_state.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+        for one, end in zip(group_states, accumulate(one.num_envs for one in group_states), strict=True):
+            here = slice(end - one.num_envs, end)
+            one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
+            one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
 
     def save(self) -> Nest:
         """The network in use, all env-group states, and whose requests are in which state."""
         return {
             "network": self._acting.save(), "filled": self._packer.filled, "held": self._packer.held,
             "turn": self._sinks.turn,
-            "env_groups": list(self._group_states), "group_states": [group_state.save() for group_state in self._group_states.values()],
+            "barrier": [] if self._barrier is None else self._barrier.save(),
+            "env_groups": list(self._group_states), "states": [state.save() for state in self._group_states.values()],
             "due": [call.env_group for call in self._due], "stuck": [call.env_group for call in self._stuck],
         }
 
@@ -105,7 +102,9 @@ class CpuInference(InferenceServer[CpuGroupState]):
         self._acting.load(state["network"])
         self._packer.filled, self._packer.held = state["filled"], state["held"]
         self._sinks.turn = state["turn"]
-        for env_group, saved in zip(state["env_groups"], state["group_states"], strict=True):
+        if self._barrier is not None:
+            self._barrier.load(state["barrier"])
+        for env_group, saved in zip(state["env_groups"], state["states"], strict=True):
             self._group_states[env_group] = self._make_group_state(saved["session"], saved["num_envs"])
             self._group_states[env_group].load(saved)
             self._count_envs(saved["num_envs"])

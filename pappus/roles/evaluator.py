@@ -21,7 +21,7 @@ MAX_ENVS = 32
 class Evaluator(Role):
     """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return.
 
-    The episodes are shared out over the envs in advance: taking whichever end first would favour short ones.
+    The episodes are divided among the envs in advance: taking those that end first would favour short ones.
     """
 
     stateful = False
@@ -36,8 +36,8 @@ class Evaluator(Role):
         self._lengths: list[float] = []
 
     def receive(self, command: str, argument: int) -> None:
-        """`evaluate` starts an evaluation of `argument` episodes, in place of one that still runs; `from_version` says
-        which weights are too old for it."""
+        """`evaluate` starts an evaluation of `argument` episodes and drops one that still runs; `from_version` sets the
+        oldest version of the weights that may play."""
         if command == "from_version":
             self._oldest = argument
             return
@@ -56,7 +56,7 @@ class Evaluator(Role):
         if self._timestep is None:
             if not self._policy.refresh():
                 return self._policy
-            if self._policy.version < self._oldest:  # a learner on a device publishes every now and then
+            if self._policy.version < self._oldest:  # a learner on a device publishes now and then
                 self.wake_at = time.perf_counter() + LOOK_SECONDS
                 return IDLE
             self._timestep = self._env.reset()

@@ -17,8 +17,8 @@ import torch
 
 from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.core import Algorithm, Call, Lender, RequestServer, Waitable, WeightsReader
-from pappus.networks.acting import single_step
 from pappus.networks.flat import FlatParameters
+from pappus.networks.steps import single_step
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.roles.policy import DTYPES
 from pappus.roles.prefetcher import UnrollBuffer
@@ -230,9 +230,10 @@ class GpuInference(InferenceServer[GpuGroupState]):
     """… ──unrolls──▶ prefetcher, beside it in the same process: experience never leaves the device."""
 
     def __init__(
-        self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender, settings: InferenceSettings, device: str
+        self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
+        settings: InferenceSettings, device: str,
     ) -> None:
-        super().__init__(name, request_server, network, unrolls, settings)
+        super().__init__(name, request_server, network, network if settings.synchronous else unrolls, settings)
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
@@ -257,18 +258,13 @@ class GpuInference(InferenceServer[GpuGroupState]):
         group_state.gone = True
         group_state.free.clear()
 
-    def _deliver(self, call: Call, group_state: GpuGroupState) -> bool:
-        if not group_state.free:
-            self._stuck.append(call)
-            return False
+    def _hand_over(self, group_state: GpuGroupState) -> bool:
         if group_state.delivered < group_state.num_envs:
             assert group_state.buffer is not None
             group_state.buffer.event = self._accelerator.mark(group_state.buffer.event)
             self._unrolls.give(group_state.buffer)
             group_state.delivered = group_state.num_envs
-        group_state.begin(call.request)
-        self._due.append(call)
-        return True
+        return bool(group_state.free)
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[GpuGroupState]) -> None:
         network, rows = self._device_network, [group_state.rows for group_state in group_states]

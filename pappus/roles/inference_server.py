@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from pappus.core import Call, RequestServer, Waitable
-from pappus.replay.writers import UnrollWriter
+from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.batching import Batching
 from pappus.roles.role import Role
 from pappus.roles.wait_any import WaitAny
@@ -36,7 +36,10 @@ class InferenceSettings:
     max_envs: int = 0
     """Envs that are answered at once; 0: chosen by measurement."""
     deadline: float | None = None
-    """Seconds that a request may wait for others; None: chosen by measurement."""
+    """Batching deadline in seconds; None: chosen by measurement."""
+    synchronous: bool = False
+    """A batch holds data of one version of the weights, the newest: an unroll begins only for the batch under
+    construction, and the next batch only when the learner has published what it learnt from the last."""
 
 
 class Network(Waitable, Protocol):
@@ -49,6 +52,49 @@ class Network(Waitable, Protocol):
         ...
 
 
+class BatchBarrier:
+    """Keeps synchronous batches apart: who may begin an unroll now.
+
+    Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
+
+        invariant   delivered ≤ reserved ≤ batch_size (more only for an env group that is wider than a batch)
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self.reserved = self.delivered = 0
+        self.trained_on = -1
+        """Version of the weights that acted for the last batch."""
+
+    def begins(self, num_envs: int, version: int) -> bool:
+        """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
+        if self.reserved and self.reserved + num_envs > self._batch_size:
+            return False
+        if not self.reserved and version <= self.trained_on:
+            return False
+        self.reserved += num_envs
+        return True
+
+    def ended(self, num_envs: int, version: int) -> None:
+        """An unroll is full: its columns are part of the batch, which may be complete with it."""
+        self.delivered += num_envs
+        if self.delivered >= self._batch_size:
+            self.trained_on = version
+            self.reserved = self.delivered = 0
+
+    def left(self, num_envs: int) -> None:
+        """An unroll that had begun will not be finished."""
+        self.reserved -= num_envs
+
+    def save(self) -> list[int]:
+        """Its counts."""
+        return [self.reserved, self.delivered, self.trained_on]
+
+    def load(self, saved: list[int]) -> None:
+        """Continue from what `save` returned."""
+        self.reserved, self.delivered, self.trained_on = saved
+
+
 class EnvGroupState:
     """One env group at the server: what its envs did last."""
 
@@ -57,6 +103,8 @@ class EnvGroupState:
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
         self.version = -1
+        self.begun = False
+        """Whether columns of a synchronous batch are reserved for the unroll under construction."""
 
     @property
     def full(self) -> bool:
@@ -65,6 +113,10 @@ class EnvGroupState:
 
     def finish(self) -> None:
         """What is there is ready to be handed on."""
+
+    def begin(self, request: Request) -> None:
+        """Start to record, with what the envs show."""
+        raise NotImplementedError
 
     def append(self, request: Request) -> None:
         """Write down what the last actions led to."""
@@ -98,10 +150,6 @@ class UnrollGroupState(EnvGroupState):
     def finish(self) -> None:
         """None of its envs has been handed on yet; before the first action there is nothing to hand on."""
         self.delivered = self.num_envs if self.action is None else 0
-
-    def begin(self, request: Request) -> None:
-        """Start an unroll with what the envs show."""
-        raise NotImplementedError
 
     def undelivered(self) -> int:
         """Valid steps that have not been handed on."""
@@ -137,6 +185,7 @@ class InferenceServer(Role, Generic[StateType]):
         """Requests of env-group states whose finished unroll waits for room."""
         self._due: list[Call] = []
         """Requests that can be answered."""
+        self._barrier = BatchBarrier(settings.batch_size) if settings.synchronous else None
 
     def step(self) -> Waitable | None:
         """Receive what has arrived, or answer what is due, or say what is missing."""
@@ -195,6 +244,8 @@ class InferenceServer(Role, Generic[StateType]):
         if group_state is None:
             return
         self.metrics.count("steps_dropped", group_state.undelivered())
+        if self._barrier is not None and group_state.begun:
+            self._barrier.left(group_state.num_envs)
         self._stuck = [call for call in self._stuck if call.env_group != env_group]
         self._due = [call for call in self._due if call.env_group != env_group]
         self._count_envs(-group_state.num_envs)
@@ -252,6 +303,25 @@ class InferenceServer(Role, Generic[StateType]):
 
     def _deliver(self, call: Call, group_state: StateType) -> bool:
         """Hand the finished unroll on and begin the next; False while there is no room for it."""
+        if not self._hand_over(group_state) or not self._may_begin(group_state):
+            self._stuck.append(call)
+            return False
+        group_state.begin(call.request)
+        self._due.append(call)
+        return True
+
+    def _may_begin(self, group_state: StateType) -> bool:
+        """Whether the next unroll may begin: always, unless batches are synchronous."""
+        barrier, num_envs = self._barrier, group_state.num_envs
+        if barrier is None:
+            return True
+        if group_state.begun:
+            barrier.ended(num_envs, group_state.version)
+        group_state.begun = self._network.refresh() and barrier.begins(num_envs, self._network.version)
+        return group_state.begun
+
+    def _hand_over(self, group_state: StateType) -> bool:
+        """Hand the finished unroll on, if there is one; False while there is no room for it, or for the next."""
         raise NotImplementedError
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[StateType]) -> None:

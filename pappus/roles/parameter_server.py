@@ -1,12 +1,12 @@
-"""The parameter server of Gorila and A3C: one shard of the weights, changed by whoever has a gradient for it.
+"""The parameter server of Gorila and A3C: one shard of the weights, changed by the gradients of all learners.
 
     learner 0 ──gradient, version, loss──┐
     learner 1 ──gradient, version, loss──┼──▶ shard: optimizer ──▶ weights (versioned)
       ⋮                                  │
     learner N ──gradient, version, loss──┘
 
-Gradients are applied in the order in which they come, whichever weights they were computed with. Those that are too old
-are dropped, and so are those of batches whose loss is far from what is usual (Nair et al. 2015, section 4.2).
+Gradients are applied in the order of their arrival, whichever weights they were computed with. A gradient is dropped if
+its weights are too old, or if the loss of its batch is far above the running mean (Nair et al. 2015, section 4.2).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import torch
 
 from pappus.config import OptimizerConfig
 from pappus.core import ShardWeights, Source, StepTotal, Waitable
-from pappus.roles.gradient_learner import learning_rate_at, make_optimizer
-from pappus.roles.role import IDLE, Trainer
+from pappus.roles.gradient_step import learning_rate_at, make_optimizer
+from pappus.roles.role import IDLE, Role
 from pappus.types import ArraySpec, Nest
 
 DECAY = 0.99
-"""Of the running mean and deviation of losses."""
+"""Decay of the running mean and variance of losses."""
 TRUSTED = 100
-"""Gradients after which a loss can be called unusual."""
+"""Gradients after which the running mean and variance are trusted."""
 
 
 class Gradient(NamedTuple):
-    """What a learner sends to one shard: its part of the gradient, and which weights and which loss it came from."""
+    """What a learner sends to one shard: its part of the gradient, the version of the weights, and the loss."""
 
     values: Any
     version: Any
@@ -40,24 +40,24 @@ class Gradient(NamedTuple):
 
 
 def gradient_spec(size: int) -> Gradient:
-    """Specs of what a shard of so many weights is sent."""
+    """Specs of the gradients for a shard of `size` weights."""
     return Gradient(ArraySpec((size,), "float32"), ArraySpec((), "int64"), ArraySpec((), "float64"))
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a shard needs to know of the run."""
+    """Settings of the run that a shard needs."""
 
     optimizer: OptimizerConfig
     total_steps: int
     max_staleness: int | None
-    """A gradient may be computed with weights so many versions old; None: as old as it likes."""
+    """A gradient is dropped if its weights are more versions old than this; None: never."""
     loss_deviations: float
-    """A gradient is dropped if its loss is so many standard deviations above the mean; 0: never."""
+    """A gradient is dropped if its loss is more standard deviations above the mean than this; 0: never."""
 
 
 class UsualLoss:
-    """Running mean and deviation of losses, and whether one of them is far above."""
+    """Running mean and variance of losses, and whether a loss is far above them."""
 
     def __init__(self, deviations: float) -> None:
         self._deviations = deviations
@@ -65,9 +65,9 @@ class UsualLoss:
         self.count = 0
 
     def admits(self, loss: float) -> bool:
-        """Whether a loss is usual; of one that is not, only as much is remembered as would have been.
+        """Whether a loss is usual. One that is not counts as the largest usual one.
 
-        So a single one changes little, and if they all are so high from now on, that becomes usual.
+        So a single high loss changes little, and if all losses stay high, they become usual.
         """
         limit = self.mean + self._deviations * math.sqrt(self.variance)
         unusual = bool(self._deviations) and self.count >= TRUSTED and loss > limit
@@ -80,8 +80,8 @@ class UsualLoss:
         return not unusual
 
 
-class ParameterServer(Trainer):
-    """One shard. The one that `leads` counts for all of them, and says when the run is over."""
+class ParameterServer(Role):
+    """One shard. The one that `leads` counts steps and updates for all of them, and ends the run."""
 
     def __init__(
         self, name: str, initial: torch.Tensor, source: Source, weights: ShardWeights, settings: ServerSettings,
@@ -98,7 +98,7 @@ class ParameterServer(Trainer):
         self._published = False
 
     def step(self) -> Waitable | None:
-        """Apply one gradient, or say that none has come."""
+        """Apply one gradient, or wait for one."""
         if self.finished:
             return IDLE
         if not self._published:
@@ -114,8 +114,14 @@ class ParameterServer(Trainer):
         self._count_steps()
         return None
 
+    def receive(self, command: str, argument: int) -> None:
+        """`finish` ends its work."""
+        if command != "finish":
+            return super().receive(command, argument)
+        self.finished = True
+
     def _begin(self) -> None:
-        """Publish; with the weights of a predecessor in this run, which are newer than any checkpoint."""
+        """Publish; take over the weights of a predecessor in this run, which are newer than any checkpoint."""
         newest = self._weights.version()
         if newest > self.updates:
             into = np.empty(self._parameter.numel(), np.float32)
@@ -179,7 +185,7 @@ class ParameterServer(Trainer):
         }
 
     def load(self, state: Nest) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         with torch.no_grad():
             self._parameter.copy_(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])

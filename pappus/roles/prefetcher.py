@@ -9,7 +9,7 @@ import torch
 
 from pappus.accelerator import Accelerator
 from pappus.core import Borrower, Sink, Waitable
-from pappus.replay.writers import BatchPacker
+from pappus.recording.unrolls import BatchPacker
 from pappus.roles.role import Role
 from pappus.types import ArraySpec, Nest, Unroll, map_leaves
 

@@ -1,4 +1,4 @@
-"""The actor of Ape-X and its kin: steps its envs with a policy of its own, and records what happens for replay."""
+"""The actor of Ape-X: steps its envs with its own copy of the policy, and records every step for replay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pappus.types import Nest, map_leaves
 
 
 class ReplayActor(Role):
-    """env ⇄ policy ──steps──▶ recorder ──items──▶ replay. Fresh weights are taken every `refresh_every` steps."""
+    """env ⇄ policy ──steps──▶ recorder ──items──▶ replay. The policy gets new weights every `refresh_every` steps."""
 
     def __init__(
         self, name: str, env: VectorEnv, policy: Policy, sink: ItemSink, counter: StepCounter, refresh_every: int
@@ -23,7 +23,7 @@ class ReplayActor(Role):
         self._timestep = env.reset()
 
     def step(self) -> Waitable | None:
-        """One step of every env, or the port that it cannot be made without."""
+        """Step every env once, or return the port that it waits for."""
         if not self._sink.ready():
             self._count_lost()
             return self._sink
@@ -33,7 +33,7 @@ class ReplayActor(Role):
             self._until_refresh = self._refresh_every
         self._until_refresh -= 1
         seen, state = self._timestep, self._policy.state
-        seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may write over it
+        seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may overwrite it
         action, behaviour = self._policy.act(seen)
         self._timestep = then = self._env.step(action)
         self._sink.record(seen, state, action, behaviour, then)
@@ -47,7 +47,7 @@ class ReplayActor(Role):
     def _count_lost(self) -> None:
         if self._sink.lost:
             self.metrics.count("items_lost", self._sink.lost)
-            self.metrics.event(f"the replay service is gone; {self._sink.lost} items were under way and may be lost")
+            self.metrics.event(f"lost the replay service; {self._sink.lost} unconfirmed items may be lost")
             self._sink.lost = 0
 
     def save(self) -> Nest | None:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from pappus.core import Waitable
 from pappus.errors import PappusError
-from pappus.replay.checkpoint import load, save
-from pappus.replay.service import Service
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.service import Service
 from pappus.roles.role import IDLE, Role
 from pappus.types import Nest
 

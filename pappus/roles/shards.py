@@ -1,4 +1,4 @@
-"""Weights that are kept in shards, as those who use them see them: one flat buffer."""
+"""Weights in shards, read and updated as one flat buffer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pappus.types import Array
 
 
 class ShardedWeights:
-    """Reads the newest version of every shard. Its version is that of the first, which says how far the run is."""
+    """Reads the newest version of every shard. Its version is that of the first shard, which leads."""
 
     def __init__(self, readers: Sequence[WeightsReader], sizes: Sequence[int]) -> None:
         self._readers, self._sizes = readers, sizes
         self.name = readers[0].name
         self.versions = [-1] * len(readers)
-        """Of every shard, what was read last."""
+        """The version of every shard that was read last."""
 
     def version(self) -> int:
         """The newest version, -1 until every shard has one."""
@@ -53,7 +53,7 @@ class ShardedChannel(ShardedWeights):
         return self._gradients.full()
 
     def send(self, gradient: Array, loss: float) -> None:
-        """A gradient of the weights that were read last; how old they are, the shards find out."""
+        """Send a gradient of the weights that were read last; the shards know how old those are."""
         self._gradients.send(gradient, self.versions, loss)
 
 
@@ -68,7 +68,7 @@ class ShardedGradients:
         return next((sink for sink in self._sinks if sink.acquire() is None), None)
 
     def send(self, gradient: Array, versions: Sequence[int], loss: float) -> None:
-        """A gradient of weights of these versions."""
+        """Send a gradient of weights of these versions."""
         begin = 0
         for sink, size, version in zip(self._sinks, self._sizes, versions, strict=True):
             slot: Any = sink.acquire()
@@ -80,5 +80,5 @@ class ShardedGradients:
 
 
 def shard_sizes(total: int, shards: int) -> list[int]:
-    """How many of `total` weights each of the shards has: as even as can be."""
+    """How many of `total` weights each shard has, as evenly as possible."""
     return [total // shards + (i < total % shards) for i in range(shards)]

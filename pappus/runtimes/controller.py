@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,9 +21,8 @@ from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog
-from pappus.telemetry.run_stats import RECENT_EPISODES, TRAINERS, RunStats
+from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
 from pappus.telemetry.summary import Summary
-from pappus.telemetry.verdict import kind_of
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
@@ -37,8 +36,8 @@ RETRY_UPDATES = 100
 class Controls(Protocol):
     """What a runtime can be asked for."""
 
-    def command(self, role: str, command: str, argument: int) -> bool:
-        """Send a command to a role; False if the program has none of that name."""
+    def command(self, role: str, command: str, argument: int) -> None:
+        """Send a command to a role."""
         ...
 
     def save(self, directory: Path) -> None:
@@ -51,10 +50,11 @@ class Controller:
 
     def __init__(
         self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
-        clock: Callable[[], float] = time.monotonic, began: float | None = None,
+        weights_roles: Sequence[str] = (), clock: Callable[[], float] = time.monotonic, began: float | None = None,
     ) -> None:
+        """`weights_roles` are the roles that save the weights, in the order of their shards."""
         self._config, self._run_stats, self._log, self._console, self._store = config, run_stats, log, console, store
-        self._clock = clock
+        self._clock, self._weights_roles = clock, list(weights_roles)
         self._controls: Controls | None = None
         self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
@@ -147,9 +147,9 @@ class Controller:
 
     def role_restarted(self, role: str) -> None:
         """A role came back without memory of what it was asked."""
-        if role == "evaluator" and self._evaluation == "asked":
+        if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
             self._ask()
-        if self._time_up and self._phase == "running" and kind_of(role) in TRAINERS:
+        if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
             self._finish(role)
 
     def interrupt(self) -> None:
@@ -237,7 +237,7 @@ class Controller:
             return
         if self._env_seconds() >= limit:
             self._time_up = True
-            for role in self._run_stats.windows(*TRAINERS):
+            for role in self._run_stats.roles(lambda kind: kind.trains):
                 self._finish(role)
 
     def _finish(self, role: str) -> None:
@@ -250,14 +250,16 @@ class Controller:
         return self._seconds_before["env_seconds"] + (0.0 if self._first_step is None else now - self._first_step)
 
     def _ask(self) -> None:
-        """Have the newest weights evaluated, if the program has somebody who can."""
+        """Have the newest weights evaluated, if the program has a role for that."""
         assert self._controls is not None
         self._asked_for, self._asked_at = self._run_stats.updates, self._run_stats.env_steps
         self._asked_after = self._env_seconds()
         self._patience = self._clock() + self._config.evaluation.max_seconds
-        self._controls.command("evaluator", "from_version", self._asked_for)
-        taken = self._controls.command("evaluator", "evaluate", self._config.evaluation.episodes)
-        self._evaluation = "asked" if taken else "none"
+        evaluators = self._run_stats.roles(lambda kind: kind.evaluates)
+        for role in evaluators:
+            self._controls.command(role, "from_version", self._asked_for)
+            self._controls.command(role, "evaluate", self._config.evaluation.episodes)
+        self._evaluation = "asked" if evaluators else "none"
 
     def _give_up_evaluation(self) -> None:
         """A greedy policy may walk in circles for ever."""
@@ -290,7 +292,7 @@ class Controller:
         path = self._store.commit(directory, {
             "steps": steps, "updates": updates, "system": self._config.system,
             "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
-            "best_return": self._best_return, **self.seconds(),
+            "best_return": self._best_return, "weights_roles": self._weights_roles, **self.seconds(),
         })
         if best:
             self._store.mark_best(path)
@@ -328,10 +330,10 @@ class Controller:
 
     def _step_counts(self) -> dict[str, int]:
         """Where steps went that were received over a line: all that were not trained on are counted as dropped."""
-        received = self._run_stats.count("inference/steps_received")
+        received = self._run_stats.count("steps_received")
         if received is None:
             return {}
-        dropped = self._run_stats.count("inference/steps_dropped") or 0
+        dropped = self._run_stats.count("steps_dropped") or 0
         return {"steps_received": received, "steps_dropped": dropped, "steps_before_resume": self._steps_before}
 
     def _show(self) -> None:

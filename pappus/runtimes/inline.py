@@ -120,15 +120,12 @@ class InlineRuntime:
             return [role for role in self.roles.values() if role.name in self._servants]
         return list(self.roles.values())
 
-    def command(self, role: str, command: str, argument: int) -> bool:
+    def command(self, role: str, command: str, argument: int) -> None:
         """Hand a command to a role."""
-        if role not in self.roles:
-            return False
         self._servants.add(role)
         self._commanded = True
         self._asleep.pop(role, None)
         self.roles[role].receive(command, argument)
-        return True
 
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""

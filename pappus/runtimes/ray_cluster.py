@@ -59,8 +59,6 @@ RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 PATIENCE_SECONDS = 20.0
 """A group that died and has found no place again after so long is spoken of; its process alone may take ten."""
-ELASTIC = ("actor", "bundle", "worker")
-"""Kinds of roles of which `--actors` says how many there are."""
 
 
 class RayRuntime(Supervisor):
@@ -111,8 +109,8 @@ class RayRuntime(Supervisor):
     def _comes_and_goes(self, colocation: Colocation) -> bool:
         """Whether it need not be there from the start: an actor beyond the fewest."""
         fewest = self._config.cluster.fewest_actors
-        kind, _, number = colocation.groups[0].rpartition("-")
-        return bool(fewest) and len(colocation.groups) == 1 and kind in ELASTIC and int(number) >= fewest
+        specs = [spec for spec in self._program.roles if spec.group in colocation.groups]
+        return bool(fewest) and all(spec.kind.steps_envs and (spec.index or 0) >= fewest for spec in specs)
 
     def _reserve(self, fixed: list[Colocation]) -> None:
         """One placement group for each strategy, all or nothing; `UserError` that says who lacks what."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from pappus.config import ClusterConfig, RunConfig
 from pappus.errors import UserError, closest
-from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     AllReduceEdge,
     CounterEdge,
@@ -23,8 +22,6 @@ from pappus.topologies.program import (
 )
 
 STRATEGIES = ("PACK", "SPREAD")
-IDLE_KINDS = ("evaluator", "master")
-"""Roles that mostly sleep, and reserve nothing."""
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 Amounts = dict[str, float]
@@ -39,6 +36,8 @@ class Colocation:
     amounts: Mapping[str, Amounts]
     """What each group reserves."""
     strategy: str
+    kinds: Mapping[str, str]
+    """What settings call each group."""
 
     @property
     def total(self) -> Amounts:
@@ -66,7 +65,8 @@ class NodeRoom:
 def colocations(program: Program, config: RunConfig) -> list[Colocation]:
     """All groups of a program, those together that share memory which cannot be mirrored."""
     groups, cluster = program.groups(), config.cluster
-    check_names(cluster, {kind_of(node.name) for node in program.roles} | {kind_of(group) for group in groups})
+    kinds = {group: setting_name(group, roles) for group, roles in groups.items()}
+    check_names(cluster, {spec.kind.name for spec in program.roles} | set(kinds.values()))
     leader = {group: group for group in groups}
     for edge in program.edges.values():
         holders = _share_a_node(edge, program)
@@ -78,14 +78,19 @@ def colocations(program: Program, config: RunConfig) -> list[Colocation]:
     for first in dict.fromkeys(leader.values()):
         members = tuple(group for group in groups if leader[group] == first)
         amounts = {group: demand(group, groups[group], program, config) for group in members}
-        strategy = cluster.placement.get(kind_of(members[0]), cluster.strategy)
-        found.append(Colocation(members, amounts, strategy))
+        strategy = cluster.placement.get(kinds[members[0]], cluster.strategy)
+        found.append(Colocation(members, amounts, strategy, {group: kinds[group] for group in members}))
     return found
+
+
+def setting_name(group: str, roles: Sequence[RoleSpec]) -> str:
+    """What `--cluster.resources` calls a group: the kind of its only role, or the name that the topology gave it."""
+    return roles[0].kind.name if roles[0].name == group else group
 
 
 def _share_a_node(edge: Edge, program: Program) -> list[str]:
     """The groups that an edge keeps together: all that hold a common memory, or read one total."""
-    held = [(node.group, end) for node in program.roles for end in node.ends() if end.edge == edge.name]
+    held = [(spec.group, end) for spec in program.roles for end in spec.ends() if end.edge == edge.name]
     if isinstance(edge, SharedParametersEdge | AllReduceEdge):
         return [group for group, _ in held]
     return [group for group, end in held if end.side == "reader"] if isinstance(edge, CounterEdge) else []
@@ -103,16 +108,15 @@ def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
             raise UserError(f"cluster.placement {kind}={strategy!r} is unknown; use {' or '.join(STRATEGIES)}")
 
 
-def demand(group: str, nodes: Sequence[RoleSpec], program: Program, config: RunConfig) -> Amounts:
-    """What one group reserves: what is asked for, or a core, a GPU for a learner on cuda, and room for its tables."""
-    kinds = [kind_of(group), *(kind_of(node.name) for node in nodes)]
-    for kind in kinds:
-        if kind in config.cluster.resources:
-            return parse_amounts(config.cluster.resources[kind], kind)
-    amounts = {} if all(kind in IDLE_KINDS for kind in kinds) else {"CPU": 1.0}
-    if config.device != "cpu" and "learner" in kinds:
+def demand(group: str, roles: Sequence[RoleSpec], program: Program, config: RunConfig) -> Amounts:
+    """What one group reserves: what is asked for, or a core, a GPU for a role that uses it, and memory for its tables."""
+    for name in (setting_name(group, roles), *(spec.kind.name for spec in roles)):
+        if name in config.cluster.resources:
+            return parse_amounts(config.cluster.resources[name], name)
+    amounts = {} if all(spec.kind.background for spec in roles) else {"CPU": 1.0}
+    if config.device != "cpu" and any(spec.kind.uses_device for spec in roles):
         amounts["GPU"] = 1.0
-    kept = [program.edges[end.edge] for node in nodes for end in node.ends() if end.side == "host"]
+    kept = [program.edges[end.edge] for spec in roles for end in spec.ends() if end.side == "host"]
     tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
     return {**amounts, "memory": float(tables)} if tables else amounts
 
@@ -206,7 +210,8 @@ def _by_kind(asked: Sequence[Colocation], name: str) -> str:
     kinds: dict[str, float] = {}
     for colocation in asked:
         for group, amounts in colocation.amounts.items():
-            kinds[kind_of(group)] = kinds.get(kind_of(group), 0.0) + amounts.get(name, 0.0)
+            kind = colocation.kinds[group]
+            kinds[kind] = kinds.get(kind, 0.0) + amounts.get(name, 0.0)
     return ", ".join(f"{kind} {_amount(name, amount)}" for kind, amount in kinds.items() if amount)
 
 

@@ -48,13 +48,11 @@ class Supervisor:
         finally:
             self._clean_up()
 
-    def command(self, role: str, command: str, argument: int) -> bool:
-        """Send a command to a role; one that is being restarted will be told by the controller when it is back."""
+    def command(self, role: str, command: str, argument: int) -> None:
+        """Send a command to a role; the controller repeats it for a role that is being restarted."""
         for worker in self._workers.values():
             if any(spec.name == role for spec in worker.specs):
                 worker.send({"role": role, "command": command, "argument": argument})
-                return True
-        return False
 
     def save(self, directory: Path) -> None:
         """Have the roles write their state that begin with it; the others start afresh anyway."""

@@ -5,6 +5,7 @@ What needs torch is imported where such an edge is met: a node's node agent carr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +15,6 @@ from pappus.core import RequestServer
 from pappus.roles.role import Role
 from pappus.telemetry.meter import Meter
 from pappus.telemetry.run_stats import BYTES
-from pappus.telemetry.verdict import kind_of
 from pappus.topologies.program import (
     AllReduceEdge,
     CallsEdge,
@@ -36,7 +36,8 @@ from pappus.transports.shared_parameters import ParameterMemory
 from pappus.transports.weights import FlatWeights
 
 if TYPE_CHECKING:
-    from pappus.replay.ports import DirectReplay, ServiceDirectory, SharedReplay
+    from pappus.recording.direct import DirectReplay
+    from pappus.recording.shared import ServiceDirectory, SharedReplay
     from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
     from pappus.transports.memory_all_reduce import MemoryAllReduce
     from pappus.transports.torch_all_reduce import TorchAllReduce
@@ -77,7 +78,7 @@ def transport(edge: Edge, block: Block, cluster: ServiceDirectory | None = None)
     """An edge over the block that holds it; in a cluster, what has no block is looked up."""
     match edge:
         case QueueEdge(device=""):
-            return RingQueue(kind_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
+            return RingQueue(label_of(edge.name), edge.spec, edge.producers, edge.capacity, block)
         case CallsEdge():
             return SharedCalls(edge.name, edge.group_request, edge.group_reply, edge.clients, edge.env_groups, block)
         case WeightsEdge(device=""):
@@ -105,7 +106,8 @@ def _all_reduce(edge: AllReduceEdge, block: Block) -> MemoryAllReduce | TorchAll
 
 
 def _replay(edge: ReplayEdge, block: Block, cluster: ServiceDirectory | None) -> DirectReplay | SharedReplay:
-    from pappus.replay.ports import DirectReplay, SharedReplay
+    from pappus.recording.direct import DirectReplay
+    from pappus.recording.shared import SharedReplay
 
     if isinstance(block, SharedBlock):
         return SharedReplay(edge.spec, block.memory.view(np.int64), edge.name, cluster)
@@ -195,7 +197,7 @@ class Wiring:
         meter = getattr(port, "meter", of_all)
         if meter is not None and meter not in self._watched:
             self._watched.add(meter)
-            role.metrics.watch(f"{kind_of(name)}{BYTES}", meter)
+            role.metrics.watch(f"{label_of(name)}{BYTES}", meter)
 
     def poison(self) -> None:
         """Fill fresh queues with what no env produces, so that a field nobody wrote shows up at once."""
@@ -205,6 +207,11 @@ class Wiring:
                 assert isinstance(queue, RingQueue)
                 for ring in queue.rings:
                     poison(ring)
+
+
+def label_of(edge: str) -> str:
+    """`unrolls` for `unrolls-1`: edges that differ in a number only share their metrics."""
+    return re.sub(r"-\d+$", "", edge)
 
 
 def _connected(value: Any, ports: Mapping[PortRef, Any]) -> Any:

@@ -14,12 +14,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pappus.kinds import RoleKind
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import RoleView, percent
 from pappus.telemetry.wording import figure, lag, memory, printable, remaining, returns, title
 
-FLOW = ("actor", "bundle", "worker", "inference", "replay", "learner", "parameter-server", "master")
-"""Kinds of roles in the order in which experience passes them."""
 NARROW = 90
 OTHER_LINES = 15
 """Lines of the picture that are not rows of roles."""
@@ -27,7 +26,7 @@ EVENTS_SHOWN = 3
 
 
 class LiveView:
-    """Repaints itself in place; gone when closed, so that only the last words stay."""
+    """Repaints itself in place; when closed it disappears, and only the final lines stay."""
 
     def __init__(self, run_stats: RunStats, output: RichConsole, run: str) -> None:
         self._run_stats, self._output, self._run = run_stats, output, run
@@ -39,11 +38,11 @@ class LiveView:
         self._live.update(picture(self._run_stats, self._run, self._output.width, self._output.height), refresh=True)
 
     def event(self, text: str) -> None:
-        """The board holds it already."""
+        """`RunStats` has it already."""
         self.update()
 
     def close(self, lines: Sequence[str]) -> None:
-        """Give the terminal back and leave the last words."""
+        """Give the terminal back and print the final lines."""
         self._live.stop()
         for index, line in enumerate(lines):
             self._output.print(Text(printable(line), style="" if index else "bold"), soft_wrap=True)
@@ -71,13 +70,14 @@ def shown_roles(views: Sequence[RoleView], rows: int) -> list[RoleView]:
     return [_together(kind, [view for view in views if view.kind == kind]) for kind in kinds]
 
 
-def _together(kind: str, views: Sequence[RoleView]) -> RoleView:
+def _together(kind: RoleKind, views: Sequence[RoleView]) -> RoleView:
     if len(views) == 1:
         return views[0]
     reasons = dict.fromkeys(what for view in views for what in view.waiting)
     states = [view.state for view in views]
     return RoleView(
-        role=f"{kind} ×{len(views)}",
+        role=f"{kind.name} ×{len(views)}",
+        kind=kind,
         state=max(set(states), key=states.count),
         busy=sum(view.busy for view in views) / len(views),
         waiting={what: sum(view.waiting.get(what, 0.0) for view in views) / len(views) for what in reasons},
@@ -95,21 +95,21 @@ def _nodes(views: Sequence[RoleView]) -> str:
 
 def _flow(run_stats: RunStats) -> Text:
     """`actor ×4 51,200/s ──▶ queue 3 ──▶ learner 48,211/s`."""
-    windows = run_stats.windows()
-    node_agents = []
-    for kind in FLOW:
-        members = [totals for role, totals in windows.items() if role == kind or role.startswith(f"{kind}-")]
+    stages = []
+    for kind, members in run_stats.windows().items():
+        if kind.evaluates:
+            continue
         rate = sum(totals.rate("env_steps") for totals in members)
-        if kind == "learner" and run_stats.queue_depth is not None:
-            node_agents.append(f"queue {run_stats.queue_depth:.0f}")
-        if members:
-            many = f" ×{len(members)}" if len(members) > 1 else ""
-            node_agents.append(f"{kind}{many}" + (f" {figure(rate)}/s" if rate else ""))
-    return Text(" ──▶ ".join(node_agents) or "starting", style="cyan")
+        if kind.trains and run_stats.queue_depth is not None:
+            stages.append(f"queue {run_stats.queue_depth:.0f}")
+        many = f" ×{len(members)}" if len(members) > 1 else ""
+        stages.append(f"{kind.name}{many}" + (f" {figure(rate)}/s" if rate else ""))
+    return Text(" ──▶ ".join(stages) or "starting", style="cyan")
 
 
 def _progress(run_stats: RunStats, width: int) -> RenderableType:
-    steps = f" {percent(run_stats.progress)} · {run_stats.env_steps:,} of {run_stats.config.steps:,} steps · ETA {remaining(run_stats)}"
+    done = f" {percent(run_stats.progress)} · {run_stats.env_steps:,} of {run_stats.config.steps:,} steps"
+    steps = f"{done} · ETA {remaining(run_stats)}"
     bar = ProgressBar(total=1.0, completed=run_stats.progress, width=max(8, width - len(steps) - 1))
     line = Table.grid()
     line.add_row(bar, Text(steps, no_wrap=True, overflow="ellipsis"))
@@ -122,7 +122,8 @@ def _numbers(run_stats: RunStats) -> RenderableType:
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim", no_wrap=True, min_width=len("policy lag"))
     lines.add_column(overflow="ellipsis", no_wrap=True)
-    lines.add_row("speed", f"{figure(run_stats.steps_per_second)} steps/s, {figure(run_stats.updates_per_second)} updates/s")
+    speed, updates = figure(run_stats.steps_per_second), figure(run_stats.updates_per_second)
+    lines.add_row("speed", f"{speed} steps/s, {updates} updates/s")
     lines.add_row("limits", f"{limits} steps/s" if limits else "–")
     lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{_evaluation(run_stats)}")
     lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")

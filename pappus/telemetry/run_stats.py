@@ -1,27 +1,26 @@
-"""Where the reports of all roles come together: what the console, the curves and the summary show."""
+"""The state of a run, from the reports of all roles: what the console, the curves and the summary show."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from pappus.config import RunConfig
+from pappus.kinds import RoleKind
 from pappus.telemetry import verdict as verdicts
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
 from pappus.telemetry.scalars import full_name, window_scalars
-from pappus.telemetry.verdict import RoleView, kind_of
+from pappus.telemetry.verdict import RoleView
 from pappus.telemetry.window import Totals, Window, totals_of
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
-TRAINERS = ("learner", "parameter-server", "master")
-"""Kinds of roles that make the updates, one of which counts them and the steps."""
 BYTES = "_bytes"
-"""What the names of counts end with that say how much went through an edge."""
+"""Suffix of the counts that say how much went through an edge."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -37,8 +36,8 @@ class Event(NamedTuple):
 
 
 class _Role:
-    def __init__(self, window: Window, now: float) -> None:
-        self.window = window
+    def __init__(self, kind: RoleKind, window: Window, now: float) -> None:
+        self.kind, self.window = kind, window
         self.run = Totals()
         self.gauges: dict[str, float] = {}
         self.pid: int | None = None
@@ -50,7 +49,7 @@ class _Role:
         self._started = False
 
     def add(self, report: Report) -> None:
-        """Rates and shares start with the first count, and `run` ends with the last: not with the farewell."""
+        """Rates and shares start with the first count, and `run` ends with the last one."""
         self.gauges.update(report["gauges"])
         if report["counts"] and not self._started:
             self._started = True
@@ -64,11 +63,12 @@ class _Role:
 
 
 class RunStats:
-    """The state of a run, from the reports of its roles. Rates and shares cover the last `window` seconds."""
+    """Totals, rates and shares of a run. `kinds` are those of its roles; rates cover the last `window` seconds."""
 
     def __init__(
         self,
         config: RunConfig,
+        kinds: Mapping[str, RoleKind],
         clock: Callable[[], float] = time.monotonic,
         wall_time: Callable[[], float] = time.time,
         window: float = 5.0,
@@ -76,21 +76,30 @@ class RunStats:
     ) -> None:
         self.config = config
         self.env_steps = 0
-        """Steps trained on, as counted by who makes the updates."""
+        """Steps trained on, as counted by the roles that train."""
         self.updates = 0
         self.episodes = 0
         """Training episodes finished."""
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.restarts = 0
         self.cores = cores or usable_cores()
+        self._kinds = kinds
         self._clock, self._wall_time, self._window = clock, wall_time, window
         self._roles: dict[str, _Role] = {}
         self._counts: dict[str, int] = {}
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
+    def kind(self, role: str) -> RoleKind:
+        """What a role declares of itself."""
+        return self._kinds.get(role) or RoleKind(role)
+
+    def roles(self, which: Callable[[RoleKind], bool]) -> list[str]:
+        """The program's roles of some kinds."""
+        return [role for role, kind in self._kinds.items() if which(kind)]
+
     def resume(self, env_steps: int, updates: int) -> None:
-        """Count on from a checkpoint."""
+        """Continue the counts of a checkpoint."""
         self.env_steps, self.updates = env_steps, updates
 
     def process(self, role: str, pid: int, node: str = "") -> None:
@@ -105,27 +114,26 @@ class RunStats:
         """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
         self._role(role).measured = (memory, cpu)
 
-    def ended(self, role: str) -> None:
-        """`role` has finished its work and is no longer shown."""
-        self._roles.pop(role, None)
-
     def add(self, report: Report) -> None:
         """Fold one report in."""
         name = report["role"]
         role = self._role(name)
         role.heard_at = self._clock()
         role.add(report)
-        for count, value in report["counts"].items():
-            full = full_name(kind_of(name), count)
-            self._counts[full] = self._counts.get(full, 0) + int(value)
-        if kind_of(name) in TRAINERS:
+        if role.kind.trains:
             self.env_steps += int(report["counts"].get("env_steps", 0))
             self.updates += int(report["counts"].get("updates", 0))
-        if kind_of(name) != "evaluator":
-            self.episodes += int(report["counts"].get("episodes", 0))
-            self._recent.extend(report["episodes"])
+        if not role.kind.evaluates:
+            self._add_training(report)
         for text in report["events"]:
             self._remember(Event(report["time"], name, text))
+
+    def _add_training(self, report: Report) -> None:
+        for count, value in report["counts"].items():
+            name = count.rpartition("/")[2]
+            self._counts[name] = self._counts.get(name, 0) + int(value)
+        self.episodes += int(report["counts"].get("episodes", 0))
+        self._recent.extend(report["episodes"])
 
     def event(self, text: str, role: str = "") -> None:
         """Add a line of the main process."""
@@ -160,64 +168,66 @@ class RunStats:
     @property
     def steps_per_second(self) -> float:
         """Steps trained on per second, lately."""
-        return sum(totals.rate("env_steps") for totals in self.windows(*TRAINERS).values())
+        return sum(totals.rate("env_steps") for totals in self._training_windows())
 
     @property
     def updates_per_second(self) -> float:
         """Updates per second, lately."""
-        return sum(totals.rate("updates") for totals in self.windows(*TRAINERS).values())
+        return sum(totals.rate("updates") for totals in self._training_windows())
 
     @property
     def policy_lag(self) -> tuple[float, float] | None:
         """Mean and maximum of the versions between acting and learning, None while unknown."""
-        scalars = window_scalars(self.windows("learner"))
+        scalars = window_scalars({"learner": self._training_windows()})
         mean = scalars.get("learner/policy_lag")
         return None if mean is None else (mean, scalars.get("learner/policy_lag_max", mean))
 
     @property
     def queue_depth(self) -> float | None:
-        """Unrolls that are ready for the learner, None while unknown."""
+        """Unrolls that are ready for a learner, None while unknown."""
         return self.gauges().get("queue/depth")
 
     def limits(self) -> dict[str, float]:
         """Steps per second that each kind of role could do if it never waited."""
         limits: dict[str, float] = {}
-        for name, totals in self.windows().items():
-            if totals.busy and totals.counts.get("env_steps"):
-                limits[kind_of(name)] = limits.get(kind_of(name), 0.0) + totals.counts["env_steps"] / totals.busy
+        for kind, windows in self.windows().items():
+            limit = sum(one.counts.get("env_steps", 0.0) / one.busy for one in windows if one.busy)
+            if limit:
+                limits[kind.name] = limit
         return limits
 
     def count(self, name: str) -> int | None:
-        """All that was counted under a full name so far, None if nothing ever was."""
+        """What all roles that do not evaluate have counted under a name, None if nothing ever was."""
         return self._counts.get(name)
 
     def bytes_moved(self) -> dict[str, int]:
-        """What went through each kind of edge so far, the evaluator's share left out."""
-        moved: dict[str, int] = {}
-        for name, count in self._counts.items():
-            kind, _, edge = name.removesuffix(BYTES).partition("/")
-            if name.endswith(BYTES) and kind != "evaluator":
-                moved[edge] = moved.get(edge, 0) + count
-        return moved
+        """What went through each kind of edge so far, without the share of roles that evaluate."""
+        return {name.removesuffix(BYTES): count for name, count in self._counts.items() if name.endswith(BYTES)}
 
-    def windows(self, *kinds: str) -> dict[str, Totals]:
-        """What every role (or every role of these kinds) did lately."""
-        return {name: role.window.totals() for name, role in self._roles.items() if not kinds or kind_of(name) in kinds}
+    def windows(self) -> dict[RoleKind, list[Totals]]:
+        """What the roles of every kind did lately; kinds in the order of the program."""
+        windows: dict[RoleKind, list[Totals]] = {kind: [] for kind in self._kinds.values()}
+        for role in self._roles.values():
+            windows.setdefault(role.kind, []).append(role.window.totals())
+        return {kind: members for kind, members in windows.items() if members}
+
+    def _training_windows(self) -> list[Totals]:
+        return [role.window.totals() for role in self._roles.values() if role.kind.trains]
 
     def gauges(self) -> dict[str, float]:
         """Newest gauges by full name, averaged over the roles that set them."""
         values: dict[str, list[float]] = {}
-        for name, role in self._roles.items():
+        for role in self._roles.values():
             for gauge, value in role.gauges.items():
-                values.setdefault(full_name(kind_of(name), gauge), []).append(value)
+                values.setdefault(full_name(role.kind.name, gauge), []).append(value)
         return {gauge: sum(several) / len(several) for gauge, several in values.items()}
 
     def views(self, whole_run: bool = False) -> list[RoleView]:
-        """How every role fares (lately, or over the whole run), in the order in which they appeared."""
+        """What every role did (lately, or over the whole run), in the order in which they appeared."""
         return [self._view(name, role, whole_run) for name, role in self._roles.items()]
 
     def verdict(self, whole_run: bool = False) -> str:
-        """Who is the bottleneck (lately, or over the whole run), in words."""
+        """The bottleneck (lately, or over the whole run), in words."""
         return verdicts.verdict(
             self.views(whole_run), self.cores, one_thread=self.config.inline,
             slack_option=self.config.topology.slack_option,
@@ -226,14 +236,14 @@ class RunStats:
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
         scalars: dict[str, float] = {}
-        if self.windows(*TRAINERS):
+        if self._training_windows():
             scalars = {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known = {
             "charts/episodic_return": self.episodic_return,
             "charts/episodic_length": self.episodic_length,
         }
         scalars |= {name: value for name, value in known.items() if value is not None}
-        scalars |= window_scalars(self.windows()) | self.gauges()
+        scalars |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         for view in self.views():
             if view.memory is not None:
                 scalars[f"memory/{view.role}"] = view.memory / 2**20
@@ -256,6 +266,7 @@ class RunStats:
         state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
         return RoleView(
             role=name,
+            kind=role.kind,
             state=state if totals.seconds else "no report",
             busy=totals.busy / seconds,
             waiting=waiting,
@@ -267,7 +278,7 @@ class RunStats:
 
     def _role(self, name: str) -> _Role:
         if name not in self._roles:
-            self._roles[name] = _Role(Window(self._window, self._clock), self._clock())
+            self._roles[name] = _Role(self.kind(name), Window(self._window, self._clock), self._clock())
         return self._roles[name]
 
     def _remember(self, event: Event) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pappus.telemetry.verdict import kind_of
 from pappus.telemetry.window import Totals
 
 
-def window_scalars(windows: Mapping[str, Totals]) -> dict[str, float]:
-    """Rates, means, maxima and time shares of the roles' windows, by full name."""
+def window_scalars(windows: Mapping[str, list[Totals]]) -> dict[str, float]:
+    """Rates, means, maxima and time shares of the windows of each kind of role, by full name."""
     scalars: dict[str, float] = {}
-    for kind in dict.fromkeys(map(kind_of, windows)):
-        members = [totals for role, totals in windows.items() if kind_of(role) == kind and totals.seconds > 0]
+    for kind, roles in windows.items():
+        members = [totals for totals in roles if totals.seconds > 0]
         if members:
             scalars |= _rates(kind, members) | _means(kind, members) | _shares(kind, members)
     return scalars

@@ -1,42 +1,30 @@
-"""Who is the bottleneck, in words."""
+"""The bottleneck of a run, in words."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pappus.kinds import RoleKind
+
 BUSY = 0.75
-"""A role this busy limits the run; where nobody is, latency between roles does."""
+"""A role this busy limits the run; where no role is, latency between roles does."""
 CLOSE = 0.15
 """Kinds of roles whose busy shares are this near to each other are in balance."""
 NOTICEABLE = 0.05
-"""Waiting below this share is not worth a word."""
+"""Waiting below this share is not mentioned."""
 SILENT_SECONDS = 10.0
-"""A role without a report for so long is worth a word."""
+"""A role without a report for so long is mentioned."""
 ROOM = 1.0
 """Cores that must be free before another actor is good advice."""
-STEPPERS = ("actor", "bundle", "worker")
-"""Kinds of which another one needs a core of its own."""
-ON_THE_SIDE = ("evaluator", "master")
-"""Kinds that nobody waits for, however busy they are."""
-
-REMEDIES = {
-    "actor": "add actors or envs",
-    "learner": "use a larger batch, a faster device or a smaller network",
-    "inference": "give inference larger batches or an accelerator",
-    "replay": "add replay servers or send fewer, larger items",
-    "bundle": "add bundles (--actors)",
-    "worker": "add workers (--actors)",
-    "parameter-server": "add parameter-server shards",
-}
 
 
 @dataclass(frozen=True)
 class RoleView:
-    """How one role fares: shares of its time over the last few seconds."""
+    """What one role does: shares of its time over the last few seconds."""
 
     role: str
+    kind: RoleKind
     state: str
     busy: float
     waiting: dict[str, float]
@@ -46,19 +34,9 @@ class RoleView:
     node: str = ""
 
     @property
-    def kind(self) -> str:
-        """`actor` for `actor-3`."""
-        return kind_of(self.role)
-
-    @property
     def idle(self) -> float:
         """Share of time spent waiting, whatever for."""
         return sum(self.waiting.values())
-
-
-def kind_of(role: str) -> str:
-    """`actor` for `actor-3`."""
-    return re.sub(r"-\d+$", "", role)
 
 
 def percent(share: float) -> str:
@@ -71,7 +49,7 @@ def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False, sla
 
     `slack_option` is how the topology lets actors run further ahead, if it can.
     """
-    views = [view for view in views if view.kind not in ON_THE_SIDE]
+    views = [view for view in views if not view.kind.background]
     slowest = max(views, key=lambda view: view.silent_seconds, default=None)
     if slowest and slowest.silent_seconds > SILENT_SECONDS:
         return f"{_name(slowest)} has not reported for {slowest.silent_seconds:.0f} s: one step takes long, or is stuck"
@@ -115,10 +93,10 @@ def _spread(busiest: RoleView, views: Sequence[RoleView], slack_option: str) -> 
 
 
 def _remedy(busiest: RoleView, views: Sequence[RoleView], cores: int) -> str:
-    remedy = REMEDIES.get(busiest.kind, f"give {busiest.kind} more resources")
-    if busiest.kind in STEPPERS and cores - sum(view.busy for view in views) < ROOM:
-        return f"no core of {cores} is free for another {busiest.kind}, so add envs (--envs-per-actor) or cores"
-    return remedy
+    kind = busiest.kind
+    if kind.steps_envs and cores - sum(view.busy for view in views) < ROOM:
+        return f"no core of {cores} is free for another {kind.name}, so add envs (--envs-per-actor) or cores"
+    return kind.remedy or f"give {kind.name} more resources"
 
 
 def _waits(view: RoleView) -> tuple[float, str]:
@@ -127,5 +105,5 @@ def _waits(view: RoleView) -> tuple[float, str]:
 
 
 def _name(view: RoleView) -> str:
-    """Roles with a number are names of their own; others read better with an article."""
-    return view.role if view.role != view.kind else f"the {view.role}"
+    """`actor-3`, but `the learner`."""
+    return view.role if view.role != view.kind.name else f"the {view.role}"

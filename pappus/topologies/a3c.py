@@ -29,6 +29,7 @@ from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
 from pappus.errors import UserError
+from pappus.kinds import EVALUATOR, MASTER, PARAMETER_SERVER, WORKER
 from pappus.roles.lock_free import statistics_of
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
 from pappus.roles.shards import shard_sizes
@@ -115,14 +116,14 @@ def lock_free(run: Run, program: Program, topology: A3CConfig) -> None:
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_lock_free_worker, run=run, index=i, shared=shared.port(),
+            WORKER, build_lock_free_worker, index=i, run=run, shared=shared.port(),
             steps=steps.counter(i), updates=updates.counter(i),
         )
     program.add(
-        "master", build_master, durable=True, run=run, shared=shared.port(), weights=weights.writer(),
+        MASTER, build_master, durable=True, run=run, shared=shared.port(), weights=weights.writer(),
         steps=steps.reader(), updates=updates.reader(),
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
 
 
 def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
@@ -137,12 +138,12 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
     for i in range(config.actors):
         program.add(
-            f"worker-{i}", build_remote_gradient_worker, run=run, index=i, steps=steps.counter(i),
+            WORKER, build_remote_gradient_worker, index=i, run=run, steps=steps.counter(i),
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights]
         )
     for i in range(topology.shards):
         program.add(
-            f"parameter-server-{i}", build_parameter_server, durable=True, run=run, index=i, shards=topology.shards,
+            PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=topology.shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add("evaluator", build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 from pappus.config import ReplayConfig, RunConfig, TopologyConfig
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
+from pappus.replay import find_selector
 from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
 from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.program import Program
@@ -61,6 +63,8 @@ def check_replay(replay: ReplayConfig) -> None:
     for name in ("priority_exponent", "importance_exponent"):
         if not 0 <= getattr(replay, name) <= 1:
             raise UserError(f"replay.{name}={getattr(replay, name)} must lie between 0 and 1")
+    for selector in (replay.sampler, replay.remover):
+        find_selector(selector)  # raises for a name that is unknown
 
 
 def apex(run: Run) -> Program:
@@ -74,13 +78,13 @@ def apex(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            f"actor-{i}", build_replay_actor, run=run, index=i, refresh_every=config.topology.refresh_every,
+            ACTOR, build_replay_actor, index=i, run=run, refresh_every=config.topology.refresh_every,
             sink=replay.sink(config.envs_per_actor), weights=weights.reader(), counter=steps.counter(i),
         )
-    program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
+    program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
-        "learner", build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

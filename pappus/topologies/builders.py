@@ -20,10 +20,8 @@ from pappus.core import (
     WeightsReader,
 )
 from pappus.envs.vector import make_env
-from pappus.replay.experience_tables import layout_for
-from pappus.replay.recording import history_of
-from pappus.replay.service import CHUNK_LENGTH
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.actor import Actor
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
@@ -89,8 +87,8 @@ def exploration_of(run: Run, index: int, counter: StepCounter) -> Callable[[], A
 def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
     """The table number `index`, with room for the steps of `envs` envs that are not part of an item yet."""
     algorithm = off_policy(run.algorithm)
-    layout = layout_for(run.env_spec, algorithm.behaviour, run.state_spec, algorithm.experience)
-    chunks_ahead = 2 + math.ceil((history_of(layout) + layout.lead) / CHUNK_LENGTH)
+    layout = layout_for(run.env_spec, algorithm, run.state_spec)
+    chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
     max_steps = config.capacity * layout.steps_per_item + envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
         layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,

@@ -26,6 +26,7 @@ from typing import Literal
 from pappus.config import RunConfig
 from pappus.core import ReplayAlgorithm
 from pappus.errors import UserError
+from pappus.kinds import BUNDLE, EVALUATOR, PARAMETER_SERVER, REPLAY
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
 from pappus.roles.shards import shard_sizes
 from pappus.topologies.apex import ApexConfig
@@ -86,19 +87,19 @@ def gorila(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            f"bundle-{i}", build_bundle, run=run, index=i, counter=steps.counter(i),
+            BUNDLE, build_bundle, index=i, run=run, counter=steps.counter(i),
             memory=topology.replay, refresh_every=topology.refresh_every, prefetch=topology.prefetch,
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
             sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
     if replay:
-        program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
+        program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     for i in range(shards):
         program.add(
-            f"parameter-server-{i}", build_parameter_server, durable=True, run=run, index=i, shards=shards, settings=settings,
-            source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
+            PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=shards,
+            settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add("evaluator", build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
 
 

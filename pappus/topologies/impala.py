@@ -24,6 +24,7 @@ from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learner_builders import actors_of, build_learner, slots_per_batch
 from pappus.topologies.learners import add_learners, check_learners, numbered
@@ -75,12 +76,12 @@ def impala(run: Run) -> Program:
     for i in range(config.actors):
         place, learner = divmod(i, config.learners)
         sink = unrolls[learner].sink(place)
-        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
+        program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
         program, run, build_learner, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)},
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 

@@ -1,28 +1,25 @@
-"""Several learners that share every update: what topologies with `--learners` have in common."""
+"""Several learners that share every update: for all topologies that have `--learners`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
+from pappus.core import EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
 from pappus.errors import UserError
-from pappus.networks.body import Body
+from pappus.kinds import LEARNER
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import Body
 from pappus.networks.moments import RunningMoments
+from pappus.overrides import stands_for
+from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.role import Role
-from pappus.roles.synced_gradient import numbers_beside
 from pappus.topologies.program import AllReduceEdge, PortRef, Program, WeightsEdge
 from pappus.topologies.run import Run
 
 ALL_REDUCE = "other learners"
-"""What a learner waits for that has brought its gradient."""
-
-
-def learner_name(index: int) -> str:
-    """The first keeps the name that it has alone, and with it that of its file in checkpoints."""
-    return numbered("learner", index)
+"""The name under which a learner waits for the gradients of others."""
 
 
 def numbered(name: str, index: int) -> str:
@@ -34,19 +31,20 @@ def add_learners(
     program: Program, run: Run, build: Callable[..., Role], weights: WeightsEdge,
     arguments: Callable[[int], dict[str, Any]],
 ) -> None:
-    """All learners of a run; `arguments` are those of the learner of that number, beside what follows here.
+    """Add all learners of a run; `arguments(i)` are further arguments of learner i.
 
-    The first publishes and saves; the others are its replicas. All are essential: none can go on without the others.
+    The first publishes and saves, and is called `learner` as where it is alone; the others are its replicas. All are
+    essential: none can go on without the others.
     """
     for i in range(run.config.learners):
         program.add(
-            learner_name(i), build, essential=True, replica_of="" if i == 0 else learner_name(0), run=run, index=i,
+            LEARNER, build, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
             weights=weights.writer() if i == 0 else None, all_reduce=all_reduce_end(program, run, i), **arguments(i),
         )
 
 
 def all_reduce_end(program: Program, run: Run, index: int) -> PortRef | None:
-    """Where the learner of that number meets the others; None where it is alone."""
+    """The all-reduce of learner `index` with the others; None if it is alone."""
     if run.config.learners == 1:
         return None
     edge = program.edges.get(ALL_REDUCE) or program.all_reduce(_all_reduce(run))
@@ -61,18 +59,22 @@ def _all_reduce(run: Run) -> AllReduceEdge:
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
-    """How gradients meet."""
+    """The all-reduce backend."""
     if config.all_reduce != "auto":
         return config.all_reduce
     return "memory" if config.device == "cpu" else "nccl"
 
 
 def check_network(run: Run) -> int:
-    """How many parameters the network has; `UserError` if it has weights that no gradient moves, and no learner knows
-    of: running moments of observations and returns are counted in together."""
-    network = run.algorithm.build_network()
-    common = [*_moments_of_observations(network), moments_of_returns(network)]
-    known = {id(buffer) for moments in common if moments is not None for buffer in moments.buffers()}
+    """The number of parameters; `UserError` if the network has buffers that would differ between learners.
+
+    Running moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal.
+    """
+    network, algorithm = run.algorithm.build_network(), run.algorithm
+    synced = [buffer for moments in _moments_of_observations(network) for buffer in moments.buffers()]
+    if isinstance(algorithm, EpochAlgorithm):
+        synced += synced_epochs(algorithm, run.config.learners).synced_buffers(network)
+    known = {id(buffer) for buffer in synced}
     buffers = [name for name, it in network.named_buffers() if it.is_floating_point() and id(it) not in known]
     if buffers:
         raise UserError(
@@ -82,20 +84,33 @@ def check_network(run: Run) -> int:
     return FlatParameters(network).num_parameters
 
 
+def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
+    """How learners share the minibatches of an algorithm; `UserError` if it does not say, or for other minibatches."""
+    kind = type(algorithm)
+    if not isinstance(algorithm, SyncedEpochAlgorithm):
+        raise UserError(f"{kind.__name__} has no synced(), which learners={learners} need to share minibatches; use one")
+    if not stands_for(kind, "synced", "prepare", "minibatches"):
+        raise UserError(
+            f"{kind.__name__} overrides prepare or minibatches, and learners={learners} share batches by synced(); "
+            "override that, too, or use one learner"
+        )
+    return algorithm.synced()
+
+
 def _moments_of_observations(network: Any) -> list[RunningMoments]:
-    """Those whose owner says what they are shown."""
+    """Running moments of the observations that a network was shown."""
     modules = network.torso.modules() if isinstance(network, Body) else ()
     return [module for module in modules if isinstance(module, RunningMoments)]
 
 
 def device_of(config: RunConfig, index: int) -> str:
-    """Where the learner of that number computes: GPUs are not shared, and Ray shows each learner its own alone."""
+    """The device of learner `index`: learners do not share a GPU, and Ray shows each learner its own only."""
     alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
     return config.device if alone else f"cuda:{index}"
 
 
 def check_learners(config: RunConfig) -> None:
-    """Raise `UserError` for many learners that cannot meet."""
+    """Raise `UserError` for several learners whose all-reduce cannot work."""
     backend = backend_of(config)
     if config.learners == 1:
         return

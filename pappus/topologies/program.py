@@ -14,7 +14,8 @@ import optree
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
-from pappus.replay.spec import ReplaySpec
+from pappus.kinds import RoleKind
+from pappus.recording.spec import ReplaySpec
 from pappus.roles.role import Role
 from pappus.types import ArraySpec, Nest
 
@@ -210,6 +211,8 @@ class RoleSpec:
     """
 
     name: str
+    kind: RoleKind
+    index: int | None
     build: Callable[..., Role]
     arguments: Mapping[str, Any]
     group: str
@@ -292,15 +295,32 @@ class Program:
         return edge
 
     def add(
-        self, name: str, build: Callable[..., Role], *, essential: bool = False, durable: bool = False,
-        group: str = "", replica_of: str = "", **arguments: Any,
+        self, kind: RoleKind, build: Callable[..., Role], *, index: int | None = None, essential: bool = False,
+        durable: bool = False, group: str = "", replica_of: str = "", **arguments: Any,
     ) -> None:
-        """A new role. The run ends when an essential one dies; others are restarted, a durable one from the newest
-        checkpoint. Roles of one group share a process, each with a thread of its own. One that has the same state as
-        its `twin` at all times is not saved, and begins with what the replica saved."""
+        """A new role, called after its kind and index; `build` receives the index if there is one.
+
+        The run ends when an essential role dies; others are restarted, a durable one from the newest checkpoint. Roles
+        of one group share a process, each with a thread of its own. A replica always has the state of the role that it
+        is a replica of: it is not saved, and begins with what that role saved.
+        """
+        name = kind.role_name(index)
+        if index is not None:
+            arguments["index"] = index
         if any(spec.name == name for spec in self.roles):
             raise UserError(f"role {name!r} is in program {self.name!r} twice; give each role a name of its own")
-        self.roles.append(RoleSpec(name, build, arguments, group or name, essential, durable, replica_of))
+        spec = RoleSpec(name, kind, index, build, arguments, group or name, essential, durable, replica_of)
+        self.roles.append(spec)
+
+    @property
+    def kinds(self) -> dict[str, RoleKind]:
+        """The kind of each role."""
+        return {spec.name: spec.kind for spec in self.roles}
+
+    @property
+    def weights_roles(self) -> list[str]:
+        """The roles whose saved `weights`, one after the other, are those of the policy."""
+        return [spec.name for spec in self.roles if spec.kind.trains and spec.saved]
 
     def groups(self) -> dict[str, list[RoleSpec]]:
         """Roles by process, in the order in which they were added."""

@@ -26,6 +26,7 @@ from typing import ClassVar, Literal
 from pappus.config import RunConfig, TopologyConfig, WireConfig
 from pappus.envs.external import is_external
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
 from pappus.roles.inference_server import InferenceSettings
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.builders import (
@@ -107,42 +108,54 @@ def seed(run: Run) -> Program:
     weights = program.weights("weights", run.weights_size)
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
-    if _beside_learner(run):
-        _add_threads(run, program, inference, weights)
-    else:
-        _add_processes(run, program, inference, weights)
+    add_inference(run, program, inference, weights)
     if not is_external(run.env):
-        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 
-def _add_processes(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
-    """Inference beside the learner, each with cores of its own."""
+def add_inference(
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, synchronous: bool = False
+) -> None:
+    """Inference server and learners, each in its own process, or both on one device. With synchronous batches there is
+    one slot, which comes back when the learner has published what it learnt from it."""
+    settings = replace(inference_settings(run), synchronous=synchronous)
+    slots = 1 if synchronous else run.config.queue_size
+    add = _add_threads if _beside_learner(run) else _add_processes
+    add(run, program, inference, weights, settings, slots)
+
+
+def _add_processes(
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
+) -> None:
     config = run.config
-    spec = run.unroll_spec(config.batch_envs)
+    spec, after = run.unroll_spec(config.batch_envs), "weights" if settings.synchronous else ""
     names = [numbered("batches", i) for i in range(config.learners)]
-    batches = [program.queue(name, spec, producers=1, capacity=config.queue_size) for name in names]
+    batches = [program.queue(name, spec, producers=1, capacity=slots, after=after) for name in names]
     program.add(
-        "inference", build_inference, run=run, settings=inference_settings(run), server=inference.server(),
+        INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
     add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
 
-def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge) -> None:
+def _add_threads(
+    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
+) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
-    config, device = run.config, run.config.device
+    device, spec = run.config.device, run.unroll_spec(run.config.batch_envs)
     unrolls = program.loan("unrolls")
-    spec = run.unroll_spec(config.batch_envs)
-    batches = program.queue("batches", spec, producers=1, capacity=config.queue_size, device=device)
+    batches = program.queue("batches", spec, producers=1, capacity=slots, device=device)
     nearby = program.weights("nearby weights", run.weights_size, device=device)
     program.add(
-        "inference", build_gpu_inference, group="learner", run=run, settings=inference_settings(run),
-        server=inference.server(), unrolls=unrolls.lender(), weights=nearby.reader(),
+        INFERENCE, build_gpu_inference, group=LEARNER.name, run=run, settings=settings, server=inference.server(),
+        unrolls=unrolls.lender(), weights=nearby.reader(),
     )
-    program.add("prefetch", build_prefetcher, group="learner", run=run, unrolls=unrolls.borrower(), sink=batches.sink(0))
     program.add(
-        "learner", build_learner, group="learner", essential=True, run=run, slots=1, source=batches.source(),
+        PREFETCH, build_prefetcher, group=LEARNER.name, run=run, unrolls=unrolls.borrower(), sink=batches.sink(0)
+    )
+    program.add(
+        LEARNER, build_learner, group=LEARNER.name, essential=True, run=run, slots=1, source=batches.source(),
         weights=weights.writer(), nearby=nearby.writer(),
     )
 
@@ -150,7 +163,7 @@ def _add_threads(run: Run, program: Program, inference: CallsEdge, weights: Weig
 def add_seed_actor(program: Program, run: Run, index: int, inference: CallsEdge) -> None:
     """The actor of that number, which asks the inference server for actions."""
     program.add(
-        f"actor-{index}", build_seed_actor, run=run, index=index, env_groups=_options(run).env_groups,
+        ACTOR, build_seed_actor, index=index, run=run, env_groups=_options(run).env_groups,
         client=inference.client(index),
     )
 

@@ -18,6 +18,7 @@ from typing import ClassVar
 from pappus.config import ReplayConfig, RunConfig
 from pappus.envs.external import is_external
 from pappus.errors import UserError
+from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
 from pappus.topologies.apex import check_replay
 from pappus.topologies.builders import build_evaluator, build_replay_inference, build_replay_server, replay_spec
 from pappus.topologies.learner_builders import build_replay_learner
@@ -80,14 +81,14 @@ def seed_replay(run: Run) -> Program:
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
     program.add(
-        "inference", build_replay_inference, run=run, settings=inference_settings(run), server=inference.server(),
+        INFERENCE, build_replay_inference, run=run, settings=inference_settings(run), server=inference.server(),
         open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
     )
-    program.add("replay", build_replay_server, durable=True, run=run, host=replay.host())
+    program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
-        "learner", build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=steps.reader(),
     )
     if not is_external(run.env):
-        program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

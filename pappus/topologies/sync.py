@@ -23,11 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pappus.algorithms.ppo import PPO
 from pappus.config import RunConfig, TopologyConfig
+from pappus.core import EpochAlgorithm
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
-from pappus.topologies.learner_builders import actors_of, build_sync_learner
+from pappus.topologies.learner_builders import actors_of, build_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
@@ -83,7 +84,7 @@ def sync(run: Run) -> Program:
     assert isinstance(config.topology, SyncConfig)
     learners, spec = range(config.learners), run.unroll_spec(config.envs_per_actor)
     slots = [config.topology.waited_for(config, i) for i in learners]
-    if isinstance(run.algorithm, PPO):
+    if isinstance(run.algorithm, EpochAlgorithm):
         for count in slots:
             run.algorithm.check_batch(config.unroll_length, count * config.envs_per_actor)
     unrolls = [
@@ -94,10 +95,10 @@ def sync(run: Run) -> Program:
     for i in range(config.actors):
         place, learner = divmod(i, config.learners)
         sink = unrolls[learner].sink(place)
-        program.add(f"actor-{i}", build_actor, run=run, index=i, sink=sink, weights=weights.reader())
+        program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_sync_learner, weights,
+        program, run, build_learner, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
-    program.add("evaluator", build_evaluator, run=run, weights=weights.reader())
+    program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

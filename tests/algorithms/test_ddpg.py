@@ -12,7 +12,7 @@ from pappus.algorithms.ddpg import DDPG, DDPGConfig, NoiseConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Transition
-from pappus.networks.acting import single_step
+from pappus.networks.steps import single_step
 from pappus.types import ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 ENV = EnvSpec(ArraySpec((3,), "float32"), ContinuousAction((2,)))

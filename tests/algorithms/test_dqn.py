@@ -10,7 +10,7 @@ import torch
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import Transition
+from pappus.experience import Transition, TransitionStats
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 B, ACTIONS = 6, 3
@@ -177,3 +177,16 @@ def test_memory_is_refused_with_a_way_out() -> None:
 def test_continuous_actions_are_refused_with_a_way_out() -> None:
     with pytest.raises(UserError, match="action values need one discrete choice"):
         DQN(DQNConfig(), EnvSpec(VECTOR, ContinuousAction((2,))), NetworkConfig()).build_network()
+
+
+def test_initial_priorities_are_those_of_the_loss_when_the_actor_and_the_target_network_agree() -> None:
+    algorithm, network, _ = made()
+    data = batch()
+    with torch.no_grad():
+        now, later = (output(network, seen).q[0] for seen in (data.observation, data.next_observation))
+        learned = algorithm.loss(network, network, data, WEIGHT).priority
+    behaviour = {"q": now[torch.arange(B), data.action].numpy()}
+    steps = TransitionStats(
+        behaviour, {"value": later.max(-1).values.numpy()}, data.reward.double().numpy(), data.discount.double().numpy()
+    )
+    assert algorithm.initial_priority(steps) == pytest.approx(learned.numpy(), abs=1e-5)

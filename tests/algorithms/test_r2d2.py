@@ -10,7 +10,7 @@ import torch
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import Sequence
+from pappus.experience import Sequence, SequenceStats
 from pappus.ops.rescaling import rescale, unrescale
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
@@ -199,3 +199,18 @@ def test_a_final_observation_where_nothing_is_allowed_is_worth_nothing() -> None
 def test_sequences_that_would_leave_steps_out_are_refused(settings: dict[str, int]) -> None:
     with pytest.raises(UserError, match="must begin again before they end"):
         made(**settings)
+
+
+@pytest.mark.parametrize("rescaling", [0.0, 1e-3])
+def test_initial_priorities_are_those_of_the_loss_when_the_actor_and_the_target_network_agree(rescaling: float) -> None:
+    algorithm, network, _ = made(rescaling=rescaling)
+    data = batch()
+    with torch.no_grad():
+        q = torch.stack([values(network, data, b) for b in range(B)], 1)
+        learned = algorithm.loss(network, network, data, WEIGHT).priority
+    action, reward, discount, valid = (
+        leaf[BURN_IN:] for leaf in (data.action, data.reward, data.discount, data.valid)
+    )
+    behaviour = {"q": q.gather(-1, action.unsqueeze(-1)).squeeze(-1).numpy(), "value": q.max(-1).values.numpy()}
+    steps = SequenceStats(behaviour, reward.numpy(), discount.numpy(), valid.numpy())
+    assert algorithm.initial_priority(steps) == pytest.approx(learned.numpy(), rel=1e-4)

@@ -38,6 +38,12 @@ R2D2: Settings = {
     "env_options.last_inputs": False,
 }
 
+TWO_MEMORIES: Settings = {
+    "steps": 4_000, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
+    "optimizer.learning_rate": 0.02,
+}
+"""Each bundle warms its own memory up, and steps a network that the other one changes, too."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -70,6 +76,19 @@ ROWS: dict[str, Row] = {
     "ddpg": Row("ddpg", DDPG, continuous=True),
     "td3": Row("td3", DDPG, continuous=True),
     "apex-ddpg": Row("apex-ddpg", DDPG | WHOLE_TARGETS, continuous=True),
+    "vtrace@sync": Row("vtrace@sync", ON_POLICY),
+    "vtrace@a3c": Row("vtrace@a3c", ON_POLICY),
+    "appo@sync": Row("appo@sync", ON_POLICY),
+    "appo@a3c": Row("appo@a3c", ON_POLICY),
+    "a2c@seed": Row("a2c@seed", ON_POLICY),
+    "ppo@seed": Row("ppo@seed", PPO),
+    "dqn@seed": Row("dqn@seed", DQN),
+    "r2d2@single": Row("r2d2@single", R2D2),
+    "r2d2@gorila": Row("r2d2@gorila", R2D2 | TWO_MEMORIES),
+    "ddpg@seed": Row("ddpg@seed", DDPG, continuous=True),
+    "ddpg@gorila": Row("ddpg@gorila", DDPG | {"steps": 3_600}, continuous=True),
+    "td3@seed": Row("td3@seed", DDPG, continuous=True),
+    "td3@apex": Row("td3@apex", DDPG, continuous=True),
 }
 
 

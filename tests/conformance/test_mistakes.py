@@ -15,12 +15,12 @@ import pappus.algorithms.a2c
 import pappus.algorithms.ppo
 import pappus.algorithms.r2d2
 import pappus.algorithms.vtrace
-import pappus.networks.actor_critic
+import pappus.networks.modules
 from pappus.algorithms.dqn import DQN
 from pappus.algorithms.r2d2 import R2D2
 from pappus.envs.autoreset import NextStepStream, SameStepStream
-from pappus.replay.experience_tables import TransitionLayout
-from pappus.systems import SYSTEMS
+from pappus.recording.transitions import TransitionLayout
+from pappus.systems import ALGORITHMS, find_system
 from pappus.types import ACTION_MASK
 from tests.conformance.harness import TOLERANCE, ask, deviations, report, train
 from tests.conformance.systems import ROWS, courses_of
@@ -101,7 +101,7 @@ A2C_GAE = Mistake(pappus.algorithms.a2c, "gae", rewards_discounted_once_more)
 GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
-POLICY_MASK = Mistake(pappus.networks.actor_critic, "mask_logits", policy_mask_ignored)
+POLICY_MASK = Mistake(pappus.networks.modules, "mask_logits", policy_mask_ignored)
 NEXT_MASK = Mistake(DQN, "loss", next_masks_ignored)
 PADDING = Mistake(R2D2, "loss", padding_is_learnt_from)
 SEQUENCE_MASK = Mistake(R2D2, "_unroll", masks_ignored)
@@ -140,8 +140,8 @@ NAMES = ["-".join((mistake.around.__name__, *where)) for mistake, *where in CASE
 
 
 def test_every_algorithm_is_seen_to_fail() -> None:
-    seen = {SYSTEMS[ROWS[name].system].algorithm for _, name, _, _ in CASES}
-    assert seen == {system.algorithm for system in SYSTEMS.values()}, "make one of the mistakes with the new algorithm"
+    seen = {find_system(ROWS[name].system).algorithm.make for _, name, _, _ in CASES}
+    assert seen == {algorithm.make for algorithm in ALGORITHMS.values()}, "make one of the mistakes with the new algorithm"
 
 
 @pytest.mark.parametrize(("mistake", "name", "course", "world"), CASES, ids=NAMES)

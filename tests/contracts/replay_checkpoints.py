@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from pappus.errors import PappusError, RunError, UserError
-from pappus.replay import rate_limiters, tables
-from pappus.replay.checkpoint import load, save
-from pappus.replay.client import Client
-from pappus.replay.service import Service
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Table, prioritized
+from pappus.replay.clients.client import Client
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.service import Service
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Table, prioritized
 from pappus.types import ArraySpec
 from tests.contracts.replay_tools import (
     NUMBER,
@@ -197,13 +198,13 @@ class Checkpoints:
     def test_a_service_that_was_used_takes_no_checkpoint(self, make: Way, tmp_path: Path) -> None:
         _, service = self.filled(make)
         save(service, tmp_path / "saved")
-        with pytest.raises(UserError, match="a service that nobody has used yet"):
+        with pytest.raises(UserError, match="a service that was not used yet"):
             load(service, tmp_path / "saved")
         client, service = self.fresh(make)
         with client.writer() as writer:
             writer.append({"x": 1})
             writer.flush()
-            with pytest.raises(UserError, match="nobody has used yet"):
+            with pytest.raises(UserError, match="was not used yet"):
                 load(service, tmp_path / "saved")
 
     def refused(self, make: Way, path: Path, **options: Any) -> tuple[Client, Service]:

@@ -1,8 +1,8 @@
-"""What a replay service must do, whichever way it is reached.
+"""The contract of a replay service, for every way to reach it.
 
 Subclasses of `ReplayContract` provide the fixture `make`, a `Way`: `client, service = make(tables, **service_options)`.
-`make.client(service)` and `make.access(service)` are further sessions with it, which the fixture closes. When a test is
-over and all sessions are closed, only items may hold chunks, each as often as it lies on them.
+`make.client(service)` and `make.session(service)` open further sessions, which the fixture closes. After a test, when
+all sessions are closed, only items may hold chunks, each as often as it touches them.
 
 The scenarios are in groups, each with a file: what is drawn and dropped, who waits, what is known of items, where steps
 are, what writers refuse, what fields compute, fetching ahead, and checkpoints. What they share is in `replay_tools.py`.

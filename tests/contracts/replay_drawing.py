@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pappus.errors import UserError
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
 from tests.contracts.replay_tools import (
     REMOVERS,
     Way,
@@ -38,7 +38,7 @@ class DrawingAndDropping:
     @pytest.mark.parametrize(
         ("order", "expected"),
         [(FIFO, [0, 1, 2, 3]), (LIFO, [3, 2, 1, 0]), (MIN_HEAP, [2, 3, 0, 1]), (MAX_HEAP, [1, 0, 3, 2])],
-        ids=lambda o: o.order if isinstance(o, Selection) else "",
+        ids=lambda o: o.name if isinstance(o, Selection) else "",
     )
     @pytest.mark.parametrize("count", [1, 4])
     def test_items_that_go_when_sampled_come_in_order_one_by_one_and_in_batches(
@@ -55,7 +55,7 @@ class DrawingAndDropping:
         client.update_priorities("t", np.array([0, 1, 2]), np.array([9.0, -5.0, 3.0]))
         assert [drawn(client, "t")[0] for _ in range(3)] == expected
 
-    @pytest.mark.parametrize("order", [MIN_HEAP, MAX_HEAP], ids=lambda o: o.order)
+    @pytest.mark.parametrize("order", [MIN_HEAP, MAX_HEAP], ids=lambda o: o.name)
     def test_of_equal_priorities_a_heap_takes_the_oldest(self, make: Way, order: Selection) -> None:
         client, _ = make(replay(sampler=order, max_times_sampled=1))
         put(client, "t", [5, 6, 7], [2.0, 2.0, 2.0])
@@ -109,7 +109,7 @@ class DrawingAndDropping:
     @pytest.mark.parametrize(
         ("remover", "left"),
         [(FIFO, {2, 3, 4}), (LIFO, {0, 1, 4}), (MIN_HEAP, {0, 1, 4}), (MAX_HEAP, {2, 3, 4})],
-        ids=lambda o: o.order if isinstance(o, Selection) else "",
+        ids=lambda o: o.name if isinstance(o, Selection) else "",
     )
     def test_a_full_table_drops_what_its_remover_names(self, make: Way, remover: Selection, left: set[int]) -> None:
         """Of priorities 8 9 1, then 2 and then 3: the lowest are 1 and 2, the highest 9 and 8."""
@@ -141,7 +141,7 @@ class DrawingAndDropping:
         put(client, "t", [2], [1.0])
         assert client.info("t")["size"] == 2 and 2 in present(client, "t")
 
-    @pytest.mark.parametrize("remover", REMOVERS, ids=lambda o: o.order)
+    @pytest.mark.parametrize("remover", REMOVERS, ids=lambda o: o.name)
     def test_items_that_come_together_leave_the_table_as_if_they_came_one_by_one(
         self, make: Way, remover: Selection
     ) -> None:
@@ -151,7 +151,7 @@ class DrawingAndDropping:
             put(client, table, [1, 2], [1.0, 2.0], together=together)
         assert present(client, "single") == present(client, "together")
 
-    @pytest.mark.parametrize("remover", [MIN_HEAP, MAX_HEAP, LIFO], ids=lambda o: o.order)
+    @pytest.mark.parametrize("remover", [MIN_HEAP, MAX_HEAP, LIFO], ids=lambda o: o.name)
     def test_several_that_go_at_once_are_those_that_the_remover_names(self, make: Way, remover: Selection) -> None:
         client, _ = make(replay(size=4, remover=remover))
         put(client, "t", range(4), [1.0, 2.0, 3.0, 4.0])

@@ -8,9 +8,8 @@ import itertools
 import pytest
 
 from pappus.errors import PappusError, UserError
-from pappus.replay import tables
-from pappus.replay.fields import col
-from pappus.replay.trajectories import Trajectory
+from pappus.replay.sampling.fields import Trajectory, col
+from pappus.replay.tables import table as tables
 from tests.contracts.replay_tools import (
     NUMBER,
     SECONDS,

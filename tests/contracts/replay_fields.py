@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from pappus.errors import UserError
-from pappus.replay import tables
-from pappus.replay.fields import Field, col, concatenate
-from pappus.replay.trajectories import Trajectory
-from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.fields import Field, Trajectory, col, concatenate
+from pappus.replay.tables import table as tables
 from pappus.types import Array, ArraySpec
 from tests.contracts.replay_tools import (
     NUMBER,

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from pappus.errors import PappusError, UserError
-from pappus.replay import rate_limiters, tables
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, prioritized
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, prioritized
 from pappus.types import ArraySpec
 from tests.contracts.replay_tools import (
     SECONDS,

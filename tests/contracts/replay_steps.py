@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pappus.errors import UserError
-from pappus.replay import rate_limiters, tables
-from pappus.replay.fields import col
-from pappus.replay.rate_limiters import RateLimiter
-from pappus.replay.tables import FIFO
-from pappus.replay.trajectories import Trajectory
+from pappus.replay.sampling.fields import Trajectory, col
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.rate_limiters import RateLimiter
+from pappus.replay.tables.table import FIFO
 from pappus.types import ArraySpec
 from tests.contracts.replay_tools import (
     NUMBER,
@@ -74,14 +74,14 @@ class Steps:
     def test_a_sampled_batch_keeps_its_steps_until_it_was_read(self, make: Way) -> None:
         client, service = make(replay(), max_steps=16, chunk_length=4)
         put(client, "t", [41, 42])
-        access = make.access(service)
-        held = access.sample("t", 4, frozenset(["x"]), 0, SECONDS, True)
+        session = make.session(service)
+        held = session.sample("t", 4, frozenset(["x"]), 0, SECONDS, True)
         assert held is not None
         client.reset("t")
         put(client, "t", range(200))
         found = Trajectory(x=col("x")).evaluate(held.drawn.windows, held.source, 0)["x"].array[:, 0]
         assert (found == 41 + held.drawn.keys).all()
-        access.done(held)
+        session.done(held)
         client.reset("t")
         client.info("t")
         chunks_become(client, 0)
@@ -89,9 +89,9 @@ class Steps:
     def test_what_a_client_was_reading_is_free_when_it_is_gone(self, make: Way) -> None:
         client, service = make(replay())
         put(client, "t", [1, 2])
-        access = make.access(service)
-        assert access.sample("t", 2, frozenset(["x"]), 0, SECONDS, True) is not None
-        access.close()
+        session = make.session(service)
+        assert session.sample("t", 2, frozenset(["x"]), 0, SECONDS, True) is not None
+        session.close()
         client.reset("t")
         chunks_become(client, 0)
 

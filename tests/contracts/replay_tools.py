@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pappus.replay import rate_limiters
-from pappus.replay.access import Access
-from pappus.replay.client import Batch, Client
-from pappus.replay.rate_limiters import RateLimiter
-from pappus.replay.service import Service
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, Table
-from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.replay.clients.client import Client
+from pappus.replay.clients.session import Session
+from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.service.service import Service
+from pappus.replay.storage.items import Batch
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables.rate_limiters import RateLimiter
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, Table
 from pappus.types import ArraySpec
 from tests.process_tools import eventually
 
@@ -35,7 +36,7 @@ class Way:
     """A way to reach services. Subclasses say how one is served, and how a session with it is opened."""
 
     def __init__(self) -> None:
-        self._accesses: list[Access] = []
+        self._accesses: list[Session] = []
         self._services: list[Service] = []
 
     def __call__(self, specs: Sequence[Table] | Table, **options: Any) -> tuple[Client, Service]:
@@ -44,24 +45,24 @@ class Way:
         return self.client(service), service
 
     def client(self, service: Service, name: str = "") -> Client:
-        return Client(lambda: self.access(service, name))
+        return Client(lambda: self.session(service, name))
 
-    def access(self, service: Service, name: str = "") -> Access:
+    def session(self, service: Service, name: str = "") -> Session:
         self._accesses.append(self.connect(service, name))
         return self._accesses[-1]
 
     def serve(self, specs: Sequence[Table], **options: Any) -> Service:
         raise NotImplementedError
 
-    def connect(self, service: Service, name: str) -> Access:
+    def connect(self, service: Service, name: str) -> Session:
         raise NotImplementedError
 
     def shut(self) -> None:
         """End what serves, if anything does."""
 
     def close(self) -> None:
-        for access in reversed(self._accesses):
-            access.close()
+        for session in reversed(self._accesses):
+            session.close()
         try:
             for service in self._services:
                 eventually(lambda service=service: only_items_hold_chunks(service), SECONDS / 2)

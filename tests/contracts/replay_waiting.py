@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pappus.replay.client
+import pappus.replay.clients.client
 from pappus.errors import PappusError, UserError
-from pappus.replay import rate_limiters, tables
-from pappus.replay.fields import col
-from pappus.replay.rate_limiters import RateLimiter
-from pappus.replay.trajectories import Trajectory
-from pappus.replay.trajectory_writer import TrajectoryWriter
+from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.fields import Trajectory, col
+from pappus.replay.tables import rate_limiters
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.rate_limiters import RateLimiter
 from tests.contracts.replay_tools import (
     NUMBER,
     SECONDS,
@@ -186,7 +186,7 @@ class Waiting:
     def test_whoever_waits_without_a_limit_is_told_why_every_now_and_then(
         self, make: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(pappus.replay.client, "PATIENCE_SECONDS", 0.02)
+        monkeypatch.setattr(pappus.replay.clients.client, "PATIENCE_SECONDS", 0.02)
         client, service = make(replay())
         with caplog.at_level(logging.WARNING, "pappus.replay"):
             sampling = Background(lambda: numbers(make.client(service).sample("t", 1)))
@@ -198,7 +198,7 @@ class Waiting:
     def test_a_batch_that_was_begun_is_never_given_up_without_a_limit(
         self, make: Way, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pappus.replay.client, "PATIENCE_SECONDS", 0.02)
+        monkeypatch.setattr(pappus.replay.clients.client, "PATIENCE_SECONDS", 0.02)
         client, service = make(tables.queue("t", 2, NUMBER))
         put(client, "t", [1, 2])
         sampling = Background(lambda: numbers(make.client(service).sample("t", 4)))
@@ -300,11 +300,11 @@ class Waiting:
     def test_closing_a_writer_elsewhere_ends_its_wait_for_room(self, make: Way) -> None:
         client, service = make(tables.queue("t", 1, NUMBER))
         put(client, "t", [0])
-        access = make.access(service)
-        writer = TrajectoryWriter(access, None, 4, 1)
+        session = make.session(service)
+        writer = TrajectoryWriter(session, None, 4, 1)
         inserting = Background(lambda: (add(writer, "t", 1), writer.flush()))
         waiting(service, "t", "waits to insert")
-        access.close()
+        session.close()
         with pytest.raises(PappusError):
             inserting.result()
         chunks_become(client, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,21 @@ import pytest
 
 from pappus.core import Sink, Source, Waitable, WeightsReader, WeightsWriter
 from pappus.errors import PappusError
+from pappus.kinds import RoleKind
 from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
 from tests.contracts.queue_contract import SPEC
 
 ITEMS = 50
+PRODUCER, CONSUMER = RoleKind("producer"), RoleKind("consumer")
 
 
 class Producer(Role):
-    """Sends its number as often as it is asked to, together with the newest weights."""
+    """Sends its index as often as it is asked to, together with the newest weights."""
 
-    def __init__(self, name: str, incarnation: int, sink: Sink, weights: WeightsReader, number: int) -> None:
+    def __init__(self, name: str, incarnation: int, sink: Sink, weights: WeightsReader, index: int) -> None:
         super().__init__(name)
-        self._sink, self._weights, self._number = sink, weights, number
+        self._sink, self._weights, self._index = sink, weights, index
         self._flat = np.zeros(4, np.float32)
 
     def step(self) -> Waitable | None:
@@ -32,7 +35,7 @@ class Producer(Role):
         if slot is None:
             return self._sink
         slot.version[:] = self._weights.read(self._flat)
-        slot.reward[:] = self._number
+        slot.reward[:] = self._index
         slot.discount[:] = self._flat[0]
         self._sink.commit()
         self.metrics.count("sent")
@@ -84,8 +87,8 @@ def program(producers: int = 2) -> Program:
     queue = made.queue("items", SPEC, producers, 2)
     weights = made.weights("weights", 4)
     for i in range(producers):
-        made.add(f"producer-{i}", Producer, sink=queue.sink(i), weights=weights.reader(), number=i)
-    made.add("consumer", Consumer, essential=True, source=queue.source(), weights=weights.writer())
+        made.add(PRODUCER, Producer, index=i, sink=queue.sink(i), weights=weights.reader())
+    made.add(CONSUMER, Consumer, essential=True, source=queue.source(), weights=weights.writer())
     return made
 
 
@@ -162,14 +165,14 @@ class RuntimeContract:
 
     def test_roles_of_one_group_share_a_place(self) -> None:
         made = program(1)
-        made.roles = [type(node)(node.name, node.build, node.arguments, "all", node.essential) for node in made.roles]
+        made.roles = [replace(spec, group="all") for spec in made.roles]
         controller = FakeController()
         self.run(made, controller)
         assert controller.counts["from 0"] == ITEMS
 
     def test_a_role_that_raises_ends_the_run_with_its_traceback(self) -> None:
         made = program(1)
-        made.add("failing", Failing, essential=True)
+        made.add(RoleKind("failing"), Failing, essential=True)
         with pytest.raises((PappusError, ArithmeticError), match="this role cannot count"):
             self.run(made, Endless())
 

@@ -1,4 +1,4 @@
-"""Networks that share nothing with ours but the members that docs/dqn.md asks for."""
+"""Networks that share nothing with ours but the members that docs/guide/own-network.md asks for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pappus.networks.deterministic import DeterministicOutput
-from pappus.networks.q_network import QOutput
+from pappus.networks.modules import QOutput
 from pappus.types import ArraySpec
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pappus.config import NetworkConfig
-from pappus.networks.actor_critic import ActorCritic, Output
 from pappus.networks.build import build_actor_critic
+from pappus.networks.modules import ActorCritic, Output
 from pappus.ops.distributions import Categorical, distribution_for
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction, Nest
 

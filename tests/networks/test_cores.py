@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pappus.networks.cores import Core, GRUCore, LSTMCore, NoCore
+from pappus.networks.cores import GRUCore, LSTMCore
+from pappus.networks.modules import Core, NoCore
 
 T, B, D, H = 7, 3, 5, 6
 

@@ -8,10 +8,10 @@ import torch
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.networks.acting import learning_step, module_step, single_step
 from pappus.networks.build import build_actor_critic, build_deterministic, build_q_network
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged, moments_of
+from pappus.networks.steps import learning_step, module_step, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 ENV = EnvSpec(ArraySpec((3,), "float32"), DiscreteAction(2))

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from pappus.config import NetworkConfig
-from pappus.networks.batch_forward import BatchForward
 from pappus.networks.build import build_q_network
-from pappus.networks.heads import QHead
-from pappus.networks.q_network import FORBIDDEN
+from pappus.networks.modules import FORBIDDEN, QHead
+from pappus.networks.steps import BatchForward
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
 VECTOR = ArraySpec((4,), "float32")

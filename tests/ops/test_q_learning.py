@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from pappus.ops.q_learning import double_q, huber, mixed_priority, quantile_huber, taken
+from pappus.ops.q_learning import double_q, huber, ladder, linear, mixed_priority, quantile_huber, taken
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -77,3 +78,32 @@ def test_a_sequences_priority_mixes_its_largest_error_with_the_mean(eta: float) 
 
 def test_a_sequence_without_a_valid_step_has_priority_zero() -> None:
     assert mixed_priority(torch.full((3, 1), 7.0), torch.zeros(3, 1, dtype=torch.bool), 0.9).tolist() == [0.0]
+
+
+def test_the_ladder_is_that_of_apex() -> None:
+    expected = [0.4 ** (1 + 7 * i / 7) for i in range(8)]
+    assert ladder(np.arange(8), 8, 0.4, 7.0).tolist() == pytest.approx(expected)
+
+
+def test_the_ladder_falls_from_base_to_base_to_the_power_of_one_plus_alpha() -> None:
+    rungs = ladder(np.arange(256), 256, 0.4, 7.0)
+    assert (np.diff(rungs) < 0).all()
+    assert (rungs[0], rungs[-1]) == (pytest.approx(0.4), pytest.approx(0.4**8))
+
+
+def test_a_lone_env_explores_most() -> None:
+    assert ladder(np.arange(1), 1, 0.4, 7.0).tolist() == [0.4]
+
+
+def test_actors_share_one_ladder() -> None:
+    whole = ladder(np.arange(12), 12, 0.4, 7.0)
+    assert np.array_equal(np.concatenate([ladder(i * 4 + np.arange(4), 12, 0.4, 7.0) for i in range(3)]), whole)
+
+
+def test_linear_exploration_falls_evenly_and_then_stays() -> None:
+    steps = (0, 25, 50, 100, 1000)
+    assert [linear(step, 1.0, 0.2, 100) for step in steps] == pytest.approx([1.0, 0.8, 0.6, 0.2, 0.2])
+
+
+def test_linear_exploration_over_no_steps_is_at_its_end_after_the_first() -> None:
+    assert linear(1, 1.0, 0.05, 0) == 0.05

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from pappus.ops.losses import masked_mean, policy_gradient_loss
-from pappus.ops.recurrence import reverse_recurrence
+from pappus.ops.numpy_ops import reverse_recurrence
 from pappus.ops.returns import lambda_returns, n_step_returns
 from pappus.ops.vtrace import VTraceReturns, vtrace
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.chunk_kernels import LOOPS, NUMPY, ChunkKernels
-from pappus.replay.chunks import Chunks, plan
-from pappus.replay.compiling import compiled
+from pappus.replay.storage.chunks import LOOPS, NUMPY, ChunkKernels, Chunks, plan
+from pappus.replay.storage.compiling import compiled
 from pappus.types import ArraySpec
 
 SIGNATURE = {"x": ArraySpec((), "int64")}

@@ -15,9 +15,9 @@ import pytest
 
 from pappus.errors import RunError
 from pappus.replay import ArraySpec, Client, Service, uniform_replay
-from pappus.replay.checkpoint import DRAFT, remove_drafts, save
-from pappus.replay.compression import DiscardableMemory
-from pappus.replay.sockets import SharedMemory
+from pappus.replay.service.checkpoint import DRAFT, remove_drafts, save
+from pappus.replay.storage.compression import DiscardableMemory
+from pappus.replay.wire.sockets import SharedMemory
 from tests.contracts.replay_tools import Background, drawn, put, replay, waiting
 
 pytestmark = pytest.mark.timeout(60)
@@ -131,7 +131,7 @@ def test_a_draft_is_named_as_those_that_are_removed(tmp_path: Path, monkeypatch:
         found.extend(path.name for path in tmp_path.iterdir())
         raise OSError("no space")
 
-    monkeypatch.setattr("pappus.replay.checkpoint.save_file", see)
+    monkeypatch.setattr("pappus.replay.service.checkpoint.save_file", see)
     with pytest.raises(RunError, match="no space"):
         save(Service([replay()]), tmp_path / "saved")
     assert len(found) == 1 and DRAFT.fullmatch(found[0])

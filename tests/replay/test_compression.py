@@ -11,11 +11,11 @@ import pytest
 from pappus.config import WireConfig
 from pappus.errors import UserError
 from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_replay
-from pappus.replay.checkpoint import load, save
-from pappus.replay.grpc_wire import GrpcServer
-from pappus.replay.grpc_wire import connect as far
-from pappus.replay.sockets import SharedMemory, SocketServer
-from pappus.replay.sockets import connect as near
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.wire.grpc_wire import GrpcServer
+from pappus.replay.wire.grpc_wire import connect as far
+from pappus.replay.wire.sockets import SharedMemory, SocketServer
+from pappus.replay.wire.sockets import connect as near
 from pappus.types import Array
 
 FRAME = (64, 64)
@@ -134,7 +134,7 @@ def test_what_is_restored_is_compressed_block_by_block(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, service = make(400, compress=["obs"])
-    monkeypatch.setattr("pappus.replay.checkpoint.BLOCK_BYTES", 2 * 32 * (2 * 64 * 64 + 8))
+    monkeypatch.setattr("pappus.replay.service.checkpoint.BLOCK_BYTES", 2 * 32 * (2 * 64 * 64 + 8))
     write(client, 400)
     save(service, tmp_path / "saved")
     again = Service([uniform_replay("replay", 400, SIGNATURE, lead=3)], 464, compress=["obs"])

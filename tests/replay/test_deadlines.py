@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from pappus.replay import Client, Service, ShardedClient, deadlines
-from pappus.replay.access import DirectAccess, Held
-from pappus.replay.client import Batch
-from pappus.replay.deadlines import Deadline
+from pappus.replay import Client, Service, ShardedClient
+from pappus.replay.clients.client import DirectSession
+from pappus.replay.clients.session import Held
+from pappus.replay.service.waiting import Deadline
+from pappus.replay.storage.items import Batch
 from tests.contracts.replay_tools import Background, drawn, put, replay, waiting
 
 pytestmark = pytest.mark.timeout(60)
@@ -27,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(deadlines, "now", found)
+    monkeypatch.setattr("pappus.replay.service.waiting.now", found)
     return found
 
 
@@ -45,7 +46,7 @@ class SlowLock:
         self._lock.release()
 
 
-class Asked(DirectAccess):
+class Asked(DirectSession):
     """Notes how long a sample may take."""
 
     seconds: list[float]

@@ -10,11 +10,10 @@ import numpy as np
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from pappus.replay import tables
-from pappus.replay.client import Client
-from pappus.replay.fields import Field, col, concatenate
-from pappus.replay.service import Service
-from pappus.replay.trajectories import Trajectory
+from pappus.replay.clients.client import Client
+from pappus.replay.sampling.fields import Field, Trajectory, col, concatenate
+from pappus.replay.service.service import Service
+from pappus.replay.tables import table as tables
 from pappus.types import Array, ArraySpec
 
 LEAD = 3

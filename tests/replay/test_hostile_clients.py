@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
-from pappus.replay import grpc_wire, sockets, tables
-from pappus.replay.client import Client
-from pappus.replay.grpc_wire import METHOD, SIZE, GrpcServer, Parts
-from pappus.replay.messages import MAX_MESSAGE, Buffer, Message, decode, encode
-from pappus.replay.service import Service
-from pappus.replay.sessions import MAX_HELLO, PROTOCOL, ServedSession
-from pappus.replay.sockets import SharedMemory, SocketServer
-from pappus.replay.waiting import Session
+from pappus.replay.clients.client import Client
+from pappus.replay.service.service import Service
+from pappus.replay.service.waiting import Holder
+from pappus.replay.tables import table as tables
+from pappus.replay.wire import grpc_wire, sockets
+from pappus.replay.wire.grpc_wire import METHOD, SIZE, GrpcServer, Parts
+from pappus.replay.wire.messages import MAX_MESSAGE, Buffer, Message, decode, encode
+from pappus.replay.wire.served_session import MAX_HELLO, PROTOCOL, ServedSession
+from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.transports.grpc_request_client import Identity
 from pappus.types import Array, ArraySpec
 from tests.contracts.replay_tools import (
@@ -244,7 +245,7 @@ class Site:
         for table in self.service.tables:
             self.client.reset(table)
         eventually(lambda: self.client.info("t")["chunks"] == 0, SECONDS / 2)
-        session, count = Session("auditor"), self.service.layout.num_chunks
+        session, count = Holder("auditor"), self.service.layout.num_chunks
         assert sorted(self.service.take_chunks(session, count, 0.0).tolist()) == list(range(count))
         self.service.leave(session)
 
@@ -300,7 +301,7 @@ def test_a_stranger_is_not_listened_to_for_long(site: Site) -> None:
 
 
 def test_who_stays_silent_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pappus.replay.grpc_wire.HELLO_SECONDS", 0.05)
+    monkeypatch.setattr("pappus.replay.wire.grpc_wire.HELLO_SECONDS", 0.05)
     site = Site("grpc", tmp_path)
     try:
         assert site.line().hear() is None, "the connection is closed without a word"
@@ -767,7 +768,7 @@ def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None
     service = Service(TABLES, 32, LENGTH)
     session = ServedSession(service, "mallory", near, "", lambda: False)
     session.answer(hello())
-    with patch("pappus.replay.waiting.ALIVE_SECONDS", 0.001):
+    with patch("pappus.replay.service.waiting.ALIVE_SECONDS", 0.001):
         for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
             seconds = words.get("seconds")
             said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}
@@ -780,7 +781,7 @@ def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None
     for table in service.tables:
         service.reset(table)
         assert table in service.explain(table)
-    auditor = Session("auditor")
+    auditor = Holder("auditor")
     taken = service.take_chunks(auditor, service.layout.num_chunks, 0.0)
     assert sorted(taken.tolist()) == list(range(service.layout.num_chunks))
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.replay import Client, Service
-from pappus.replay.checkpoint import load, save
-from pappus.replay.limited_draws import at_random, in_turn
-from pappus.replay.tables import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.tables.limited_draws import at_random, in_turn
+from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
 from tests.contracts.replay_tools import drawn, put, replay
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0, 1.5])
@@ -68,7 +68,7 @@ def test_draws_in_turn_take_each_as_often_as_it_may(most: int, spare: int, count
     assert list(zip(found.places.tolist(), found.times.tolist(), strict=True)) == expected
 
 
-@pytest.mark.parametrize("sampler", [UNIFORM, prioritized(0.7), FIFO, LIFO, MIN_HEAP, MAX_HEAP], ids=lambda s: s.order)
+@pytest.mark.parametrize("sampler", [UNIFORM, prioritized(0.7), FIFO, LIFO, MIN_HEAP, MAX_HEAP], ids=lambda s: s.name)
 def test_a_batch_takes_all_that_there_is_and_no_item_too_often(sampler: Selection) -> None:
     client = Client.of(Service([replay(size=50, sampler=sampler, max_times_sampled=3)]))
     put(client, "t", range(50), [1.0 + number % 7 for number in range(50)])
@@ -78,7 +78,7 @@ def test_a_batch_takes_all_that_there_is_and_no_item_too_often(sampler: Selectio
     assert ((batch := batches[-1]).info.probabilities <= 1).all() and batch.info.times_sampled.max() == 3
 
 
-@pytest.mark.parametrize("sampler", [UNIFORM, FIFO], ids=lambda s: s.order)
+@pytest.mark.parametrize("sampler", [UNIFORM, FIFO], ids=lambda s: s.name)
 def test_items_that_a_checkpoint_knows_to_be_sampled_too_often_go_the_next_time(
     sampler: Selection, tmp_path: Path
 ) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from pappus.errors import UserError
 from pappus.replay import ArraySpec, Service, uniform_replay
-from pappus.replay.chunks import plan
-from pappus.replay.memory import available_memory, refuse_too_large
+from pappus.replay.storage.chunks import plan
+from pappus.replay.storage.memory import available_memory, refuse_too_large
 
 GIB = 1 << 30
 

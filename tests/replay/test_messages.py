@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pappus.errors import WireError
-from pappus.replay.messages import DTYPES, MAX_WORDS, Blocks, Message, decode, encode
+from pappus.replay.wire.messages import DTYPES, MAX_WORDS, Blocks, Message, decode, encode
 from pappus.types import Array
 
 relaxed = settings(max_examples=100, deadline=None)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.rate_limiters import RateLimiter, min_size, queue, sample_to_insert_ratio
+from pappus.replay.tables.rate_limiters import RateLimiter, min_size, queue, sample_to_insert_ratio
 
 
 def test_min_size_holds_back_samples_and_never_inserts() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pappus.replay import ArraySpec, Client, Service, uniform_replay
-from pappus.replay.recycling import KEPT, SMALLEST, Recycler
+from pappus.replay.sampling.evaluation import KEPT, SMALLEST, Recycler
 
 SHAPE = (SMALLEST,)
 
@@ -68,7 +68,7 @@ def test_freed_blocks_are_not_faulted_in_again() -> None:
     """In a process of its own, since the C library's setting is the process's."""
     script = """
 import resource, sys
-from pappus.replay.recycling import keep_freed_memory
+from pappus.replay.wire.grpc_wire import keep_freed_memory
 if sys.argv[1] == "kept":
     keep_freed_memory()
 filled = bytes(range(256)) * 4096

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,14 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.selectors import Heap, InOrder, Prioritized, Selector, Uniform
+from pappus.replay.tables.prioritized import Prioritized
+from pappus.replay.tables.selectors import BUILT_IN, Fifo, MinHeap, Selector, Uniform
 
 CAPACITY = 12
-MAKE: dict[str, Callable[[], Selector]] = {
-    "uniform": lambda: Uniform(CAPACITY), "prioritized": lambda: Prioritized(CAPACITY, 1.0),
-    "fifo": lambda: InOrder(CAPACITY), "lifo": lambda: InOrder(CAPACITY, newest=True),
-    "min-heap": Heap, "max-heap": lambda: Heap(highest=True),
-}
+MAKE: dict[str, Callable[[], Selector]] = {name: partial(make, CAPACITY, 1.0) for name, make in BUILT_IN.items()}
 Model = dict[int, tuple[float, int]]
 """Place → (priority, age), the plain truth."""
 
@@ -24,8 +22,8 @@ def allowed(kind: str, model: Model) -> set[int]:
     """Which places may be drawn."""
     if kind in ("fifo", "lifo"):
         return {(min if kind == "fifo" else max)(model, key=lambda place: model[place][1])}
-    if kind in ("min-heap", "max-heap"):
-        best = (min if kind == "min-heap" else max)(priority for priority, _ in model.values())
+    if kind in ("min_heap", "max_heap"):
+        best = (min if kind == "min_heap" else max)(priority for priority, _ in model.values())
         return {min((place for place in model if model[place][0] == best), key=lambda place: model[place][1])}
     return {place for place, (priority, _) in model.items() if priority > 0 or kind == "uniform"}
 
@@ -57,7 +55,7 @@ def test_a_selector_draws_what_its_rule_says_after_any_history(
                 del model[place]
             else:
                 model[place] = (priority, age if turn == "i" else model[place][1])
-        assert len(selector) == len(model)
+        assert len(selector.in_use()) == len(model)
         if model and (choices := allowed(kind, model)):
             drawn, probabilities = selector.sample(8, rng)
             assert set(drawn.tolist()) <= choices and ((probabilities > 0) & (probabilities <= 1)).all()
@@ -100,7 +98,7 @@ def test_what_is_no_priority_or_no_alpha_is_refused(wrong: float) -> None:
 
 
 def test_a_heap_that_is_updated_for_ever_stays_small() -> None:
-    heap = Heap()
+    heap = MinHeap(CAPACITY)
     heap.insert(np.arange(10), np.arange(10.0))
     for turn in range(10_000):
         heap.update(np.array([turn % 10]), np.array([float(turn)]))
@@ -108,28 +106,28 @@ def test_a_heap_that_is_updated_for_ever_stays_small() -> None:
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_next_names_places_once_and_leaves_everything_as_it_was(kind: str) -> None:
+def test_distinct_draws_name_places_once_and_leaves_everything_as_it_was(kind: str) -> None:
     selector, rng = MAKE[kind](), np.random.default_rng(3)
     places, priorities = np.arange(8), np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0])
     selector.insert(places, priorities)
     selector.update(np.array([2]), np.array([7.0]))
     selector.update(np.array([2]), np.array([4.0]))
     selector.delete(np.array([6]))
-    mass = selector.mass
+    before = selector.total()
     for count in (1, 3, 7):
-        chosen, probabilities = selector.next(count, rng)
+        chosen, probabilities = selector.sample(count, rng, distinct=True)
         assert len(set(chosen.tolist())) == count and 6 not in chosen
         assert ((probabilities > 0) & (probabilities <= 1)).all()
-    assert len(selector) == 7 and selector.mass == pytest.approx(mass)
+    assert len(selector.in_use()) == 7 and selector.total() == pytest.approx(before)
 
 
-def test_next_follows_the_order_of_the_selector() -> None:
+def test_distinct_draws_follow_the_order_of_the_selector() -> None:
     rng, priorities = np.random.default_rng(0), np.array([3.0, 1.0, 2.0])
-    expected = {"fifo": [5, 0, 7], "lifo": [7, 0, 5], "min-heap": [0, 7, 5], "max-heap": [5, 7, 0]}
+    expected = {"fifo": [5, 0, 7], "lifo": [7, 0, 5], "min_heap": [0, 7, 5], "max_heap": [5, 7, 0]}
     for kind, order in expected.items():
         selector = MAKE[kind]()
         selector.insert(np.array([5, 0, 7]), priorities)
-        assert selector.next(3, rng)[0].tolist() == order
+        assert selector.sample(3, rng, distinct=True)[0].tolist() == order
 
 
 def test_drawing_several_from_priorities_is_drawing_one_and_deleting_it_again_and_again() -> None:
@@ -139,7 +137,7 @@ def test_drawing_several_from_priorities_is_drawing_one_and_deleting_it_again_an
     selector.insert(np.arange(3), weights)
     seen = np.zeros((3, 3))
     for _ in range(8000):
-        (a, b), _likely = selector.next(2, rng)
+        (a, b), _likely = selector.sample(2, rng, distinct=True)
         seen[a, b] += 1
     expected = 8000 * weights[:, None] / 8 * weights / (8 - weights[:, None]) * (1 - np.eye(3))
     off = ~np.eye(3, dtype=bool)
@@ -148,7 +146,7 @@ def test_drawing_several_from_priorities_is_drawing_one_and_deleting_it_again_an
 
 
 def test_gaps_do_not_stop_the_order_of_age() -> None:
-    selector, rng = InOrder(CAPACITY), np.random.default_rng(0)
+    selector, rng = Fifo(CAPACITY), np.random.default_rng(0)
     age: list[int] = []
     for step in range(200):
         place = next(p for p in range(CAPACITY) if p not in age)
@@ -158,7 +156,7 @@ def test_gaps_do_not_stop_the_order_of_age() -> None:
             gone = age.pop((step * 7) % len(age))
             selector.delete(np.array([gone]))
         count = min(4, len(age))
-        assert selector.next(count, rng)[0].tolist() == age[:count]
+        assert selector.sample(count, rng, distinct=True)[0].tolist() == age[:count]
 
 
 @settings(max_examples=100, deadline=None)
@@ -170,4 +168,4 @@ def test_places_that_go_together_leave_the_others(order: list[int], count: int, 
     selector.delete(np.sort(places[:gone]))
     assert sorted(selector.in_use().tolist()) == sorted(left.tolist())
     selector.delete(left)
-    assert len(selector) == 0
+    assert len(selector.in_use()) == 0

@@ -16,8 +16,8 @@ import pytest
 from pappus.cli import main
 from pappus.errors import UserError
 from pappus.replay import Client, Trajectory, col, connect
-from pappus.replay.config_file import load_tables
-from pappus.replay.remote_access import FarAccess, NearAccess
+from pappus.replay.serve.config_file import load_tables
+from pappus.replay.wire.remote import FarSession, NearSession
 
 TABLES = """
 max_steps: 400
@@ -74,7 +74,7 @@ def test_the_same_machine_is_reached_through_shared_memory_and_tcp_through_grpc(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with served(tmp_path, "--listen", "127.0.0.1:0") as (_, address):
         near, far = connect(address), connect(f"tcp:{address}")
-        assert isinstance(near._access, NearAccess) and isinstance(far._access, FarAccess)
+        assert isinstance(near._session, NearSession) and isinstance(far._session, FarSession)
         write(near, 20)
         assert far.info("replay")["size"] == 20
         assert numbers(far) == numbers(near) == set(range(20))

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from pappus.errors import RunError, UserError
-from pappus.replay import ArraySpec, Client, Service, Trajectory, col, tables, uniform_replay
-from pappus.replay.checkpoint import load, save
-from pappus.replay.grpc_wire import PART_BYTES, Parts, cut
-from pappus.replay.messages import decode, encode
-from pappus.replay.waiting import Session
+from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_replay
+from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.waiting import Holder
+from pappus.replay.tables import table as tables
+from pappus.replay.wire.grpc_wire import PART_BYTES, Parts, cut
+from pappus.replay.wire.messages import decode, encode
 
 SIGNATURE = {"x": ArraySpec((), "int64")}
 
@@ -33,7 +34,7 @@ def test_room_that_others_will_soon_give_back_is_not_made_a_second_time() -> Non
     with service.standing_still():
         held = np.flatnonzero(service.chunks.holders)
         service.chunks.hold(held)
-    session, taken = Session("writer"), 0
+    session, taken = Holder("writer"), 0
     while len(service.take_chunks(session, 1, seconds=0.0)):
         taken += 1
     assert client.info("t")["size"] >= 1000 - 2 * 10 and taken == service.layout.num_chunks - len(held)

@@ -9,8 +9,8 @@ import pytest
 
 from pappus.errors import UserError
 from pappus.replay import ArraySpec, Client, Service, ShardedClient, Trajectory, col, prioritized_replay, uniform_replay
-from pappus.replay.checkpoint import load
-from pappus.replay.tables import Table
+from pappus.replay.service.checkpoint import load
+from pappus.replay.tables.table import Table
 
 SIGNATURE = {"number": ArraySpec((), "int64")}
 CHI_SQUARE_99_9 = {19: 43.82, 23: 49.73}

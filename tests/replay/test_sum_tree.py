@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pappus.replay.compiling import compiled
-from pappus.replay.sum_tree import LOOPS, NUMPY, SumTree, TreeKernels
+from pappus.replay.storage.compiling import compiled
+from pappus.replay.tables.prioritized import LOOPS, NUMPY, SumTree, TreeKernels
 from pappus.types import Array
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None

@@ -11,10 +11,14 @@ import numpy as np
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
-from pappus.core import AllReduce
-from pappus.roles.gradient_learner import LearnerSettings, NoWeights
-from pappus.roles.learner import Learner
-from pappus.roles.synced_gradient import numbers_beside
+from pappus.core import AllReduce, Source, Waitable
+from pappus.roles.epoch_training import EpochTraining
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.gradient_sync import numbers_beside
+from pappus.roles.learner import Learner, Publication
+from pappus.roles.role import Role
+from pappus.roles.unroll_training import UnrollTraining
+from pappus.telemetry.metrics import Metrics
 from pappus.threads import one_thread
 from pappus.topologies.program import AllReduceEdge
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
@@ -81,17 +85,30 @@ def all_reduce_edge(members: int, backend: Any) -> AllReduceEdge:
     return AllReduceEdge("other learners", members, parameters + numbers_beside(members), backend)
 
 
+def unroll_learner(
+    name: str, subject: Any, source: Source, weights: Any, settings: LearnerSettings, slots: int,
+    all_reduce: AllReduce | None = None,
+) -> Learner:
+    """Composed as builders do it: `slots` unrolls make a batch."""
+    gradient = GradientStep(Metrics(name), subject, settings, all_reduce)
+    if not hasattr(subject, "prepare"):
+        return Learner(name, gradient, UnrollTraining(subject, source, gradient, slots), Publication(weights))
+    synced = None if all_reduce is None else subject.synced()
+    return Learner(name, gradient, EpochTraining(subject, source, gradient, slots, synced), Publication(weights))
+
+
 def learner(
     name: str, unrolls: Sequence[Unroll], slots: int, all_reduce: AllReduce | None = None, reduction: str = "mean",
     seed: int = 1, total_steps: int = 10**6, weights: Any = None,
 ) -> Learner:
     """One that begins with the weights of `seed`; so many unrolls make a batch."""
-    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), total_steps, seed, all_reduce=all_reduce)
-    return Learner(name, algorithm(reduction), Recorded(unrolls), weights or NoWeights(), settings, slots)
+    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), total_steps, seed)
+    return unroll_learner(name, algorithm(reduction), Recorded(unrolls), weights, settings, slots, all_reduce)
 
 
 def weights_of(subject: Learner) -> np.ndarray:
-    return subject._flat.values.detach().numpy().copy()
+    """Weights, and running moments behind them."""
+    return subject._gradient.flat.values.detach().numpy().copy()
 
 
 def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Learner:
@@ -103,17 +120,18 @@ def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Lea
     return subject
 
 
-class KeepsWeights(Learner):
-    """Writes its weights down after so many updates, and is done then."""
+class KeepsWeights(Role):
+    """A learner that writes its weights down after so many updates, and is done then."""
 
     def __init__(self, name: str, incarnation: int, all_reduce: AllReduce, folder: Path) -> None:
+        super().__init__(name)
         unrolls = record(all_reduce.members * UPDATES)[all_reduce.member :: all_reduce.members]
-        settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1, all_reduce=all_reduce)
-        super().__init__(name, algorithm(), Recorded(unrolls), NoWeights(), settings, 1)
-        self._folder = folder
+        self._learner, self._folder = learner(name, unrolls, 1, all_reduce), folder
+        self.metrics = self._learner.metrics
 
-    def _advance(self, steps: int, updates: int = 1, of_all: int | None = None) -> None:
-        super()._advance(steps, updates, of_all)
-        if self.updates == UPDATES:
-            np.save(self._folder / f"{self.name}.npy", weights_of(self))
+    def step(self) -> Waitable | None:
+        port = self._learner.step()
+        if self._learner.updates == UPDATES and not self.finished:
+            np.save(self._folder / f"{self.name}.npy", weights_of(self._learner))
             self.finished = True
+        return port

@@ -1,4 +1,4 @@
-"""Commons, counters and a master, without processes."""
+"""Shared parameters, counters and a master, without processes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ class Setup:
 
     def __init__(self, optimizer: OptimizerConfig, workers: int = 1, initial: float = 0.0) -> None:
         rows = 1 + len(statistics_of(optimizer))
-        self.shared_parameters = ParameterMemory("shared_parameters", SIZE, rows, HeapBlock(*ParameterMemory.footprint(SIZE, rows)))
+        block = HeapBlock(*ParameterMemory.footprint(SIZE, rows))
+        self.shared_parameters = ParameterMemory("shared_parameters", SIZE, rows, block)
         self.steps, self.updates = (
-            SharedCounters(name, workers, HeapBlock(*SharedCounters.footprint(workers))) for name in ("steps", "updates")
+            SharedCounters(name, workers, HeapBlock(*SharedCounters.footprint(workers)))
+            for name in ("steps", "updates")
         )
         self.weights = FlatWeights("weights", SIZE, HeapBlock(*FlatWeights.footprint(SIZE)))
         self.optimizer, self._initial = optimizer, torch.full((SIZE,), initial)
-        self.gradient_channels = [
+        self.channels = [
             LockFreeChannel(self.shared_parameters, self.updates.counter(i), self.steps.counter(i), optimizer, STEPS)
             for i in range(workers)
         ]
@@ -35,12 +37,13 @@ class Setup:
 
     def new_master(self) -> Master:
         return Master(
-            "master", self._initial, self.shared_parameters, self.weights, self.steps, self.updates, self.optimizer, STEPS
+            "master", self._initial, self.shared_parameters, self.weights, self.steps, self.updates, self.optimizer,
+            STEPS,
         )
 
     def read(self, worker: int = 0) -> list[float]:
         into = np.empty(SIZE, np.float32)
-        self.gradient_channels[worker].read(into)
+        self.channels[worker].read(into)
         return [float(value) for value in into]
 
     def published(self) -> tuple[int, list[float]]:

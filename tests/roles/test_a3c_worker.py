@@ -16,10 +16,13 @@ from pappus.envs.vector import make_env
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.roles.actor import Actor
-from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.actor_learner import OwnWeights, UnrollSlot, Worker
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE
-from pappus.roles.worker import UnrollSlot, Worker, WorkerLearner
+from pappus.roles.unroll_training import UnrollTraining
+from pappus.telemetry.metrics import Metrics
 from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, map_leaves, unroll_spec
@@ -28,7 +31,7 @@ LENGTH, ENVS = 6, 2
 
 
 class FakeGradientChannel:
-    """An exchange that the test plays."""
+    """A channel that the test plays."""
 
     name = "weights"
 
@@ -70,16 +73,16 @@ class Setup:
         env = make_env("CartPole-v1", ENVS, 1, EnvOptions())
         self.algorithm = A2C(A2CConfig(), env.spec, NetworkConfig(hidden_sizes=(4,), core=core, core_size=4))
         network: Any = self.algorithm.build_network()
-        self.gradient_channel = FakeGradientChannel(FlatParameters(network).size)
+        self.channel = FakeGradientChannel(FlatParameters(network).size)
         self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         spec = unroll_spec(env.spec, self.algorithm.behaviour, network.state_spec, LENGTH, ENVS)
-        self.slot = UnrollSlot(spec, self.gradient_channel)
+        self.slot = UnrollSlot(spec, self.channel)
         settings = LearnerSettings(OptimizerConfig(clip_norm=clip_norm), 10**6, seed=1, crash_dir=crash_dir)
-        self.learner = WorkerLearner(
-            "worker-0", self.algorithm, self.slot, self.gradient_channel, self.counters.counter(0), settings
-        )
-        policy = LocalPolicy(self.algorithm, self.learner.weights, ENVS, seed=1)
-        self.worker = Worker("worker-0", Actor("worker-0", env, policy, self.slot, LENGTH), self.learner, self.slot)
+        gradient = GradientStep(Metrics("worker-0"), self.algorithm, settings, channel=self.channel)
+        training = UnrollTraining(self.algorithm, self.slot, gradient, 1, counter=self.counters.counter(0))
+        weights = OwnWeights(self.channel, gradient.flat.values.detach().numpy())
+        actor = Actor("worker-0", env, LocalPolicy(self.algorithm, weights, ENVS, seed=1), self.slot, LENGTH)
+        self.worker = Worker("worker-0", actor, Learner("worker-0", gradient, training), self.slot)
 
     def act(self) -> Any:
         """One unroll, and a copy of it as tensors."""
@@ -98,59 +101,59 @@ class Setup:
 def test_it_waits_for_the_first_weights() -> None:
     setup = Setup()
     port = setup.worker.step()
-    assert port is not None and port.name == "weights" and not setup.gradient_channel.read_versions
+    assert port is not None and port.name == "weights" and not setup.channel.read_versions
 
 
 @pytest.mark.parametrize("core", ["none", "lstm"])
 def test_it_sends_the_literal_gradient_of_the_weights_that_acted(core: str) -> None:
     setup = Setup(core)
     for version in range(3):
-        setup.gradient_channel.newest = version
-        acted = setup.gradient_channel.flat.copy()
+        setup.channel.newest = version
+        acted = setup.channel.flat.copy()
         setup.worker.step()
-        setup.gradient_channel.flat, setup.gradient_channel.newest = setup.gradient_channel.flat + 0.05, version + 1  # others are faster
+        setup.channel.flat, setup.channel.newest = setup.channel.flat + 0.05, version + 1  # others are faster
         unroll = setup.act()
         assert setup.worker.step() is None
-        sent, loss = setup.gradient_channel.sent[-1]
+        sent, loss = setup.channel.sent[-1]
         gradient, expected = setup.literal(acted, unroll)
         torch.testing.assert_close(torch.from_numpy(sent), gradient)
         assert loss == pytest.approx(expected) and set(unroll.version.flatten().tolist()) == {version}
-        setup.gradient_channel.newest = -1  # never looked at in the middle of an unroll
+        setup.channel.newest = -1  # never looked at in the middle of an unroll
 
 
 def test_weights_are_taken_once_per_unroll() -> None:
     setup = Setup()
     for version in range(4):
-        setup.gradient_channel.newest = version
+        setup.channel.newest = version
         setup.act()
         setup.worker.step()
-    assert setup.gradient_channel.read_versions == [0, 1, 2, 3] and len(setup.gradient_channel.sent) == 4
+    assert setup.channel.read_versions == [0, 1, 2, 3] and len(setup.channel.sent) == 4
 
 
 def test_the_next_unroll_waits_until_the_last_gradient_is_taken_care_of() -> None:
     setup = Setup()
-    setup.gradient_channel.newest = 0
+    setup.channel.newest = 0
     setup.act()
     setup.worker.step()
-    setup.gradient_channel.port = setup.gradient_channel
+    setup.channel.port = setup.channel
     port = setup.worker.step()
-    assert port is setup.slot and port.explain() == setup.gradient_channel.explain()
-    setup.gradient_channel.port, setup.gradient_channel.newest = None, 1
+    assert port is setup.slot and port.explain() == setup.channel.explain()
+    setup.channel.port, setup.channel.newest = None, 1
     setup.act()
-    assert setup.gradient_channel.read_versions == [0, 1]
+    assert setup.channel.read_versions == [0, 1]
 
 
 def test_it_rests_when_the_run_is_over() -> None:
     setup = Setup()
-    setup.gradient_channel.newest = 0
-    setup.gradient_channel.port = IDLE
+    setup.channel.newest = 0
+    setup.channel.port = IDLE
     port = setup.worker.step()
     assert port is not None and port.fileno() == -1
 
 
 def test_it_counts_valid_steps_gradients_and_staleness() -> None:
     setup = Setup()
-    setup.gradient_channel.newest = 0
+    setup.channel.newest = 0
     valid = 0
     for _ in range(8):
         valid += int(setup.act().valid.sum())
@@ -164,18 +167,18 @@ def test_it_counts_valid_steps_gradients_and_staleness() -> None:
 
 def test_a_gradient_is_clipped_before_it_is_sent() -> None:
     setup = Setup(clip_norm=0.01)
-    setup.gradient_channel.newest = 0
+    setup.channel.newest = 0
     setup.act()
     setup.worker.step()
-    assert np.linalg.norm(setup.gradient_channel.sent[0][0]) == pytest.approx(0.01, rel=1e-3)
+    assert np.linalg.norm(setup.channel.sent[0][0]) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_before_it_is_sent(tmp_path: Path) -> None:
     setup = Setup(crash_dir=tmp_path)
-    setup.gradient_channel.newest = 0
+    setup.channel.newest = 0
     setup.act()
     (unroll,) = setup.slot.take(1) or ()
     unroll.reward[0, 0] = np.nan
     with pytest.raises(NonFiniteError, match=r"value_loss=nan at update 1 \(0 steps\) is not finite; lower"):
         setup.worker.step()
-    assert not setup.gradient_channel.sent and (tmp_path / "non_finite_batch.safetensors").exists()
+    assert not setup.channel.sent and (tmp_path / "non_finite_batch.safetensors").exists()

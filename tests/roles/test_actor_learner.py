@@ -12,9 +12,11 @@ from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
-from pappus.roles.actor_learner import Bundle, RemoteGradientLearner
-from pappus.roles.gradient_learner import LearnerSettings
+from pappus.roles.actor_learner import Bundle
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner
 from pappus.roles.parameter_server import Gradient, gradient_spec
+from pappus.roles.replay_training import ReplayTraining
 from pappus.roles.shards import ShardedChannel, shard_sizes
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.counters import SharedCounters
@@ -44,10 +46,10 @@ class Setup:
         self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         self.source: Any = FakeSource()
         settings = LearnerSettings(OptimizerConfig(clip_norm=clip_norm), 10**6, seed=1)
-        self.learner = RemoteGradientLearner(
-            "bundle-0", self.algorithm, self.source,
-            ShardedChannel(self.weights, [queue.sink(0) for queue in queues], self.sizes), self.counters, settings, 100,
-        )
+        self.channel = ShardedChannel(self.weights, [queue.sink(0) for queue in queues], self.sizes)
+        self.gradient = GradientStep(Metrics("bundle-0"), self.algorithm, settings, channel=self.channel)
+        self.training = ReplayTraining(self.algorithm, self.source, self.counters, self.gradient, 100)
+        self.learner = Learner("bundle-0", self.gradient, self.training)
         self._random = np.random.default_rng(0)
 
     def publish(self, *versions: int) -> torch.Tensor:
@@ -84,7 +86,7 @@ class Setup:
 
     @property
     def target(self) -> torch.Tensor:
-        return self.learner._target_flat.values.clone()
+        return self.training.target.flat.values.clone()
 
 
 def test_it_waits_until_every_shard_has_published() -> None:
@@ -92,7 +94,7 @@ def test_it_waits_until_every_shard_has_published() -> None:
     setup.source.batches.append(random_batch(np.random.default_rng(0)))
     setup.weights[0].publish(np.zeros(setup.sizes[0], np.float32), 0)
     port: Any = setup.learner.step()
-    assert port is setup.learner._gradient_channel and len(setup.source.batches) == 1
+    assert port is setup.channel and len(setup.source.batches) == 1
 
 
 def test_without_a_batch_it_waits_for_its_source() -> None:
@@ -156,7 +158,7 @@ def test_its_own_weights_change_only_by_what_shards_publish() -> None:
         weights = setup.publish(version, version)
         setup.learn()
         setup.sent()
-        assert torch.equal(setup.learner._flat.values, weights)
+        assert torch.equal(setup.gradient.flat.values, weights)
 
 
 def test_the_target_network_becomes_the_newest_weights_when_versions_pass_a_multiple() -> None:

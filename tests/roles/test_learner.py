@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ import torch
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.errors import NonFiniteError
-from pappus.roles.gradient_learner import LearnerSettings
-from pappus.roles.learner import Learner
+from pappus.roles.gradient_step import LearnerSettings
 from pappus.telemetry.checkpoint import load_state
 from pappus.transports.memory import HeapBlock
 from pappus.transports.rings import RingQueue
 from pappus.transports.weights import FlatWeights
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, unroll_spec
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, leaves_of, unroll_spec
+from tests.roles.learner_tools import unroll_learner
 
 T, N = 5, 3
 ENV = EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
@@ -32,7 +33,8 @@ class Setup:
         size = sum(p.numel() for p in algorithm.build_network().parameters())
         self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
         settings = LearnerSettings(OptimizerConfig(), total_steps, seed=1, crash_dir=crash_dir)
-        self.learner = Learner("learner", algorithm, self.queue.source(), self.weights, settings, unrolls_per_batch)
+        self.source, self.algorithm, self.settings = self.queue.source(), algorithm, settings
+        self.learner = unroll_learner("learner", algorithm, self.source, self.weights, settings, unrolls_per_batch)
         self._random = np.random.default_rng(0)
 
         assert self.learner.step() is None and self.weights.version() == 0, "the first step publishes the first weights"
@@ -52,7 +54,7 @@ class Setup:
         return slot
 
     def flat(self) -> np.ndarray:
-        into = np.empty(self.learner._flat.size, np.float32)
+        into = np.empty(self.learner._gradient.flat.size, np.float32)
         self.weights.read(into)
         return into
 
@@ -60,7 +62,7 @@ class Setup:
 def test_it_waits_for_its_source_until_a_whole_batch_is_there() -> None:
     setup = Setup(unrolls_per_batch=2)
     setup.put()
-    assert setup.learner.step() is setup.learner._source
+    assert setup.learner.step() is setup.source
     setup.put()
     assert setup.learner.step() is None and setup.learner.updates == 1
 
@@ -92,12 +94,18 @@ def test_policy_lag_is_the_updates_between_acting_and_learning() -> None:
 def test_two_slots_in_one_batch_give_the_gradient_of_both() -> None:
     together, apart = Setup(unrolls_per_batch=2), Setup(unrolls_per_batch=1)
     slots = [together.put(), together.put()]
-    batch = together.learner._load(slots)
-    loss = together.learner._algorithm.loss(together.learner._network, batch)[0]
-    singles = [
-        apart.learner._algorithm.loss(apart.learner._network, apart.learner._load([slot]))[0] for slot in slots
-    ]
-    assert batch.reward.shape == (T, 2 * N)
+    training: Any = together.learner._training
+    assert training.take() is None
+    loss, _ = training.loss()
+    singles = []
+    for slot in slots:
+        for into, leaf in zip(leaves_of(apart.put()), leaves_of(slot), strict=True):
+            into[...] = leaf
+        part: Any = apart.learner._training
+        assert part.take() is None
+        singles.append(part.loss()[0])
+        part.release()
+    assert training.batch()["reward"].shape == (T, 2 * N)
     assert torch.allclose(loss, sum(singles) / 2, atol=1e-6)
 
 
@@ -122,10 +130,10 @@ def test_the_learning_rate_falls_to_zero_over_the_run_and_the_learner_is_done_th
     setup = Setup(total_steps=3 * T * N)
     rates = []
     for _ in range(3):
-        rates.append(setup.learner.learning_rate())
+        rates.append(setup.learner._gradient.learning_rate())
         setup.put()
         setup.learner.step()
-    assert np.allclose(rates, [1e-3, 2e-3 / 3, 1e-3 / 3]) and setup.learner.learning_rate() == 0
+    assert np.allclose(rates, [1e-3, 2e-3 / 3, 1e-3 / 3]) and setup.learner._gradient.learning_rate() == 0
     assert setup.learner.finished
 
 
@@ -146,8 +154,8 @@ def test_a_resumed_learner_never_publishes_untrained_weights() -> None:
     trained = Setup()
     trained.put()
     trained.learner.step()
-    spy, learner = Spy(), trained.learner
-    fresh = Learner("learner", learner._algorithm, trained.queue.source(), spy, learner._settings, 1)
+    spy = Spy()
+    fresh = unroll_learner("learner", trained.algorithm, trained.queue.source(), spy, trained.settings, 1)
     fresh.load(trained.learner.save())
     fresh.step()
     assert spy.versions == [1]

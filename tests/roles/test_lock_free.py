@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pappus.config import OptimizerConfig
-from pappus.roles.gradient_learner import make_optimizer
+from pappus.roles.gradient_step import make_optimizer
 from pappus.roles.lock_free import statistics_of
 from pappus.roles.role import IDLE
 from tests.roles.lock_free_tools import SIZE, STEPS, Setup
@@ -35,7 +35,7 @@ def test_workers_in_turn_are_one_optimizer_of_torchs(config: OptimizerConfig) ->
     alone = torch.nn.Parameter(torch.ones(SIZE))
     optimizer = make_optimizer(config, [alone])
     for i, gradient in enumerate(gradients(12)):
-        setup.gradient_channels[i % 3].send(gradient, 0.0)
+        setup.channels[i % 3].send(gradient, 0.0)
         alone.grad = torch.from_numpy(gradient)
         optimizer.step()
     torch.testing.assert_close(torch.tensor(setup.read()), alone.detach())
@@ -46,15 +46,15 @@ def test_workers_in_turn_are_one_optimizer_of_torchs(config: OptimizerConfig) ->
 
 def test_there_is_no_version_before_the_master_has_opened_the_shared_parameters() -> None:
     setup = Setup(CONSTANT, initial=2.0)
-    assert setup.gradient_channels[0].version() == -1
+    assert setup.channels[0].version() == -1
     setup.master.step()
-    assert setup.gradient_channels[0].version() == 0 and setup.read() == [2.0] * SIZE
+    assert setup.channels[0].version() == 0 and setup.read() == [2.0] * SIZE
 
 
 def test_staleness_is_what_others_did_since_the_weights_were_read() -> None:
     setup = Setup(CONSTANT, workers=2)
     setup.master.step()
-    one, other = setup.gradient_channels
+    one, other = setup.channels
     gradient = np.ones(SIZE, np.float32)
     setup.read(0)
     setup.read(1)
@@ -68,7 +68,7 @@ def test_the_step_size_falls_with_the_steps_of_all() -> None:
     setup = Setup(OptimizerConfig("rmsprop", 0.1, anneal=True, decay=0.0, momentum=0.0, epsilon=0.0), workers=2)
     setup.master.step()
     setup.steps.counter(1).add(STEPS // 2)
-    setup.gradient_channels[0].send(np.ones(SIZE, np.float32), 0.0)
+    setup.channels[0].send(np.ones(SIZE, np.float32), 0.0)
     assert setup.read() == pytest.approx([-0.05] * SIZE)
 
 
@@ -80,9 +80,9 @@ def test_workers_that_write_at_once_lose_no_count_and_break_no_number() -> None:
     def work(worker: int) -> None:
         into = np.empty(SIZE, np.float32)
         for _ in range(times):
-            setup.gradient_channels[worker].read(into)
+            setup.channels[worker].read(into)
             assert np.isfinite(into).all()
-            setup.gradient_channels[worker].send(np.ones(SIZE, np.float32), 0.0)
+            setup.channels[worker].send(np.ones(SIZE, np.float32), 0.0)
 
     with ThreadPoolExecutor(workers) as threads:
         list(threads.map(work, range(workers)))
@@ -93,13 +93,13 @@ def test_workers_that_write_at_once_lose_no_count_and_break_no_number() -> None:
 def test_it_takes_none_after_the_master_was_told_to_finish() -> None:
     setup = Setup(CONSTANT, workers=2)
     setup.master.step()
-    assert [gradient_channel.full() for gradient_channel in setup.gradient_channels] == [None, None]
+    assert [channel.full() for channel in setup.channels] == [None, None]
     setup.master.receive("finish", 0)
-    assert setup.master.finished and all(gradient_channel.full() is IDLE for gradient_channel in setup.gradient_channels)
+    assert setup.master.finished and all(channel.full() is IDLE for channel in setup.channels)
 
 
 def test_it_takes_gradients_until_the_run_has_its_steps() -> None:
     setup = Setup(CONSTANT, workers=2)
-    assert setup.gradient_channels[0].full() is None
+    assert setup.channels[0].full() is None
     setup.steps.counter(1).add(STEPS)
-    assert setup.gradient_channels[0].full() is not None
+    assert setup.channels[0].full() is not None

@@ -13,10 +13,9 @@ from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
 from pappus.networks.flat import FlatParameters
-from pappus.ops.exploration import ladder
-from pappus.replay.experience_tables import layout_for
-from pappus.replay.ports import DirectReplay
-from pappus.replay.spec import ReplaySpec
+from pappus.ops.q_learning import ladder
+from pappus.recording.direct import DirectReplay
+from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference
@@ -164,7 +163,7 @@ def test_sequences_are_of_one_env_and_begin_with_the_state_it_had() -> None:
 
     setup = Setup(open_sink=open_sink)
     algorithm = setup.algorithm
-    layout = layout_for(ENV, algorithm.behaviour, setup.network.state_spec, algorithm.experience)
+    layout = layout_for(ENV, algorithm, setup.network.state_spec)
     table = layout.table(ReplayConfig(capacity=100, warm_up=5, tolerance=1e3), 32)
     made.append(DirectReplay(ReplaySpec(layout, table, 4000, 32, 1.0, seed=0)))
     marks = {env_group: [10.0 * env_group + 0.1 * t for t in range(13)] for env_group in (0, 1)}

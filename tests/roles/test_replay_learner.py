@@ -10,8 +10,10 @@ from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
-from pappus.roles.gradient_learner import LearnerSettings
-from pappus.roles.replay_learner import SMALLEST_PRIORITY, ReplayLearner
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner, Publication
+from pappus.roles.replay_training import SMALLEST_PRIORITY, ReplayTraining
+from pappus.telemetry.metrics import Metrics
 from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.transports.weights import FlatWeights
@@ -29,7 +31,9 @@ class Setup:
         self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         self.source: Any = FakeSource()
         settings = LearnerSettings(OptimizerConfig(learning_rate=0.05, anneal=False), total_steps, seed=1)
-        self.learner = ReplayLearner("learner", self.algorithm, self.source, self.weights, self.counters, settings, 100)
+        self.gradient = GradientStep(Metrics("learner"), self.algorithm, settings)
+        self.training = ReplayTraining(self.algorithm, self.source, self.counters, self.gradient, 100)
+        self.learner = Learner("learner", self.gradient, self.training, Publication(self.weights))
         self._random = np.random.default_rng(0)
         assert self.learner.step() is None and self.weights.version() == 0
 
@@ -42,11 +46,11 @@ class Setup:
 
     @property
     def flat(self) -> torch.Tensor:
-        return self.learner._flat.values.detach().clone()
+        return self.gradient.flat.values.detach().clone()
 
     @property
     def target(self) -> torch.Tensor:
-        return self.learner._target_flat.values.detach().clone()
+        return self.training.target.flat.values.detach().clone()
 
 
 def test_it_waits_for_its_source() -> None:
@@ -75,12 +79,12 @@ def test_the_target_network_may_follow_by_a_share() -> None:
 
 def test_new_priorities_are_the_errors_before_the_update_and_never_zero() -> None:
     setup = Setup()
-    network, target = setup.learner._network, setup.learner._target
+    network, target = setup.gradient.network, setup.training.target.network
     before = setup.flat
     batch = setup.learn()
     (keys, priorities), = setup.source.updates
     after = setup.flat
-    setup.learner._flat.values.data.copy_(before)
+    setup.gradient.flat.values.data.copy_(before)
     items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items))
     expected = setup.algorithm.loss(network, target, items, torch.from_numpy(batch.weight)).priority
     assert keys is batch.keys and not torch.equal(before, after)

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from pappus.config import ReplayConfig
-from pappus.experience import Transitions
-from pappus.replay.experience_tables import TABLE, layout_for
-from pappus.replay.ports import DirectReplay
-from pappus.replay.spec import ReplaySpec
+from pappus.recording.direct import DirectReplay
+from pappus.recording.layout import TABLE
+from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.replay_server import KEPT, ReplayServer
 from pappus.roles.role import IDLE
-from tests.replay.streams import BEHAVIOUR, ENV, Streams
+from tests.recording.streams import ENV, Streams, dqn
 
 BATCH = 8
 
@@ -24,7 +23,7 @@ class Memory(DirectReplay):
     """A service in this thread that says who can reach it."""
 
     def __init__(self) -> None:
-        layout = layout_for(ENV, BEHAVIOUR, (), Transitions(1, 0.9))
+        layout = layout_for(ENV, dqn(), ())
         table = layout.table(ReplayConfig(capacity=500, warm_up=BATCH, tolerance=1e3), BATCH)
         super().__init__(ReplaySpec(layout, table, 4000, BATCH, 1.0, seed=0))
         self.opened = self.closed = 0
@@ -54,7 +53,7 @@ class Memory(DirectReplay):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items are handed over as soon as they are made."""
-    monkeypatch.setattr("pappus.replay.recording.SEND_ITEMS", 1)
+    monkeypatch.setattr("pappus.recording.transitions.SEND_ITEMS", 1)
 
 
 def test_others_are_let_in_with_the_first_step_and_only_once() -> None:

@@ -11,20 +11,17 @@ import torch
 
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
-from pappus.algorithms.synced_ppo import SyncedPPO
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce
-from pappus.roles.epoch_learner import EpochLearner
-from pappus.roles.gradient_learner import GradientLearner, LearnerSettings, NoWeights
-from pappus.roles.learner import Learner
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.gradient_sync import numbers_beside
+from pappus.roles.learner import Learner, Publication
 from pappus.roles.role import IDLE
-from pappus.roles.synced_epochs import SyncedEpochLearner
-from pappus.roles.synced_gradient import numbers_beside
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from pappus.transports.memory_all_reduce import MemoryAllReduce
 from pappus.types import Unroll
-from tests.roles.learner_tools import ENV, NETWORK, UPDATES, N, Recorded, T, record
+from tests.roles.learner_tools import ENV, NETWORK, UPDATES, N, Recorded, T, record, unroll_learner, weights_of
 
 ONCE = PPOConfig(epochs=1, minibatches=1, normalize_advantage=False, normalize_returns=False)
 CASES: dict[str, tuple[Any, NetworkConfig]] = {
@@ -44,18 +41,13 @@ def algorithm_of(config: Any, network: NetworkConfig) -> Any:
 
 def make(
     unrolls: Sequence[Unroll], slots: int, config: Any, network: NetworkConfig, all_reduce: AllReduce | None = None
-) -> GradientLearner:
-    algorithm = algorithm_of(config, network)
-    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1, all_reduce=all_reduce)
-    source, name = Recorded(unrolls), f"learner-{all_reduce.member if all_reduce else 0}"
-    if not isinstance(algorithm, PPO):
-        return Learner(name, algorithm, source, NoWeights(), settings, slots)
-    if all_reduce is None:
-        return EpochLearner(name, algorithm, source, NoWeights(), settings, slots)
-    return SyncedEpochLearner(name, algorithm, SyncedPPO(algorithm), source, NoWeights(), settings, slots)
+) -> Learner:
+    settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1)
+    name = f"learner-{all_reduce.member if all_reduce else 0}"
+    return unroll_learner(name, algorithm_of(config, network), Recorded(unrolls), None, settings, slots, all_reduce)
 
 
-def together(members: int, unrolls: Sequence[Unroll], config: Any, network: NetworkConfig) -> list[GradientLearner]:
+def together(members: int, unrolls: Sequence[Unroll], config: Any, network: NetworkConfig) -> list[Learner]:
     """Learners that share recorded unrolls, one for each of them in turn."""
     modules = algorithm_of(config, network).build_network()
     size = sum(parameter.numel() for parameter in modules.parameters()) + numbers_beside(members)
@@ -65,16 +57,11 @@ def together(members: int, unrolls: Sequence[Unroll], config: Any, network: Netw
     return [make(unrolls[i::members], 1, config, network, place.member(i)) for i in range(members)]
 
 
-def drive(learners: Sequence[GradientLearner]) -> None:
+def drive(learners: Sequence[Learner]) -> None:
     """Round after round, until nobody can go on; all are identical between rounds, to the bit."""
     with one_thread():
         while any([subject.step() is None for subject in learners]):
-            assert len({values_of(subject).tobytes() for subject in learners}) == 1
-
-
-def values_of(subject: GradientLearner) -> np.ndarray:
-    """Weights, and moments behind them."""
-    return subject._flat.values.detach().numpy().copy()
+            assert len({weights_of(subject).tobytes() for subject in learners}) == 1
 
 
 @pytest.mark.parametrize("members", [2, 3])
@@ -85,7 +72,7 @@ def test_many_learners_equal_one_with_all_their_batches(members: int, case: str)
     drive([one])
     drive(many)
     assert one.updates == many[0].updates == many[-1].updates >= UPDATES and one.steps == many[0].steps
-    assert np.abs(values_of(one) - values_of(many[0])).max() < 1e-5
+    assert np.abs(weights_of(one) - weights_of(many[0])).max() < 1e-5
 
 
 def test_minibatches_are_drawn_apart_and_everybody_stays_the_same() -> None:
@@ -101,7 +88,7 @@ def test_sequences_of_networks_with_memory_are_shared_too() -> None:
     drive([one])
     drive(many)
     assert one.updates == many[0].updates == 20
-    assert np.abs(values_of(one) - values_of(many[0])).max() < 1e-5
+    assert np.abs(weights_of(one) - weights_of(many[0])).max() < 1e-5
 
 
 def test_a_batch_is_left_by_all_or_by_none() -> None:
@@ -124,7 +111,7 @@ def test_a_batch_is_left_by_all_or_by_none() -> None:
     assert updates(0.4 * far) == [1, 1] and updates(0.9 * far) == [4, 4]
 
 
-def divergence(subject: GradientLearner) -> float:
+def divergence(subject: Learner) -> float:
     drive([subject])
     return float(subject.metrics.drain()["means"]["losses/approx_kl"][0])
 
@@ -145,7 +132,7 @@ def test_a_part_without_valid_steps_moves_nothing() -> None:
     one, many = make(unrolls[:1], 1, config, network), together(2, unrolls, config, network)
     drive([one])
     drive(many)
-    assert np.abs(values_of(one) - values_of(many[0])).max() < 1e-6
+    assert np.abs(weights_of(one) - weights_of(many[0])).max() < 1e-6
 
 
 def test_a_checkpoint_within_a_batch_is_that_of_its_beginning() -> None:
@@ -164,7 +151,7 @@ def test_a_checkpoint_within_a_batch_is_that_of_its_beginning() -> None:
     for subject in after:
         subject.load(state)
     drive(after)
-    assert np.array_equal(values_of(after[0]), values_of(whole[0]))
+    assert np.array_equal(weights_of(after[0]), weights_of(whole[0]))
 
 
 class Published:
@@ -178,13 +165,13 @@ class Published:
 
 def test_who_finishes_within_a_batch_publishes_and_saves_the_weights_from_before_it() -> None:
     many = together(2, record(4), PPOConfig(epochs=2, minibatches=3), NETWORK)
-    published, initial = Published(), values_of(many[0])
-    many[0]._weights = published
+    published, initial = Published(), weights_of(many[0])
+    many[0]._publication = Publication(published)
     with one_thread():
         for _ in range(9):
             for subject in many:
                 subject.step()
-    assert many[0]._under_way is not None and not np.array_equal(values_of(many[0]), initial)
+    assert many[0]._under_way is not None and not np.array_equal(weights_of(many[0]), initial)
     for subject in many:
         subject.receive("finish", 0)
     state = many[0].save()
@@ -198,17 +185,17 @@ def test_moments_are_those_of_all_that_was_seen() -> None:
     many = together(2, unrolls, PPOConfig(epochs=1, minibatches=1), network)
     drive(many)
     seen = np.concatenate([unroll.observation[:-1].reshape(-1, 4) for unroll in unrolls])
-    moments = many[1]._network.torso.torsos[0].moments
+    moments = many[1]._gradient.network.torso.torsos[0].moments
     assert moments.count == 6 * T * N
     np.testing.assert_allclose(moments.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(0), rtol=1e-4)
-    assert many[0]._network.returns.count == sum(int(unroll.valid.sum()) for unroll in unrolls)
+    assert many[0]._gradient.network.returns.count == sum(int(unroll.valid.sum()) for unroll in unrolls)
 
 
 class Replayed:
     """Calls a function once, and gives its first result ever after: what a captured graph is for Python."""
 
-    def __init__(self, accelerator: object, function: Any, tell: object) -> None:
+    def __init__(self, step: GradientStep, function: Any) -> None:
         self._function, self._result, self._called = function, None, False
 
     def __call__(self) -> Any:
@@ -221,7 +208,7 @@ class Replayed:
 def test_updates_that_report_and_updates_that_do_not_are_told_apart_in_replay(
     monkeypatch: pytest.MonkeyPatch, members: int
 ) -> None:
-    monkeypatch.setattr("pappus.roles.gradient_learner.CapturedGraph", Replayed)
+    monkeypatch.setattr(GradientStep, "_captured", lambda step, function: Replayed(step, function))
     config, unrolls = PPOConfig(epochs=2, minibatches=3), record(2 * members)
     learners = together(members, unrolls, config, NETWORK) if members > 1 else [make(unrolls, 1, config, NETWORK)]
     drive(learners)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pappus.config import EvaluationConfig, RunConfig
+from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.runtimes.controller import Controller
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RunStats
+
+KINDS = {"actor-0": ACTOR, "learner": LEARNER, "evaluator": EVALUATOR}
 
 
 class Quiet:
@@ -27,25 +31,23 @@ class Quiet:
 class Play:
     """A controller, a clock that the test turns, and a runtime that only takes notes."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, kinds: Mapping[str, RoleKind] = KINDS, **settings: Any) -> None:
         self.now = 0.0
-        self.has_evaluator = True
         self.commands: list[tuple[str, str, int]] = []
         self.oldest_versions: list[int] = []
         self.saves: list[Path] = []
         config: RunConfig = dataclasses.replace(find_system("impala").defaults, env="CartPole-v1", **settings)
-        self.run_stats = RunStats(config, clock=lambda: self.now)
+        self.run_stats = RunStats(config, kinds, clock=lambda: self.now)
         self.store = CheckpointStore(directory / "checkpoints", keep_last=2)
         log = RunLog(directory, tensorboard=False)
         self.controller = Controller(config, self.run_stats, log, Quiet(), self.store, clock=lambda: self.now)  # type: ignore[arg-type]
         self.controller.started(self)
 
-    def command(self, role: str, command: str, argument: int) -> bool:
+    def command(self, role: str, command: str, argument: int) -> None:
         if command == "from_version":
             self.oldest_versions.append(argument)
         else:
             self.commands.append((role, command, argument))
-        return self.has_evaluator
 
     def save(self, directory: Path) -> None:
         self.saves.append(directory)
@@ -115,8 +117,7 @@ def test_an_evaluation_that_never_ends_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_program_without_an_evaluator_ends(tmp_path: Path) -> None:
-    play = Play(tmp_path)
-    play.has_evaluator = False
+    play = Play(tmp_path, {"actor-0": ACTOR, "learner": LEARNER})
     play.controller.role_finished("learner")
     play.controller.decide()
     play.finish_save()

@@ -11,7 +11,7 @@ from pappus.runtimes.inline import ROUNDS_PER_REPORT, InlineRuntime
 from pappus.topologies.program import Program
 from pappus.transports.memory import CountingNotifier
 from tests.contracts.queue_contract import SPEC
-from tests.contracts.runtime_contract import Consumer, FakeController, Producer, RuntimeContract
+from tests.contracts.runtime_contract import CONSUMER, PRODUCER, Consumer, FakeController, Producer, RuntimeContract
 
 
 class TestInlineRuntime(RuntimeContract):
@@ -22,12 +22,12 @@ class TestInlineRuntime(RuntimeContract):
 def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
     made = Program("deadlock")
     queue, weights = made.queue("items", SPEC, producers=1, capacity=1), made.weights("weights", 4)
-    made.add("producer", Producer, sink=queue.sink(0), weights=weights.reader(), number=0)
-    made.add("consumer", Consumer, source=queue.source(), weights=weights.writer())  # takes two, the queue holds one
+    made.add(PRODUCER, Producer, index=0, sink=queue.sink(0), weights=weights.reader())
+    made.add(CONSUMER, Consumer, source=queue.source(), weights=weights.writer())  # takes two, the queue holds one
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "nobody can go on: producer waits for items slots (all 1 slots are full); "
+        "nobody can go on: producer-0 waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
     )
 

@@ -13,6 +13,7 @@ import pytest
 from pappus.config import SupervisionConfig
 from pappus.core import Waitable
 from pappus.errors import RoleDied
+from pappus.kinds import RoleKind
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.local import LocalRuntime
 from pappus.topologies.program import Program
@@ -47,7 +48,7 @@ class Dying(Role):
 
 def with_dying(how: str, lives: int) -> Program:
     made = program(1)
-    made.add("dying", Dying, how=how, lives=lives)
+    made.add(RoleKind("dying"), Dying, how=how, lives=lives)
     return made
 
 
@@ -98,7 +99,7 @@ class AsksAgain(Endless):
 
 def test_a_role_that_dies_of_every_command_ends_the_run() -> None:
     made = program(1)
-    made.add("servant", DiesOnCommand)
+    made.add(RoleKind("servant"), DiesOnCommand)
     with pytest.raises(RoleDied, match="this role dies of its work"):
         run(made, AsksAgain(), deaths=2)
 

@@ -16,9 +16,10 @@ import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
 from pappus.core import Waitable, WeightsReader, WeightsWriter
 from pappus.errors import RoleDied, UserError
+from pappus.kinds import ACTOR, RoleKind
 from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
-from tests.contracts.runtime_contract import FakeController, RuntimeContract, program
+from tests.contracts.runtime_contract import PRODUCER, FakeController, RuntimeContract, program
 from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
 
 ray = pytest.importorskip("ray")
@@ -173,8 +174,8 @@ class WaitsForActors(FakeController):
 
 def elastic() -> Program:
     made = Program("elastic")
-    made.add("actor-0", Idler)
-    made.add("actor-1", Idler)
+    made.add(ACTOR, Idler, index=0)
+    made.add(ACTOR, Idler, index=1)
     return made
 
 
@@ -306,8 +307,8 @@ class WatchesTheStore(FakeController):
 def test_versions_that_nobody_holds_are_released_from_the_object_store(cluster: Any, tmp_path: Path) -> None:
     made = Program("weights")
     weights = made.weights("weights", 1 << 18)
-    made.add("publisher", Publisher, weights=weights.writer())
-    made.add("producer-0", Reader, weights=weights.reader())
+    made.add(RoleKind("publisher"), Publisher, weights=weights.writer())
+    made.add(PRODUCER, Reader, index=0, weights=weights.reader())
     controller = WatchesTheStore()
     run(made, controller, tmp_path, resources={"producer": "CPU=1,far=1"})
     assert controller.counts["read"] > 100, "a hundred megabytes have passed"

@@ -9,6 +9,7 @@ import pytest
 from pappus.api import configure, describe
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig
 from pappus.errors import UserError
+from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.roles.role import Role
 from pappus.runtimes.resources import (
     Colocation,
@@ -31,9 +32,9 @@ def config(device: str = "cpu", **cluster: Any) -> RunConfig:
 def program(actors: int = 2) -> Program:
     made = Program("toy")
     for i in range(actors):
-        made.add(f"actor-{i}", Role)
-    made.add("learner", Role, essential=True)
-    made.add("evaluator", Role)
+        made.add(ACTOR, Role, index=i)
+    made.add(LEARNER, Role, essential=True)
+    made.add(EVALUATOR, Role)
     return made
 
 
@@ -60,8 +61,8 @@ def test_what_is_asked_for_a_kind_holds_for_all_of_it() -> None:
 def test_groups_that_share_memory_share_a_node_and_add_up() -> None:
     made = program(0)
     all_reduce = made.all_reduce(AllReduceEdge("other learners", 2, 8, "memory"))
-    made.add("first", Role, member=all_reduce.member(0))
-    made.add("second", Role, member=all_reduce.member(1))
+    made.add(RoleKind("first"), Role, member=all_reduce.member(0))
+    made.add(RoleKind("second"), Role, member=all_reduce.member(1))
     together = [colocation for colocation in colocations(made, config()) if len(colocation.groups) > 1]
     assert [(one.groups, one.total) for one in together] == [(("first", "second"), {"CPU": 2})]
 
@@ -111,6 +112,6 @@ def test_what_fits_is_let_through() -> None:
 
 
 def test_what_others_hold_is_said_to_be_held() -> None:
-    asked = [Colocation((f"actor-{i}",), {f"actor-{i}": {"CPU": 2.0}}, "PACK") for i in range(3)]
+    asked = [Colocation((f"actor-{i}",), {f"actor-{i}": {"CPU": 2.0}}, "PACK", {}) for i in range(3)]
     text = str(still_waiting(asked, nodes({"CPU": 3}, {"CPU": 3}), 25.0))
     assert "actor-2 found no node with CPU 2 free within 25 s" in text and "wait for other jobs" in text

@@ -5,8 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from pappus.config import AlgorithmConfig, RunConfig
+from pappus.kinds import (
+    ACTOR,
+    BUNDLE,
+    EVALUATOR,
+    INFERENCE,
+    LEARNER,
+    MASTER,
+    PARAMETER_SERVER,
+    REPLAY,
+    WORKER,
+)
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_stats import RunStats
+
+STANDARD = (ACTOR, BUNDLE, WORKER, INFERENCE, REPLAY, LEARNER, PARAMETER_SERVER, MASTER, EVALUATOR)
+KINDS = {kind.role_name(index): kind for kind in STANDARD for index in (None, *range(4))}
+"""Of every role that a test may name."""
 
 
 class FakeTime:
@@ -28,7 +43,7 @@ def config(**settings: Any) -> RunConfig:
 
 
 def run_stats(clock: FakeTime, cores: int = 64, **settings: Any) -> RunStats:
-    return RunStats(config(**settings), clock=clock, wall_time=lambda: 1e9, cores=cores)
+    return RunStats(config(**settings), KINDS, clock=clock, wall_time=lambda: 1e9, cores=cores)
 
 
 def report(role: str, busy: float = 0.5, waiting: dict[str, float] | None = None, **content: Any) -> Report:

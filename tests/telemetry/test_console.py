@@ -9,6 +9,7 @@ import sys
 import pytest
 from helpers import FakeTime, report, run_stats
 
+from pappus.kinds import ACTOR, LEARNER
 from pappus.telemetry.console import Console, Output
 from pappus.telemetry.live_view import picture, shown_roles
 from pappus.telemetry.plain_view import status_line
@@ -87,8 +88,10 @@ def test_long_reasons_for_waiting_give_way_to_names_and_numbers(width):
 
 
 def test_roles_that_do_not_fit_share_a_row_per_kind():
-    views = [RoleView(f"actor-{index}", "busy", 0.5, {"slots": 0.5}, restarts=1, memory=2**20) for index in range(64)]
-    rows = shown_roles([*views, RoleView("learner", "busy", 1.0, {})], rows=10)
+    views = [
+        RoleView(f"actor-{index}", ACTOR, "busy", 0.5, {"slots": 0.5}, restarts=1, memory=2**20) for index in range(64)
+    ]
+    rows = shown_roles([*views, RoleView("learner", LEARNER, "busy", 1.0, {})], rows=10)
     assert [row.role for row in rows] == ["actor ×64", "learner"]
     assert (rows[0].busy, rows[0].waiting, rows[0].restarts, rows[0].memory) == (0.5, {"slots": 0.5}, 64, 64 * 2**20)
     assert len(shown_roles(views[:8], rows=10)) == 8
@@ -297,5 +300,5 @@ def test_on_a_cluster_the_picture_says_which_roles_are_on_which_node():
 
 
 def test_roles_that_share_a_row_are_counted_by_node():
-    views = [RoleView(f"actor-{index}", "busy", 0.5, {}, node=f"10.0.0.{index % 2}") for index in range(7)]
+    views = [RoleView(f"actor-{index}", ACTOR, "busy", 0.5, {}, node=f"10.0.0.{index % 2}") for index in range(7)]
     assert shown_roles(views, rows=4)[0].node == "10.0.0.0 ×4, 10.0.0.1 ×3"

@@ -144,13 +144,6 @@ def test_memory_of_a_dead_process_is_unknown():
     assert "memory/actor-0" not in subject.scalars()
 
 
-def test_a_role_that_ended_is_no_longer_shown():
-    subject = run_stats(FakeTime())
-    subject.add(report("evaluator"))
-    subject.ended("evaluator")
-    assert subject.views() == []
-
-
 def test_the_state_of_a_role_is_what_it_mostly_did():
     subject = run_stats(FakeTime())
     subject.process("actor-1", 1)

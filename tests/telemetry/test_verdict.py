@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
-from helpers import FakeTime, report, run_stats
+from helpers import KINDS, FakeTime, report, run_stats
 
-from pappus.config import option_names, override
+from pappus.settings import option_names, override
 from pappus.systems import find_system
 from pappus.telemetry.run_stats import RunStats
 from pappus.topologies.impala import ImpalaConfig
@@ -77,7 +77,7 @@ def test_waiting_on_all_sides_is_latency():
 )
 def test_advice_names_options_that_the_topology_has(system: str, settings: dict[str, str], advice: str):
     config = override(find_system(system).defaults, {**settings, "runtime": "local"})
-    subject = RunStats(config, clock=FakeTime(), cores=64)
+    subject = RunStats(config, KINDS, clock=FakeTime(), cores=64)
     verdict = _with(subject, actor_0=(0.5, {"slots": 0.5}), learner=(0.6, {"unrolls": 0.4}))
     assert advice in verdict and verdict.endswith("(--envs-per-actor)")
     named = [option.strip("-") for option in re.findall(r"\((--[a-z.-]+)\)", verdict)]

@@ -38,7 +38,7 @@ class UntilLearnt(FakeController):
 
 
 def program(settings: dict[str, Any]) -> Program:
-    return find_system("a3c").topology(describe(configure("a3c", "CartPole-v1", settings), "CartPole-v1"))
+    return find_system("a3c").topology.build(describe(configure("a3c", "CartPole-v1", settings), "CartPole-v1"))
 
 
 def learnt(settings: dict[str, Any]) -> InlineRuntime:
@@ -128,13 +128,13 @@ def test_a_resumed_run_goes_on_with_weights_statistics_and_counts(settings: dict
 @pytest.mark.parametrize(
     ("begun", "changed", "sentence"),
     [
-        (LOCK_FREE, SERIALISED, "of master, which parameter-server-0, .*resume with --topology.updates lock-free"),
+        (LOCK_FREE, SERIALISED, "of master, but this config has parameter-server-0, .* --topology.updates lock-free"),
         (SERIALISED, {**LOCK_FREE, "topology.shards": 1}, "with --topology.updates serialised --topology.shards 2"),
-        (SERIALISED, {"topology.shards": 1}, "parameter-server-1, which parameter-server-0 of this config cannot go"),
+        (SERIALISED, {"topology.shards": 1}, "parameter-server-1, but this config has parameter-server-0; resume"),
         (SERIALISED, {"topology.shards": 3}, "resume with --topology.shards 2"),
     ],
 )
-def test_weights_are_gone_on_with_by_those_who_saved_them(
+def test_weights_are_resumed_only_by_the_roles_that_saved_them(
     tmp_path: Path, begun: dict[str, Any], changed: dict[str, Any], sentence: str
 ) -> None:
     pappus.train("a3c", "CartPole-v1", run_dir=tmp_path / "run", **{**begun, "steps": 100})
@@ -149,7 +149,7 @@ def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> Non
     small = {"runtime": "inline", "envs_per_actor": 2, "network.hidden_sizes": [8], "evaluation.episodes": 1}
     pappus.train("a2c", "CartPole-v1", run_dir=tmp_path / "run", steps=100, **small)
     config = configure("a3c", "CartPole-v1", {**LOCK_FREE, "steps": 200})
-    with pytest.raises(UserError, match=r"of learner, which master of this config .*the topology settings that"):
+    with pytest.raises(UserError, match=r"of learner, but this config has master; resume with the topology settings that"):
         execute(config, "CartPole-v1", tmp_path / "run")
 
 

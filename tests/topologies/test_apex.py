@@ -12,8 +12,8 @@ from pappus.config import NetworkConfig
 from pappus.core import Waitable, WeightsWriter
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
-from pappus.replay.experience_tables import TABLE
-from pappus.roles.replay_learner import ReplayLearner
+from pappus.recording.layout import TABLE
+from pappus.roles.learner import Learner
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
@@ -48,15 +48,15 @@ class UntilLearnt(FakeController):
 
 
 def program(system: str, env: str, settings: dict[str, Any]) -> Program:
-    return find_system(system).topology(describe(configure(system, env, settings), env))
+    return find_system(system).topology.build(describe(configure(system, env, settings), env))
 
 
-def roles(made: Program) -> tuple[ReplayLearner, dict[str, Any]]:
+def roles(made: Program) -> tuple[Learner, dict[str, Any]]:
     """The learner and the table's counts at the end of an inline run."""
     runtime = InlineRuntime(made, UntilLearnt())  # type: ignore[arg-type]
     runtime.run()
     learner, replay_server = runtime.roles["learner"], runtime.roles["replay"]
-    assert isinstance(learner, ReplayLearner) and isinstance(replay_server, ReplayServer)
+    assert isinstance(learner, Learner) and isinstance(replay_server, ReplayServer)
     return learner, replay_server._replay_server.service.info(TABLE)
 
 
@@ -138,7 +138,7 @@ def test_a_deadlock_says_what_the_limiter_waits_for() -> None:
     made.roles = [dataclasses.replace(n, build=Lazy) if n.name == "learner" else n for n in made.roles]
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
-    assert "actor-0 waits for replay (the limiter lets no items in" in str(caught.value)
+    assert "actor-0 waits for replay (the rate limiter blocks inserts" in str(caught.value)
     assert "learner waits for replay (table 'replay': inserts wait for" in str(caught.value)
 
 
@@ -208,7 +208,7 @@ def test_one_agent_in_one_thread_has_one_actor() -> None:
 def test_algorithms_and_topologies_that_do_not_fit_are_told_apart() -> None:
     env = EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
     fresh = VTrace(VTraceConfig(), env, NetworkConfig())
-    replayed = find_system("dqn").algorithm(find_system("dqn").defaults.algorithm, env, NetworkConfig())
+    replayed = find_system("dqn").algorithm.make(find_system("dqn").defaults.algorithm, env, NetworkConfig())
     assert on_policy(fresh) is fresh and off_policy(replayed) is replayed
     with pytest.raises(UserError, match="VTrace learns from fresh unrolls and not from replay; use impala"):
         off_policy(fresh)

@@ -9,8 +9,8 @@ from torch import nn
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig
 from pappus.errors import UserError
-from pappus.replay.experience_tables import TABLE
-from pappus.replay.recording import SEND_ITEMS
+from pappus.recording.layout import TABLE
+from pappus.recording.transitions import SEND_ITEMS
 from pappus.roles.actor_learner import Bundle
 from pappus.roles.parameter_server import ParameterServer
 from pappus.roles.replay_server import ReplayServer
@@ -37,7 +37,7 @@ class UntilLearnt(FakeController):
 
 
 def program(settings: dict[str, Any]) -> Program:
-    return find_system("gorila-dqn").topology(describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1"))
+    return find_system("gorila-dqn").topology.build(describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1"))
 
 
 def learnt(settings: dict[str, Any]) -> InlineRuntime:
@@ -116,7 +116,7 @@ def test_a_policy_and_its_critics_learn_from_shards_whose_target_follows_by_a_sh
     (bundle,) = bundles(runtime)
     learner = bundle._learner
     assert learner.updates > 50 and lead(runtime).updates > 50
-    distance = (learner._target_flat.values - learner._flat.values).abs().max()
+    distance = (learner._training.target.flat.values - learner._gradient.flat.values).abs().max()
     assert 0 < distance < 1, "it follows, and from behind"
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from pappus.api import configure, describe
 from pappus.errors import UserError
+from pappus.kinds import RoleKind
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
 from pappus.topologies.program import AllReduceEdge, Program, QueueEdge, WeightsEdge
@@ -92,10 +93,10 @@ def test_running_moments_are_for_many_learners_too() -> None:
 
 def test_names_are_given_once() -> None:
     program = Program("toy")
-    program.add("role", Role)
+    program.add(RoleKind("role"), Role)
     program.weights("weights", 1)
     with pytest.raises(UserError, match="role 'role' is in program 'toy' twice"):
-        program.add("role", Role)
+        program.add(RoleKind("role"), Role)
     with pytest.raises(UserError, match="edge 'weights' is in program 'toy' twice"):
         program.weights("weights", 1)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pappus.algorithms.ppo import PPO
 from pappus.api import configure, describe
 from pappus.errors import UserError
-from pappus.roles.epoch_learner import EpochLearner
+from pappus.roles.learner import Learner
 from pappus.runtimes.wiring import Wiring, footprint
 from pappus.topologies.program import QueueEdge
+from pappus.topologies.run import Run
 from pappus.topologies.sync import sync
 from pappus.transports.memory import HeapBlock
 from pappus.validation import validate
@@ -66,8 +69,8 @@ def test_who_asks_for_learners_gets_workers_for_them() -> None:
 class Expects:
     """Listens to what PPO expects of batches: whether they were fresh, and how far that is from computing it anew."""
 
-    def __init__(self, learner: EpochLearner) -> None:
-        algorithm: Any = learner._algorithm
+    def __init__(self, learner: Learner) -> None:
+        algorithm: Any = learner._training._algorithm
         self._expected = algorithm.expected
         self.fresh: list[bool] = []
         self.apart = 0.0
@@ -125,7 +128,7 @@ def test_values_of_old_weights_are_computed_anew() -> None:
 def test_nobody_acts_with_old_weights() -> None:
     roles = build({"actors": 2})
     learner = roles["learner"]
-    assert isinstance(learner, EpochLearner)
+    assert isinstance(learner, Learner)
     learner.step()  # publishes the first
     for batch in range(1, 4):
         assert [act(roles, i) for i in (0, 1)] == [8, 8], "one unroll each, and no further"
@@ -161,7 +164,7 @@ def test_the_learner_waits_for_all_workers() -> None:
     roles = build({"actors": 2})
     roles["learner"].step()
     act(roles, 0)
-    assert roles["learner"].step() is roles["learner"]._source and roles["learner"].updates == 0
+    assert roles["learner"].step() is roles["learner"]._training._source and roles["learner"].updates == 0
     act(roles, 1)
     assert roles["learner"].step() is None and roles["learner"].updates == 6
 
@@ -175,7 +178,7 @@ def test_a_straggler_is_carried_over_to_the_next_batch() -> None:
     for _ in range(5):
         roles["actor-2"].step()
     assert learner.step() is None, "the first two make a batch"
-    assert act(roles, 2) == 3 and learner.step() is learner._source, "the third goes on where it was"
+    assert act(roles, 2) == 3 and learner.step() is learner._training._source, "the third goes on where it was"
     act(roles, 0)
     assert learner.step() is None, "and is part of the next one"
     lags = learner.metrics.drain()["means"]["learner/policy_lag"]
@@ -220,3 +223,34 @@ def test_normalised_observations_reach_the_workers_with_the_weights() -> None:
     network = roles["actor-0"]._policy._network
     moments = network.torso.torsos[0].moments
     assert moments.count == 8 * 4 and not np.allclose(moments.mean, 0)
+
+
+class OwnMinibatches(PPO):
+    """Draws minibatches in its own way, which learners that share them know nothing of."""
+
+    def minibatches(self, steps: Any) -> Any:
+        return super().minibatches(steps)
+
+
+class NotSynced(PPO):
+    """Cannot be shared."""
+
+    synced: Any = property()
+
+
+def other(kind: type[PPO], settings: dict[str, Any]) -> Run:
+    """A run of ppo whose algorithm is another."""
+    run = describe(configure("ppo", "CartPole-v1", {**SMALL, **settings}), "CartPole-v1")
+    config: Any = run.config.algorithm
+    return dataclasses.replace(run, algorithm=kind(config, run.env_spec, run.config.network))
+
+
+def test_minibatches_that_a_subclass_overrides_are_not_passed_over_by_several_learners() -> None:
+    with pytest.raises(UserError, match="OwnMinibatches overrides prepare or minibatches, and learners=2"):
+        sync(other(OwnMinibatches, {"actors": 2, "learners": 2}))
+    assert sync(other(OwnMinibatches, {"actors": 2})).roles
+
+
+def test_an_algorithm_that_does_not_say_how_minibatches_are_shared_has_one_learner() -> None:
+    with pytest.raises(UserError, match=r"NotSynced has no synced\(\), which learners=2 need"):
+        sync(other(NotSynced, {"actors": 2, "learners": 2}))

@@ -13,6 +13,7 @@ import torch
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RoleDied
+from pappus.kinds import LEARNER
 from pappus.runtimes.local import LocalRuntime
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
@@ -84,7 +85,7 @@ def run(backend: str, controller: Any, folder: Path) -> None:
     program = Program("two learners")
     edge = program.all_reduce(all_reduce_edge(2, backend))
     for i in range(2):
-        program.add(f"learner-{i}", KeepsWeights, essential=True, all_reduce=edge.member(i), folder=folder)
+        program.add(LEARNER, KeepsWeights, index=i, essential=True, all_reduce=edge.member(i), folder=folder)
     LocalRuntime(program, controller, SupervisionConfig(stop_seconds=5)).run()
 
 

@@ -1,0 +1,112 @@
+"""A network without its time dimension: one step for actors, one batch of rows for learners.
+
+The fastest way is taken: NumPy for plain MLPs on a CPU (`numpy_mlp`), the module itself for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import optree
+import torch
+from torch import Tensor, nn
+
+from pappus.networks.numpy_mlp import numpy_mlp
+from pappus.types import ACTION_MASK, Nest
+
+StepFunction: TypeAlias = Callable[[Nest, Tensor, Nest], Any]
+"""(observation `[N, …]`, first `[N]`, state) → the network's output without its time dimension."""
+
+
+def module_step(network: nn.Module) -> StepFunction:
+    """The module itself, for one step."""
+
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
+        timed = optree.tree_map(lambda leaf: leaf.unsqueeze(0), observation)
+        *values, state = output = network(timed, first.unsqueeze(0), state)
+        return type(output)(*(value.squeeze(0) for value in values), state)
+
+    return step
+
+
+def single_step(network: nn.Module) -> StepFunction:
+    """The fastest way to run `network` for one step without gradients."""
+    mlp, module = numpy_mlp(network), module_step(network)
+    if mlp is None:
+        return module
+
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
+        if not isinstance(observation, Tensor):
+            return module(observation, first, state)  # an action mask came with it
+        output = mlp(observation.numpy())
+        return type(output)(*map(torch.from_numpy, output[:-1]), state)
+
+    return step
+
+
+def learning_step(network: nn.Module) -> StepFunction:
+    """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
+    mlp, module = numpy_mlp(network), module_step(network)
+    if mlp is None:
+        return module
+
+    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
+        if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
+            return module(observation, first, state)  # an action mask came with it, or another precision is wanted
+        return mlp.learn(observation.numpy(), state)
+
+    return step
+
+
+class BatchForward:
+    """`forward(network, observation)`: the output for observations `[B, …]` without time, as replay delivers them.
+
+    Observations are stacks `[B, k, …]` where the network stacks frames; it must have no other memory.
+    """
+
+    def __init__(self) -> None:
+        self._steps: WeakKeyDictionary[nn.Module, tuple[StepFunction, StepFunction]] = WeakKeyDictionary()
+        """Without gradients, and with them."""
+        self._first: dict[tuple[int, torch.device], Tensor] = {}
+        """Kept, since a captured graph reads them at a fixed address."""
+
+    def __reduce__(self) -> tuple[type[BatchForward], tuple[()]]:
+        return BatchForward, ()  # another process has networks of its own
+
+    def __call__(self, network: nn.Module, observation: Nest) -> Any:
+        steps = self._steps.get(network)
+        if steps is None:
+            steps = self._steps[network] = (single_step(network), learning_step(network))
+        inputs = self._inputs(observation, getattr(network, "frame_stack", None) is not None)
+        return steps[torch.is_grad_enabled()](*inputs)
+
+    def _inputs(self, observation: Nest, stacked: bool) -> tuple[Nest, Tensor, Nest]:
+        """The newest frames, `first`, and the state, which is the frames before them."""
+        leaf = observation if isinstance(observation, Tensor) else optree.tree_leaves(observation)[0]
+        key = len(leaf), leaf.device
+        first = self._first.get(key)
+        if first is None:
+            first = self._first[key] = torch.zeros(len(leaf), dtype=torch.bool, device=leaf.device)
+        if not stacked:
+            return observation, first, ((), ())
+        frames = optree.tree_map(lambda leaf: leaf[:, :-1], _without_mask(observation))
+        return optree.tree_map(lambda leaf: leaf[:, -1], observation), first, (frames, ())
+
+
+def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest:
+    """Observations `[T, B, …]` as `BatchForward` takes them, still with time: stacks if the network stacks frames."""
+    frame_stack = getattr(network, "frame_stack", None)
+    if frame_stack is None:
+        return observation
+    stacks = frame_stack(_without_mask(observation), first, state[0])[0]
+    if not isinstance(observation, dict) or ACTION_MASK not in observation:
+        return stacks
+    return {**stacks, ACTION_MASK: observation[ACTION_MASK].unsqueeze(2)}
+
+
+def _without_mask(observation: Nest) -> Nest:
+    if not isinstance(observation, dict):
+        return observation
+    return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}

@@ -1,0 +1,268 @@
+"""Sampling, recurrences, PPO's loss and Adam in NumPy, each equal to its torch counterpart.
+
+They serve small networks on a CPU, where torch's overhead per operation is larger than the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from pappus.ops.distributions import LOG_SQRT_2PI, LOG_STD_RANGE, Categorical, Distribution, Gaussian, log_exponential
+from pappus.types import Array, Nest
+
+Fill: TypeAlias = Callable[[int, Generator], Tensor]
+"""(count, generator) → that many random numbers of one kind, float32."""
+
+AHEAD = 16_384
+"""Random numbers drawn per call: enough to make the cost of the call negligible."""
+FEW = 256
+"""Up to this many logits one call of the slow `logaddexp` is faster than five calls of faster functions."""
+MOST_WEIGHTS = 65_536
+"""Weights up to which `SmallAdam` is faster than torch: they fit several times into a core's cache."""
+
+
+def uniform(count: int, generator: Generator) -> Tensor:
+    """Uniform over [0, 1)."""
+    return torch.rand(count, generator=generator)
+
+
+def normal(count: int, generator: Generator) -> Tensor:
+    """Standard normal."""
+    return torch.randn(count, generator=generator)
+
+
+def log_of_exponential(count: int, generator: Generator) -> Tensor:
+    """log E with E ~ Exp(1)."""
+    return log_exponential((count,), generator)
+
+
+class NoiseAhead:
+    """Random numbers of one kind, drawn in large blocks and handed out in order."""
+
+    def __init__(self, fill: Fill, generator: Generator) -> None:
+        self._fill, self._generator = fill, generator
+        self._before = generator.get_state()
+        """The generator's state before it drew the current block."""
+        self._drawn: Array = np.empty(0, np.float32)
+        self._used = 0
+
+    def take(self, rows: int, columns: int) -> Array:
+        """The next ones, `[rows, columns]`, read-only by convention."""
+        end = self._used + rows * columns
+        if end > len(self._drawn):
+            self._refill(rows * columns)
+            end = rows * columns
+        taken = self._drawn[self._used : end].reshape(rows, columns)
+        self._used = end
+        return taken
+
+    def save(self) -> Nest:
+        """The position in the random stream."""
+        drawn = len(self._drawn)  # before the first block, others may have used the generator
+        generator = self._before if drawn else self._generator.get_state()
+        return {"generator": generator, "drawn": drawn, "used": self._used}
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned."""
+        self._generator.set_state(saved["generator"])
+        self._drawn, self._used = np.empty(0, np.float32), 0
+        if saved.get("drawn"):
+            self._refill(saved["drawn"])
+            self._used = saved["used"]
+
+    def _refill(self, at_least: int) -> None:
+        self._before = self._generator.get_state()
+        self._drawn = self._fill(max(AHEAD, at_least), self._generator).numpy()
+        self._used = 0
+
+
+class NumpySampler(NamedTuple):
+    """The noise that a distribution is sampled from, and (parameters `[N, P]`, noise) → actions, log-probabilities."""
+
+    noise: Fill
+    draw: Callable[[Array, NoiseAhead], tuple[Array, Array]]
+
+
+def numpy_sampler(distribution: Distribution) -> NumpySampler | None:
+    """`distribution.sample_with_log_prob` in NumPy, or None for other distributions and for subclasses."""
+    if type(distribution) is Categorical:
+        return NumpySampler(log_of_exponential, draw_categorical)
+    if type(distribution) is Gaussian:
+        return NumpySampler(normal, partial(draw_gaussian, shape=distribution.shape))
+    return None
+
+
+def draw_categorical(logits: Array, noise: NoiseAhead) -> tuple[Array, Array]:
+    """Actions and log-probabilities by the exponential race, as in `Categorical`."""
+    action = (logits - noise.take(*logits.shape)).argmax(-1)
+    return action, logits[np.arange(len(action)), action] - _log_sum(logits)
+
+
+def _log_sum(logits: Array) -> Array:
+    """log Σ exp over the last dimension."""
+    if logits.size <= FEW:
+        few: Array = np.logaddexp.reduce(logits, -1)
+        return few
+    largest = logits.max(-1, keepdims=True)
+    total: Array = largest[:, 0] + np.log(np.exp(logits - largest).sum(-1))
+    return total
+
+
+def draw_gaussian(params: Array, noise: NoiseAhead, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Actions (mean + noise) and log-densities; parameters as in `Gaussian`."""
+    size = params.shape[-1] // 2
+    mean, log_std = params[:, :size], params[:, size:].clip(*LOG_STD_RANGE)
+    drawn = noise.take(len(params), size)
+    action: Any = mean + drawn * np.exp(log_std)
+    log_prob = -(log_std + 0.5 * np.square(drawn)).sum(-1) - np.float32(size * LOG_SQRT_2PI)
+    return action.reshape(len(params), *shape), log_prob
+
+
+def reverse_recurrence(decay: Tensor, x: Tensor) -> Tensor:
+    """y_t = x_t + decay_t · y_{t+1} with y_T = 0, over the first dimension of `[T, …]`: V-trace, λ-returns, GAE.
+
+    Constants on a CPU go through NumPy: for small rows torch spends ten times longer on a call than on the numbers.
+    """
+    assert decay.shape == x.shape and x.dim() >= 1, (decay.shape, x.shape)
+    constant = not (x.requires_grad or decay.requires_grad)
+    if constant and x.device.type == "cpu" and x.dtype is decay.dtype is torch.float32:
+        decay_t, y = decay.numpy(), x.numpy().copy()
+        for t in range(len(y) - 2, -1, -1):
+            y[t] += decay_t[t] * y[t + 1]
+        return torch.from_numpy(y)
+    decays, steps = decay.unbind(), list(x.unbind())
+    for t in range(len(steps) - 2, -1, -1):
+        steps[t] = torch.addcmul(steps[t], decays[t], steps[t + 1])
+    return torch.stack(steps)
+
+
+class SurrogateCosts(NamedTuple):
+    """The constants of PPO's loss (see `PPOConfig`)."""
+
+    clip: float
+    baseline: float
+    entropy: float
+    value_clip: float
+
+
+class SurrogateLoss(NamedTuple):
+    """Per step `[M]`, except the loss and its gradient `[M, A + 1]` by the logits and the value."""
+
+    loss: float
+    actor: Array
+    critic: Array
+    entropy: Array
+    log_ratio: Array
+    ratio: Array
+    gradient: Array
+
+    def scalars(self, share: Array, costs: SurrogateCosts) -> dict[str, float]:
+        """What is reported."""
+        change = self.ratio - 1
+        per_step = {
+            "value_loss": self.critic, "policy_loss": self.actor, "entropy": self.entropy,
+            "approx_kl": change - self.log_ratio, "clip_fraction": np.abs(change) > costs.clip,
+        }
+        return {name: float(share @ value) for name, value in per_step.items()}
+
+
+def categorical_surrogate(
+    outputs: Array, action: Array, log_prob: Array, advantage: Array, target: Array, before: Array, share: Array,
+    costs: SurrogateCosts,
+) -> SurrogateLoss:
+    """PPO's Σ share (actor + c₁ critic − c₂ H) and its gradient, for logits and value `[M, A + 1]`, the rest `[M]`.
+
+        ∂ log π(a) / ∂ logits = 1[a] − π        ∂ H / ∂ logits = −π (log π + H)
+
+    `before` is the value that a clipped one stays close to.
+    """
+    columns = outputs.T.copy()  # sums over actions are then sums of long rows
+    logits, value = columns[:-1], columns[-1]
+    logits -= logits.max(0)
+    log_p = logits - np.log(np.exp(logits).sum(0))
+    p = np.exp(log_p)
+    entropy = -(p * log_p).sum(0)
+    chosen = np.arange(len(log_p))[:, None] == action
+    log_ratio = (log_p * chosen).sum(0) - log_prob
+    with np.errstate(over="ignore"):  # the learner reports a loss that is not finite
+        ratio = np.exp(log_ratio)
+    gain, limited = ratio * advantage, ratio.clip(1 - costs.clip, 1 + costs.clip) * advantage
+    critic, slope = _value_loss(value, target, before, costs.value_clip)
+    gradient = np.empty_like(columns)
+    pull = gain * (gain <= limited)
+    gradient[:-1] = (costs.entropy * (log_p + entropy) + pull) * p - pull * chosen
+    gradient[-1] = costs.baseline * slope
+    gradient *= share
+    actor = -np.minimum(gain, limited)
+    loss = float(share @ (actor + costs.baseline * critic - costs.entropy * entropy))
+    return SurrogateLoss(loss, actor, critic, entropy, log_ratio, ratio, gradient.T)
+
+
+def _value_loss(value: Array, target: Array, before: Array, clip: float) -> tuple[Array, Array]:
+    """½ (V − target)², or the larger of that and the same for V clipped around `before`; and the derivative."""
+    error = value - target
+    loss = 0.5 * np.square(error)
+    if not clip:
+        return loss, error
+    apart = value - before
+    near = before + apart.clip(-clip, clip) - target
+    clipped = 0.5 * np.square(near)
+    slope = np.where(clipped > loss, near * (np.abs(apart) <= clip), error)
+    return np.maximum(loss, clipped), slope
+
+
+class SmallAdam(torch.optim.Adam):
+    """torch's Adam for one float32 parameter, stepped in NumPy; its state and checkpoints are torch's."""
+
+    def __init__(self, parameter: torch.nn.Parameter, rate: float, betas: tuple[float, float], epsilon: float) -> None:
+        super().__init__([parameter], rate, betas=betas, eps=epsilon, fused=True)
+        self._begin()
+        self._one, self._other = (np.empty(parameter.numel(), np.float32) for _ in range(2))
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Continue from a state; torch's own is empty before its first step."""
+        super().load_state_dict(state_dict)
+        self._begin()
+
+    def _begin(self) -> None:
+        (parameter,) = self.param_groups[0]["params"]
+        if not self.state[parameter]:
+            nothing = torch.zeros_like(parameter)
+            self.state[parameter] = {"step": torch.zeros(()), "exp_avg": nothing, "exp_avg_sq": nothing.clone()}
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Kingma and Ba 2015, algorithm 1."""
+        group = self.param_groups[0]
+        (parameter,), (mean_decay, square_decay) = group["params"], group["betas"]
+        state = self.state[parameter]
+        count, mean, square = (state[name].numpy() for name in ("step", "exp_avg", "exp_avg_sq"))
+        count += 1
+        gradient, weights = parameter.grad.numpy(), parameter.detach().numpy()
+        self._average(gradient, mean, square, mean_decay, square_decay)
+        root = np.sqrt(square, out=self._one)
+        root /= math.sqrt(1 - square_decay ** float(count))
+        root += group["eps"]
+        change = np.divide(mean, root, out=self._other)
+        change *= group["lr"] / (1 - mean_decay ** float(count))
+        weights -= change
+
+    step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler record, which is slow
+
+    def _average(
+        self, gradient: Array, mean: Array, square: Array, mean_decay: float, square_decay: float
+    ) -> None:
+        """Update the running means of the gradient and of its square."""
+        change = np.subtract(gradient, mean, out=self._one)
+        change *= 1 - mean_decay
+        mean += change
+        newest = np.square(gradient, out=self._other)
+        newest *= 1 - square_decay
+        square *= square_decay
+        square += newest

@@ -1,0 +1,283 @@
+"""The ports of a replay edge between processes.
+
+Rows are written and read in shared memory, a thread fetches batches ahead, and a port that loses the service connects
+again. The figure is in `direct.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from pappus.config import WireConfig
+from pappus.errors import RunError, UserError
+from pappus.experience import ItemBatch
+from pappus.recording.direct import RecordingSink, bytes_of, item_batch
+from pappus.recording.layout import TABLE
+from pappus.recording.spec import ReplaySpec
+from pappus.replay.clients.client import Client
+from pappus.replay.clients.sampler import parted
+from pappus.replay.clients.session import Session
+from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.wire.sockets import SharedMemory, SocketServer
+from pappus.replay.wire.sockets import connect as connect_near
+from pappus.telemetry.meter import Meter
+from pappus.transports.addresses import private_socket
+from pappus.transports.memory import EventNotifier
+from pappus.types import Array
+
+RETRY_SECONDS = 0.1
+"""Interval at which a lost service is tried again."""
+GROUP_BYTES = 1 << 20
+"""Small batches are fetched in groups of up to this size, since most of the cost is per request."""
+AHEAD_BYTES = 128 << 20
+"""Maximum bytes of batches that are ready, whatever `prefetch` says; two batches are always allowed."""
+
+
+class PrefetchedSource:
+    """The learner's port: a thread fetches batches ahead, small ones in groups; priorities return in groups, too.
+
+    A group is at most half of what the rate limiter allows at a time: one that had to be drawn piece by piece would
+    hold steps that writers may wait for. If the service is lost, the thread connects again.
+    """
+
+    name = "replay"
+
+    def __init__(self, spec: ReplaySpec, connect: Callable[[], Client], meter: Meter) -> None:
+        self._spec, self._connect, self._meter = spec, connect, meter
+        self._batch_bytes = 0
+        self._trajectory = spec.layout.trajectory()
+        self._notifier = EventNotifier(*EventNotifier.descriptors())
+        self._ready: deque[ItemBatch] = deque()
+        self._room = threading.Semaphore(spec.prefetch)
+        self._together = 0
+        """Batches per group; 0 before the size of a batch is known."""
+        self._most_together = spec.table.fresh_limiter().largest_batch / (2 * spec.batch_size)
+        self._updates: list[tuple[int, Array, Array]] = []
+        """Priorities to send: incarnation of the service, keys, and priorities of each batch."""
+        self._client: Client | None = None
+        self._life = 0
+        """Incarnation of the service: counts connections."""
+        self._closed = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
+        self._thread.start()
+
+    def take(self) -> ItemBatch | None:
+        """The next batch; None if none is ready."""
+        if self._error is not None:
+            raise self._error
+        if not self._ready:
+            self._send()  # a learner that waits must not delay its priorities
+            return None
+        self._room.release()
+        self._meter.total += self._batch_bytes
+        return self._ready.popleft()
+
+    def update(self, batch: ItemBatch, priorities: Array) -> None:
+        """Set new priorities for the items of a batch, in order; those for a lost service are dropped."""
+        self._updates.append((batch.service, batch.keys, priorities))
+        if len(self._updates) >= self._together:
+            self._send()
+
+    def _send(self) -> None:
+        client, life = self._client, self._life
+        updates = [(keys, priorities) for service, keys, priorities in self._updates if service == life]
+        self._updates.clear()
+        if client is None or not updates:
+            return
+        keys, priorities = (np.concatenate(parts) for parts in zip(*updates, strict=True))
+        try:
+            client.update_priorities(TABLE, keys, priorities, wait=False)
+        except RunError:
+            client.close()  # the thread notices, and connects again
+
+    def info(self) -> dict[str, Any]:
+        """Sizes and counts of the table; nothing while the service is away."""
+        client = self._client
+        try:
+            return {} if client is None else client.info(TABLE)
+        except RunError:
+            return {}
+
+    def explain(self) -> str:
+        client = self._client
+        try:
+            return "the service is away" if client is None else client.explain(TABLE)
+        except RunError:
+            return "the service is away"
+
+    def fileno(self) -> int:
+        return self._notifier.fileno()
+
+    def clear(self) -> None:
+        self._notifier.clear()
+
+    def close(self) -> None:
+        """Stop fetching. Priorities that were not sent may be lost."""
+        try:
+            self._send()
+        finally:
+            self._closed.set()
+            if self._client is not None:
+                self._client.close()
+            self._room.release(self._spec.prefetch)
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                try:
+                    client = self._connect()
+                    self._life += 1  # before the client is visible: it belongs to the new incarnation
+                    self._client = client
+                    self._fetch(client)
+                except RunError:  # the service is not there
+                    self._client = None
+                    self._closed.wait(RETRY_SECONDS)
+        except BaseException as error:
+            self._error = error
+            self._notifier.notify()
+
+    def _fetch(self, client: Client) -> None:
+        while True:
+            count = max(1, self._together)
+            for _ in range(count):
+                self._room.acquire()
+            if self._closed.is_set():
+                return
+            try:
+                drawn = client.sample(TABLE, self._spec.batch_size * count, self._trajectory)
+                batches = [item_batch(one, self._spec)._replace(service=self._life) for one in parted(drawn, count)]
+            except BaseException:
+                self._room.release(count)
+                raise
+            self._batch_bytes = self._batch_bytes or bytes_of(batches[0])
+            self._ready.extend(batches)
+            self._notifier.notify()
+            if not self._together:
+                self._settle(self._batch_bytes)
+
+    def _settle(self, size: int) -> None:
+        """Choose how much to fetch at once and ahead, from the bytes of a batch."""
+        ahead = max(2, min(self._spec.prefetch, AHEAD_BYTES // max(1, size)))
+        for _ in range(self._spec.prefetch - ahead):
+            self._room.acquire()
+        self._together = max(1, int(min(ahead // 2, GROUP_BYTES // max(1, size), self._most_together)))
+
+
+class ServiceDirectory(Protocol):
+    """Where the roles of a cluster register and find services."""
+
+    node: str
+    host: str
+    """An address of this node that other nodes can reach."""
+    token_file: str
+    """File with the secret of the run."""
+
+    def announce(self, name: str, address: str) -> None:
+        """Register a service of this node at an address."""
+        ...
+
+    def find(self, name: str) -> tuple[str, str]:
+        """The node and the address of a service; `RunError` while it is not registered."""
+        ...
+
+
+class SharedReplay:
+    """A replay edge between processes. The replay server's process holds the service.
+
+    Processes on its machine (in a cluster: on its node) write and read rows in shared memory; others use gRPC.
+    `counted` is shared memory that outlives a replay server: the number of inserted items.
+    """
+
+    def __init__(
+        self, spec: ReplaySpec, counted: Array, name: str = "replay", cluster: ServiceDirectory | None = None
+    ) -> None:
+        if cluster is not None:  # the socket is on the node, not on the driver's machine
+            spec = dataclasses.replace(spec, path=private_socket(f"{spec.path} on {cluster.node}"))
+        self._name, self._spec, self._counted, self._cluster = name, spec, counted, cluster
+        self.meter = Meter()
+
+    def sink(self, envs: int) -> RecordingSink:
+        """The port of an actor with `envs` envs."""
+        return RecordingSink(self._spec, envs, self._writer, self.meter)
+
+    def sinks(self) -> Callable[[int], RecordingSink]:
+        """For a role that records for others: opens a sink for each group of envs."""
+        return self.sink
+
+    def source(self) -> PrefetchedSource:
+        """The learner's port."""
+        return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
+
+    def host(self) -> SharedReplayHost:
+        """The replay server's port."""
+        return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
+
+    def _writer(self, envs: int, history: int) -> TrajectoryWriter:
+        return TrajectoryWriter(self._reach(), envs, history, 1)
+
+    def _reach(self) -> Session:
+        """Open a session; `RunError` while the replay server is away."""
+        try:
+            if self._cluster is not None:
+                node, address = self._cluster.find(self._name)
+                if node != self._cluster.node:
+                    return self._reach_far(address, self._cluster.token_file)
+            return connect_near(self._spec.path)
+        except UserError as error:
+            raise RunError(str(error)) from None
+
+    @staticmethod
+    def _reach_far(address: str, token_file: str) -> Session:
+        from pappus.replay.wire.grpc_wire import connect
+        from pappus.transports.grpc_request_client import Identity
+
+        return connect(address, Identity(token_file=token_file))
+
+
+class Server(Protocol):
+    """Accepts clients until it is closed."""
+
+    def close(self) -> None: ...
+
+
+class SharedReplayHost:
+    """The service, served on a unix socket with its rows in shared memory; in a cluster also on a gRPC port."""
+
+    def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: ServiceDirectory | None) -> None:
+        self._memory, self._counted = SharedMemory(), counted
+        self.service = spec.service(self._memory)
+        self._name, self._path, self._cluster = name, spec.path, cluster
+        self._servers: list[Server] = []
+
+    @property
+    def inserted(self) -> int:
+        """Inserted items, as last noted by this process or its predecessor."""
+        return int(self._counted[0])
+
+    @inserted.setter
+    def inserted(self, count: int) -> None:
+        self._counted[0] = count
+
+    def open(self) -> None:
+        """Accept clients. Call it after a checkpoint was loaded."""
+        self._servers.append(SocketServer(self.service, self._memory, self._path))
+        if self._cluster is not None:
+            from pappus.replay.wire.grpc_wire import GrpcServer
+
+            wire = WireConfig(f"{self._cluster.host}:0", token_file=self._cluster.token_file)
+            server = GrpcServer(self.service, wire)
+            self._servers.append(server)
+            self._cluster.announce(self._name, server.address)
+
+    def close(self) -> None:
+        """End all sessions."""
+        for server in self._servers:
+            server.close()

@@ -1,0 +1,98 @@
+"""Batches fetched ahead by threads."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+
+from pappus.errors import UserError
+from pappus.replay.storage.items import Batch
+
+CLOSE_SECONDS = 0.2
+"""Interval at which a waiting call checks whether the sampler was closed."""
+
+
+def parted(batch: Batch, parts: int) -> list[Batch]:
+    """Split a batch into equal parts that share its memory."""
+    if parts == 1:
+        return [batch]
+    bounds = [len(batch.keys) * i // parts for i in range(parts + 1)]
+    return [_part(batch, slice(begin, end)) for begin, end in itertools.pairwise(bounds)]
+
+
+def _part(batch: Batch, items: slice) -> Batch:
+    data = {
+        name: array[(*[slice(None)] * batch.dims[name].index("batch"), items)] for name, array in batch.data.items()
+    }
+    info = batch.info
+    drawn = info._replace(
+        keys=info.keys[items], probabilities=info.probabilities[items], priorities=info.priorities[items],
+        times_sampled=info.times_sampled[items], ages=info.ages[items], windows=info.windows.pick(items),
+    )
+    return Batch(data, drawn, batch.dims)
+
+
+class Sampler:
+    """An endless iterator over batches that are fetched ahead. `close` it, or use it in a `with`."""
+
+    def __init__(
+        self, fetch: Sequence[Callable[[], Batch]], close: Sequence[Callable[[], None]], together: int = 1
+    ) -> None:
+        """Each call of `fetch` returns `together` batches as one."""
+        if not fetch:
+            raise UserError("prefetch=0 fetches nothing; use 1 or more")
+        self._together = together
+        self._ready: queue.Queue[Batch] = queue.Queue(maxsize=1)
+        self._error: BaseException | None = None
+        self._close = close
+        self._closed = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in fetch]
+        for thread in self._threads:
+            thread.start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        while not self._closed.is_set():
+            if self._error is not None:
+                raise self._error
+            try:
+                return self._ready.get(timeout=CLOSE_SECONDS)
+            except queue.Empty:
+                continue
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stop fetching. Batches that were fetched and not taken are lost."""
+        self._closed.set()
+        for close in self._close:
+            close()
+        for thread in self._threads:
+            thread.join(CLOSE_SECONDS)
+
+    def __enter__(self) -> Sampler:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _run(self, fetch: Callable[[], Batch]) -> None:
+        """The body of a thread: an error ends it, and is raised where the next batch is requested."""
+        try:
+            while not self._closed.is_set():
+                for batch in parted(fetch(), self._together):
+                    self._offer(batch)
+        except BaseException as error:
+            self._error = error
+
+    def _offer(self, batch: Batch) -> None:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(batch, timeout=CLOSE_SECONDS)
+                return
+            except queue.Full:
+                continue

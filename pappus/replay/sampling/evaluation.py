@@ -1,0 +1,336 @@
+"""Evaluation of fields for one batch: first their rows are computed, then each column is gathered once.
+
+    Rows      steps that were selected, as positions in their items
+    Values    the same steps, fetched
+    Context   one batch; turns Rows into Values, with Copies (threads for large copies) and a Recycler (arrays)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pappus.errors import UserError, closest
+from pappus.replay.storage.items import Windows
+from pappus.telemetry.processes import usable_cores
+from pappus.types import Array
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Steps that were selected but not fetched: their positions `[batch, (time,) …]` and the item's bounds."""
+
+    column: str
+    positions: Array
+    lengths: Array
+    """Real steps of each item, if there is a time dimension."""
+    dims: tuple[str, ...]
+    steps: Array
+    """`[batch, time]`: positions of the steps, without what is stacked on them."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Fetched values, with the names of their dimensions."""
+
+    array: Array
+    lengths: Array
+    dims: tuple[str, ...]
+    steps: Array
+    """`[batch, time]`: positions of the steps."""
+    pad: float = 0
+    """Value beyond an item's end."""
+
+    def axis(self, dim: str) -> int:
+        """The axis of a dimension."""
+        if dim not in self.dims:
+            near = closest(dim, list(self.dims))
+            raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
+        return self.dims.index(dim)
+
+    def real(self) -> Array | None:
+        """Which steps are real, in a shape that broadcasts to the array; None if all are."""
+        if "time" not in self.dims or not len(self.lengths):
+            return None
+        steps = self.array.shape[self.axis("time")]
+        if self.lengths.min() >= steps:
+            return None
+        batch, time = self.axis("batch"), self.axis("time")
+        shape = [1] * self.array.ndim
+        shape[batch], shape[time] = len(self.lengths), steps
+        real = np.arange(steps) < self.lengths[:, None]
+        return (real if batch < time else real.T).reshape(shape)
+
+    def clear(self, pad: float = 0) -> None:
+        """Write `pad` beyond each item's end. The array must not be shared."""
+        real = self.real()
+        if real is not None:
+            np.copyto(self.array, np.asarray(pad).astype(self.array.dtype), where=~real)
+
+    def cleared(self) -> Values:
+        """A copy with padding beyond each item's end."""
+        real = self.real()
+        if real is None:
+            return self
+        return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
+
+    def holding(self, array: Array) -> Values:
+        """Another array for the same steps."""
+        return Values(array, self.lengths, self.dims, self.steps, self.pad)
+
+    def without(self, dim: str, array: Array) -> Values:
+        """An array without one of the dimensions."""
+        return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
+
+
+def step_of(found: Rows | Values, index: int) -> Rows | Values:
+    """One step of each item; the nearest one of an item that is shorter."""
+    axis = found.dims.index("time")
+    dims = tuple(dim for dim in found.dims if dim != "time")
+    array = found.positions if isinstance(found, Rows) else found.array
+    front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
+        array, (found.dims.index("batch"), axis), (0, 1)
+    )
+    if index == 0 and front.shape[1] and isinstance(found, Rows):
+        chosen = front[:, 0]
+    else:
+        last = np.maximum(found.lengths - 1, 0)
+        at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, last)
+        chosen = front[np.arange(len(at)), at]
+    if isinstance(found, Rows):
+        return Rows(found.column, chosen, found.lengths, dims, found.steps)
+    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)
+
+
+def steps_of(found: Rows | Values, key: slice) -> Rows | Values:
+    """A slice of each item's steps, aligned at the beginning."""
+    begin, end = _bounds(found.lengths, key)
+    lengths = end - begin
+    steps = int(lengths.max(initial=0))
+    array = found.positions if isinstance(found, Rows) else found.array
+    batch, time = found.dims.index("batch"), found.dims.index("time")
+    there = np.minimum(begin[:, None] + np.arange(steps), max(found.steps.shape[1] - 1, 0))
+    kept = np.take_along_axis(found.steps, there, axis=1)
+    if isinstance(found, Values) and not begin.any():
+        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept, found.pad).cleared()
+    front = np.moveaxis(array, (batch, time), (0, 1))
+    at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
+    chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
+    if isinstance(found, Rows):
+        return Rows(found.column, chosen, lengths, found.dims, kept)
+    return Values(chosen, lengths, found.dims, kept, found.pad).cleared()
+
+
+def _bounds(lengths: Array, key: slice) -> tuple[Array, Array]:
+    """Begin and end of a slice in each item."""
+    begin = np.zeros_like(lengths) if key.start is None else _counted(key.start, lengths)
+    end = lengths if key.stop is None else _counted(key.stop, lengths)
+    return begin, np.maximum(end, begin)
+
+
+def _counted(index: int, lengths: Array) -> Array:
+    return np.clip(np.where(index < 0, lengths + index, index), 0, lengths)
+
+
+class Source(Protocol):
+    """Where rows are: in the chunks, or in copies of them."""
+
+    columns: dict[str, Array]
+
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
+
+    def uncopied(self, column: str, rows: Array) -> Array | None:
+        """`columns[column][rows]` without a copy, if that is possible and not shared."""
+
+
+class Context:
+    """The evaluation of one batch: its items, where their steps are, and the copies in progress."""
+
+    def __init__(self, windows: Windows, source: Source, lead: int, recycler: Recycler) -> None:
+        self.windows, self.source, self.lead, self._recycler = windows, source, lead, recycler
+        self._order = {name: i for i, name in enumerate(source.columns)}
+        self._begun: dict[str, Rows] = {}
+        self._copies = Copies()
+
+    def begin(self, column: str) -> Rows:
+        """All steps of a column."""
+        if column not in self._begun:
+            self._begun[column] = self._begin(column)
+        return self._begun[column]
+
+    def _begin(self, column: str) -> Rows:
+        if column not in self._order:
+            names = list(self._order)
+            raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
+        windows, index = self.windows, self._order[column]
+        first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
+        if not lengths.all():
+            raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
+        positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
+        return Rows(column, positions, lengths, ("batch", "time"), positions)
+
+    def beside(self, column: str, steps: Array, lengths: Array) -> Array:
+        """`[batch, time]` of another column at the same steps. Each item's last step is not used and may be missing."""
+        rows = self.begin(column)
+        if np.array_equal(rows.positions, steps) and np.array_equal(rows.lengths, lengths):
+            return self.fetch(rows).array
+        first = rows.positions[:, :1]
+        needed = np.arange(steps.shape[1]) < lengths[:, None] - 1
+        outside = (steps < first) | (steps >= first + rows.lengths[:, None])
+        if (needed & outside).any():
+            raise UserError(f"column {column!r} of an item does not cover the steps that are summed; lengthen it")
+        within = np.minimum(np.maximum(steps, first), first + rows.lengths[:, None] - 1)
+        return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
+
+    def fetch(self, rows: Rows, pad: float = 0) -> Values:
+        """The values, with `pad` beyond each item's end."""
+        fetched = self.fetch_later(rows)
+        if fetched.array.ndim > rows.positions.ndim:  # single numbers are there at once
+            self.complete()
+        fetched.clear(pad)
+        return fetched
+
+    def fetch_later(self, rows: Rows) -> Values:
+        """The values, filled in by the time `complete` returns; anything may stand beyond an item's end."""
+        values, windows = self.source.columns[rows.column], self.windows
+        last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
+        where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
+        dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
+        array = self.source.uncopied(rows.column, where)
+        return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
+
+    def complete(self) -> None:
+        """Wait for all copies."""
+        self._copies.complete()
+
+    def _take(self, values: Array, rows: Array) -> Array:
+        if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
+            return values[rows]
+        out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
+        self._copies.gather(values, rows, out)
+        return out
+
+
+WORTH_A_THREAD = 4 << 20
+"""Bytes; a smaller copy is done before another thread wakes up."""
+
+MOST_THREADS = 4
+"""More do not help: memory bandwidth is the limit."""
+
+_pool: ThreadPoolExecutor | None = None
+
+
+class Copies:
+    """Copies in progress. Large ones are split into blocks for a thread pool; `complete` helps with the rest."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[tuple[Array, Array, Array]] = deque()
+        self._helpers: list[Future[None]] = []
+
+    def gather(self, values: Array, rows: Array, out: Array) -> None:
+        """`out[...] = values[rows]`, much faster than NumPy's indexing for long rows.
+
+        It is done when `complete` has returned.
+        """
+        width = math.prod(values.shape[1:])
+        source, into = values.reshape(len(values), width), out.reshape(rows.size, width)
+        flat = rows.reshape(-1)
+        parts, threads = out.nbytes // WORTH_A_THREAD, min(MOST_THREADS, usable_cores())
+        if threads == 1 or parts < 2:
+            _copy(source, flat, into)
+            return
+        bounds = [len(flat) * i // parts for i in range(parts + 1)]
+        self._blocks += [(source, flat[begin:end], into[begin:end]) for begin, end in itertools.pairwise(bounds)]
+        busy = sum(not helper.done() for helper in self._helpers)
+        self._helpers += [_threads().submit(_work, self._blocks) for _ in range(threads - 1 - busy)]
+
+    def complete(self) -> None:
+        """Finish all copies, or raise the first error. No thread works on them afterwards."""
+        try:
+            _work(self._blocks)
+        finally:
+            begun = [helper for helper in self._helpers if not helper.cancel()]
+            self._helpers = []
+            wait(begun)
+        for helper in begun:
+            helper.result()
+
+
+def _work(blocks: deque[tuple[Array, Array, Array]]) -> None:
+    while True:
+        try:
+            block = blocks.popleft()
+        except IndexError:
+            return
+        _copy(*block)
+
+
+def _copy(source: Array, rows: Array, into: Array) -> None:
+    np.take(source, rows, axis=0, out=into, mode="clip")  # "clip", since "raise" would go by way of another copy
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(MOST_THREADS - 1, "replay gather")
+    return _pool
+
+
+def _forget_threads() -> None:
+    """A forked process has no threads of its parent."""
+    global _pool
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+SMALLEST = 1 << 18
+"""Bytes; smaller arrays come from memory that the process keeps anyway."""
+
+KEPT = 8
+"""Maximum number of arrays to keep."""
+
+
+class Recycler:
+    """Reuses large arrays that are no longer referenced.
+
+    Fresh memory costs a page fault per 4 KiB, which for a batch of frames takes as long as filling it. An array is free
+    when all references to it are gone, including views and tensors made from it.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[Array] = []
+        self._lock = threading.Lock()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[np.generic] | type) -> Array:
+        """Like `numpy.empty`."""
+        with self._lock:
+            for index in range(len(self._arrays)):
+                fits = self._arrays[index].shape == shape and self._arrays[index].dtype == dtype
+                if fits and references(self._arrays, index) == UNUSED:
+                    self._arrays.append(self._arrays.pop(index))  # the longest unused comes first
+                    return self._arrays[-1]
+            fresh: Array = np.empty(shape, dtype)
+            if fresh.nbytes >= SMALLEST:
+                self._arrays.append(fresh)
+                del self._arrays[: max(0, len(self._arrays) - KEPT)]
+            return fresh
+
+
+def references(arrays: list[Array], index: int) -> int:
+    """References to an array of a list, including the list's own."""
+    return sys.getrefcount(arrays[index])
+
+
+UNUSED = references([np.empty(1)], 0)
+"""The count of an array that only the list refers to; it depends on the interpreter."""

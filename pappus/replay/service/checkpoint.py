@@ -1,0 +1,277 @@
+"""Saves a whole service to disk and restores it, without stopping it.
+
+A checkpoint is a folder that appears under its name only when it is complete:
+
+    manifest.json         tables, counts, random states, and the size and CRC-32 of the files below
+    tables.safetensors    the records of all items, oldest first
+    chunks.bin            the chunks of all items, one after another: every column's rows, and again
+
+Under the lock, only records are copied and chunks are held. The content of held chunks does not change, so they are
+written while inserts and samples continue; each chunk is released as soon as it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from pappus.errors import RunError, UserError
+from pappus.replay.service.service import Service
+from pappus.replay.storage.items import Windows
+from pappus.replay.tables.live_table import LiveTable, TableState
+from pappus.replay.tables.rate_limiters import limiter_from
+from pappus.replay.tables.table import table_from
+from pappus.telemetry.files import sync
+from pappus.types import Array
+
+FORMAT = "pappus replay 2"
+
+DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
+"""Name of a checkpoint that is not complete: .NAME.PROCESS-THREAD."""
+
+BLOCK_BYTES = 8 << 20
+"""Chunks are written and released in blocks of about this size, column by column."""
+
+
+def save(service: Service, path: str | Path) -> Path:
+    """Write a checkpoint; the folder must not exist yet."""
+    folder = Path(path).absolute()
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        if os.path.lexists(folder):
+            raise UserError(f"checkpoint {str(folder)!r} exists already; give a new name")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        manifest, arrays, blocks = _snapshot(service)
+        try:
+            manifest["files"] = {"chunks.bin": _write_chunks(service, draft / "chunks.bin", blocks)}
+        finally:
+            _let_go(service, *blocks)
+        save_file(arrays, draft / "tables.safetensors")
+        manifest["files"]["tables.safetensors"] = _checksum(draft / "tables.safetensors")
+        (draft / "manifest.json").write_text(json.dumps({**manifest, "checksum": _seal(manifest)}, indent=1))
+        for file in (*draft.iterdir(), draft):
+            sync(file)
+        os.rename(draft, folder)
+        sync(folder.parent)
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"checkpoint {str(folder)!r} cannot be written: {error}") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def load(service: Service, path: str | Path) -> None:
+    """Restore a checkpoint into a new service. A damaged or foreign checkpoint changes nothing."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    for name in ("tables.safetensors", "chunks.bin"):
+        if _checksum(folder / name) != manifest["files"][name]:
+            raise RunError(f"{str(folder / name)!r} is damaged: its size or checksum is not what was written")
+    try:
+        arrays = load_file(folder / "tables.safetensors")
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{str(folder / 'tables.safetensors')!r} cannot be read: {error}") from None
+    with service.standing_still() as live:
+        if any(table.limiter.inserts for table in live.values()) or service.chunks.num_held:
+            raise UserError("a checkpoint can only be loaded into a service that was not used yet")
+        _compare(service, manifest, folder)
+        for index, words in enumerate(manifest["tables"]):
+            live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
+        _restore(service, live, manifest, arrays, folder)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove the remains of killed saves, but no checkpoint that is being written."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        found = DRAFT.fullmatch(path.name)
+        if found and not _is_written(int(found["process"]), int(found["thread"])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_written(process: int, thread: int) -> bool:
+    if process == os.getpid():  # in a container a server may have the number that the last one had
+        return thread in {running.ident for running in threading.enumerate()}
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
+    """A consistent copy of all records, and the chunks with the rows, held, in blocks."""
+    with service.standing_still() as live:
+        states = [table.state() for table in live.values()]
+        tables = [_describe(table) for table in live.values()]
+        held = np.flatnonzero(service.chunks.holders)
+        service.chunks.hold(held)
+        following = service.chunks.following.copy()
+    arrays: dict[str, Array] = {}
+    touched = []
+    for index, state in enumerate(state.in_order() for state in states):
+        touched.append(service.chunks.spanned(state.windows.base, state.windows.span))
+        arrays.update({f"{index}/{name}": array for name, array in _named(state).items()})
+    # Chunks of the oldest items first: writers need them next.
+    distinct, where = np.unique(np.concatenate(touched), return_index=True)
+    chunks = distinct[np.argsort(where)]
+    _let_go(service, np.setdiff1d(held, chunks))
+    arrays["chunks"], arrays["following"] = chunks, following[chunks]
+    layout = service.layout
+    block_chunks = max(1, BLOCK_BYTES // max(1, layout.chunk_length * layout.step_bytes))
+    manifest = {
+        "format": FORMAT, "tables": tables, "chunk_length": layout.chunk_length, "num_chunks": len(chunks),
+        "block_chunks": block_chunks,
+        "signature": {name: [list(spec.shape), spec.dtype] for name, spec in layout.signature.items()},
+    }
+    return manifest, arrays, list(_blocks(chunks, block_chunks))
+
+
+def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int]:
+    """Write and release chunks, block by block; returns size and checksum."""
+    size = crc = 0
+    length = service.layout.chunk_length
+    with path.open("wb") as file:
+        while blocks:
+            rows = (blocks[0][:, None] * length + np.arange(length)).reshape(-1)
+            for name in service.layout.signature:
+                data = service.read(name, rows).reshape(-1).view(np.uint8).data
+                file.write(data)
+                size, crc = size + len(data), zlib.crc32(data, crc)
+            _let_go(service, blocks.pop(0))
+    return [size, crc]
+
+
+def _let_go(service: Service, *blocks: Array) -> None:
+    with service.standing_still():
+        for block in blocks:
+            service.chunks.release(block)
+
+
+def _describe(table: LiveTable) -> dict[str, Any]:
+    return {
+        "table": table.table.to_dict(), "limiter": table.limiter.to_list(), "random": table.rng.bit_generator.state,
+        "counts": [table.limiter.inserts, table.limiter.samples, table.limiter.deletes],
+    }
+
+
+def _named(state: TableState) -> dict[str, Array]:
+    flat = {name: value for name, value in state._asdict().items() if name != "windows"}
+    return {**flat, **{f"windows/{name}": value for name, value in state.windows._asdict().items()}}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        found, seal = manifest["format"], manifest.pop("checksum")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{str(folder)!r} is no checkpoint of a replay service: {error!r:.200}") from None
+    if found != FORMAT:
+        raise UserError(f"{str(folder)!r} is in the format {found!r:.60}, and this reads {FORMAT!r}")
+    if seal != _seal(manifest):
+        raise RunError(f"{str(folder / 'manifest.json')!r} is damaged: it is not what was written")
+    sealed: dict[str, Any] = manifest
+    return sealed
+
+
+def _seal(manifest: dict[str, Any]) -> int:
+    """A checksum of the manifest's content."""
+    return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
+
+
+def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
+    """Raise `UserError` unless the checkpoint has the tables of the service, and fits."""
+    layout = service.layout
+    theirs = {words["table"]["name"]: table_from(words["table"]) for words in manifest["tables"]}
+    for name in sorted(theirs.keys() | service.tables.keys()):
+        if name not in theirs or name not in service.tables:
+            raise UserError(f"checkpoint {str(folder)!r} and the service do not both have a table {name!r}")
+        one, two = theirs[name], service.tables[name]
+        if (one.max_size, dict(one.signature)) != (two.max_size, dict(two.signature)):
+            raise UserError(f"table {name!r} has another max_size or signature in checkpoint {str(folder)!r}")
+        if one.lead < two.lead:
+            raise UserError(f"items of table {name!r} have lead={one.lead} in {str(folder)!r}, less than {two.lead}")
+    if list(manifest["signature"]) != list(layout.signature) or manifest["chunk_length"] != layout.chunk_length:
+        raise UserError(f"checkpoint {str(folder)!r} has other columns or another chunk_length; use the same tables")
+    if manifest["num_chunks"] > layout.num_chunks:
+        steps = manifest["num_chunks"] * layout.chunk_length
+        raise UserError(f"checkpoint {str(folder)!r} holds {steps} steps, which do not fit; raise max_steps to that")
+
+
+def _restore(
+    service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
+) -> None:
+    """Take new chunks, and adapt all records to their numbers."""
+    old, chunks = arrays["chunks"], service.chunks
+    taken = chunks.take(len(old))
+    assert taken is not None  # `_compare` saw that they fit
+    renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
+    renamed[old] = taken
+    follows = arrays["following"]
+    known = (follows >= 0) & (follows < len(renamed))
+    chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
+    with (folder / "chunks.bin").open("rb") as file:
+        _read_rows(service, file, taken, manifest["block_chunks"])
+    length = chunks.layout.chunk_length
+    for index, words in enumerate(manifest["tables"]):
+        table = live[words["table"]["name"]]
+        mine = {name.split("/", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{index}/")}
+        windows = Windows(*(mine.pop(f"windows/{name}") for name in Windows._fields))
+        base = renamed[windows.base // length] * length + windows.base % length
+        # Bounds that were moved come back, unless the table was given other ones since.
+        given = table.table.rate_limiter.to_list()
+        same = given == words["table"]["rate_limiter"]
+        table.limiter = limiter_from(words["limiter"] if same else given, *words["counts"])
+        state = TableState(windows=windows._replace(base=base), **mine)
+        table.restore(_in_order_of_age(state, words["table"], table))
+        table.rng.bit_generator.state = words["random"]
+    service.adopt(taken)
+
+
+def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable) -> TableState:
+    """The same selector continues exactly; a different one starts in the order of age."""
+    then, now = table_from(words), table.table
+    by_age = state.keys % now.max_size
+    return state._replace(
+        sampler_order=state.sampler_order if then.sampler == now.sampler else by_age,
+        remover_order=state.remover_order if then.remover == now.remover else by_age,
+    )
+
+
+def _read_rows(service: Service, file: BinaryIO, taken: Array, block_chunks: int) -> None:
+    layout = service.layout
+    for block in _blocks(taken, block_chunks):
+        rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
+        for name, spec in layout.signature.items():
+            data = file.read(len(rows) * spec.nbytes)
+            service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
+        service.pack(block)
+
+
+def _blocks(chunks: Array, count: int) -> Iterator[Array]:
+    for i in range(0, len(chunks), count):
+        yield chunks[i : i + count]
+
+
+def _checksum(path: Path) -> list[int]:
+    size = crc = 0
+    try:
+        with path.open("rb") as file:
+            while data := file.read(BLOCK_BYTES):
+                size, crc = size + len(data), zlib.crc32(data, crc)
+    except OSError as error:
+        raise RunError(f"{str(path)!r} cannot be read: {error}") from None
+    return [size, crc]

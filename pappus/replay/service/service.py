@@ -1,0 +1,368 @@
+"""Tables over shared steps, behind one lock. All threads that write, sample or ask call this.
+
+    writer ──rows──▶ chunks ◀──rows── reader of a batch
+       └──items──▶ table ──windows──▶ ┘
+
+Rows never pass through the lock: a writer fills chunks that only it uses until it inserts items over them, and a
+sampled batch holds its chunks while they are read. What happens under the lock takes microseconds per batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from pappus.errors import RunError, UserError, closest
+from pappus.replay.service.eviction import make_room, never_open, too_few_steps
+from pappus.replay.service.waiting import Deed, Holder, Waits
+from pappus.replay.storage.chunks import Chunks, Layout, plan
+from pappus.replay.storage.compression import Compress, Compression, DiscardableMemory
+from pappus.replay.storage.items import Drawn, Windows, joined, rows_to_send
+from pappus.replay.storage.memory import refuse_too_large
+from pappus.replay.tables.live_table import LiveTable
+from pappus.replay.tables.rate_limiters import RateLimiter
+from pappus.replay.tables.table import Table, shared_signature
+from pappus.types import Array
+
+CHUNK_LENGTH = 32
+"""Rows per chunk: small enough to waste little, large enough that windows cross few."""
+
+
+class Service:
+    """Several tables whose items may share steps.
+
+    Calls that may wait take `seconds`, after which they return what they have; None waits without a limit. A service
+    that compresses or shares its memory has a thread or a descriptor: `close` it, or use it in a `with`.
+    """
+
+    def __init__(
+        self, tables: Sequence[Table], max_steps: int | None = None, chunk_length: int = CHUNK_LENGTH, seed: int = 0,
+        compress: Compress = (), allocate: Callable[[int], DiscardableMemory] | None = None,
+    ) -> None:
+        self.tables: dict[str, Table] = {table.name: table for table in tables}
+        if not tables or len(self.tables) < len(tables):
+            raise UserError("a service needs at least one table, and tables need different names")
+        steps = max(table.steps for table in tables) if max_steps is None else max_steps
+        self.layout: Layout = plan(shared_signature(tables), steps, max(1, min(chunk_length, steps)))
+        if not compress:
+            refuse_too_large(self.layout)
+        allocate = allocate or (DiscardableMemory.allocate if compress else None)
+        self._memory: DiscardableMemory | None = allocate(self.layout.nbytes) if allocate else None
+        self._chunks = Chunks(self.layout, None if self._memory is None else self._memory.array)
+        self._closed = False
+        self._compression: Compression | None = None
+        if compress and self._memory is not None:
+            self._compression = Compression(self._chunks, self._memory, compress, self._release_compressed)
+            self._chunks.on_free = self._compression.forget
+        seeds = np.random.SeedSequence(seed).generate_state(len(tables))
+        self._live = {
+            table.name: LiveTable(table, self._chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
+        }
+        self._lock = threading.Lock()
+        self._waits = Waits(self._lock)
+        self._numbers = itertools.count(1)
+
+    @property
+    def chunks(self) -> Chunks:
+        """The rows. Only the service changes their reference counts."""
+        return self._chunks
+
+    def close(self) -> None:
+        """End threads and waits, and drop the rows. Their memory is freed when no client maps it any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._waits.tell()
+            compression, self._compression = self._compression, None
+            memory, self._memory = self._memory, None
+        if compression is not None:
+            compression.close()
+        with self._lock:
+            self._chunks.forget_rows()
+        if memory is not None:
+            memory.close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def refuse_closed(self) -> None:
+        """Raise `RunError` after `close`."""
+        if self._closed:
+            raise RunError("the replay service was closed; make another one")
+
+    def take_chunks(self, holder: Holder, count: int, seconds: float | None = None) -> Array:
+        """Take `count` chunks for a writer, which holds them until `give_back`; an empty array if time ran out.
+
+        If none are free, tables that give way evict items, as if they were full; otherwise the call waits.
+        """
+        held = len(holder.chunks) if seconds is None else 0  # with a time limit, the writer may release some
+        if count + held > self.layout.num_chunks:
+            needed = (count + held) * self.layout.chunk_length
+            raise UserError(
+                f"{holder.name} needs {needed} steps for its envs and their history alone, and there are "
+                f"{self.layout.rows}; raise max_steps, or lower envs or history"
+            )
+        with self._lock:
+            for _ in self._tries(holder, "write steps", "", seconds):
+                if self._chunks.num_free < count:
+                    make_room(self._live.values(), self._chunks, count, self._waits.tables("sample"))
+                taken = self._chunks.take(count)
+                if taken is not None:
+                    holder.chunks.update(dict.fromkeys(taken.tolist()))
+                    return taken
+        return np.zeros(0, np.int64)
+
+    def give_back(self, holder: Holder, chunks: Array) -> None:
+        """Release chunks that a writer does not refer to any more."""
+        with self._lock:
+            mine = np.array([chunk for chunk in chunks.tolist() if chunk in holder.chunks], np.int64)
+            for chunk in mine.tolist():
+                del holder.chunks[chunk]
+            self._let_go(mine)
+
+    def _let_go(self, chunks: Array) -> None:
+        """Queue chunks of a writer for compression, or release them."""
+        if self._compression is None:
+            self._chunks.release(chunks, self._chunks.by_writers)
+        else:  # the writer's hold becomes that of the compression
+            self._chunks.by_writers[chunks] -= 1
+            self._compression.enqueue(chunks)
+        self._waits.tell()
+
+    def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
+        """The rows of sampled items (and `lead` before) in compressed columns, one item after another."""
+        compression = self._compression
+        self.refuse_closed()  # after reading the attribute: `close` sets the flag before it removes the compression
+        if compression is None:
+            return {}
+        names = list(self.layout.signature)
+        return {
+            name: compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
+            for name in compression.columns if name in columns
+        }
+
+    def read(self, column: str, rows: Array) -> Array:
+        """Rows of a column. Their chunks must be held."""
+        compression, values = self._compression, self._chunks.columns.get(column)
+        self.refuse_closed()
+        assert values is not None
+        if compression is not None and column in compression.columns:
+            return compression.rows(column, rows)
+        return values.take(rows, axis=0)
+
+    def settle(self) -> None:
+        """Wait until all queued chunks are compressed."""
+        compression = self._compression
+        if compression is not None:
+            compression.settle()
+
+    def _release_compressed(self, chunks: Array) -> None:
+        with self._lock:
+            self._chunks.release(chunks)
+            self._waits.tell()
+
+    def link(self, holder: Holder, before: Array, after: Array) -> None:
+        """Note that chunks `after` continue chunks `before`; the holder holds both."""
+        with self._lock:
+            self.refuse_closed()
+            for chunk in itertools.chain(before.tolist(), after.tolist()):
+                if chunk not in holder.chunks:
+                    raise UserError(f"chunk {chunk} cannot be linked, since {holder.name} does not hold it")
+            if before.shape != after.shape or (self._chunks.following[before] >= 0).any():
+                raise UserError("a chunk can be continued by one other only, and only once")
+            self._chunks.following[before] = after
+
+    def insert(
+        self, holder: Holder, table: str, priorities: Array, windows: Windows, seconds: float | None = None
+    ) -> Array:
+        """Insert items and return their keys: of all, or of those that were inserted in time."""
+        live = self._table(table)
+        priorities = np.asarray(priorities, np.float64)
+        live.check(priorities)
+        done: list[Array] = []
+        position = 0
+        with self._lock:
+            live.check_windows(windows, holder.name, holder.chunks)
+            for _ in self._tries(holder, "insert", table, seconds):
+                while count := min(live.limiter.inserts_now(windows.num_items - position), live.table.max_size):
+                    piece = slice(position, position + count)
+                    done.append(live.insert(priorities[piece], windows.pick(piece)))
+                    position += count
+                    self._waits.tell()
+                if position == windows.num_items:
+                    break
+        return np.concatenate(done) if done else np.zeros(0, np.int64)
+
+    def sample(
+        self, holder: Holder, table: str, count: int, seconds: float | None = None, partial: bool = True
+    ) -> tuple[int, Drawn | None]:
+        """Draw items and hold their steps until `done(number)`.
+
+        A batch is drawn at once if the limiter's band and the table are large enough, and piece by piece otherwise.
+        When time is up, returns None, or with `partial` what there is. A batch that was begun is always completed.
+        """
+        if count < 1:
+            raise UserError(f"a batch of {count} items holds nothing; ask for 1 or more")
+        live = self._table(table)
+        parts: list[Drawn] = []
+        missing, number = count, next(self._numbers)
+        with self._lock:
+            for last in self._tries(holder, "sample", table, seconds, lambda: bool(parts) and not partial):
+                while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
+                    parts.append(self._hold(holder, number, live.sample(now)))
+                    missing -= len(parts[-1].keys)
+                    self._waits.tell()
+                if not missing:
+                    break
+        return number, joined(parts) if parts else None
+
+    @staticmethod
+    def _smallest(live: LiveTable, missing: int, anything: bool) -> float:
+        """The smallest piece of a batch to draw now."""
+        if anything:
+            return 1
+        whole = min(missing, live.limiter.largest_batch)
+        if live.table.max_times_sampled == 1:  # there are never more items to take away
+            return min(whole, live.table.max_size - live.limiter.min_size + 1)
+        return whole
+
+    def _hold(self, holder: Holder, number: int, drawn: Drawn) -> Drawn:
+        """Note the chunks of a batch, so that they are released even if the client disappears."""
+        held = self._chunks.spanned(drawn.windows.base, drawn.windows.span)
+        holder.batches.setdefault(number, []).append(held)
+        return drawn
+
+    def done(self, holder: Holder, number: int) -> None:
+        """Release a sampled batch."""
+        with self._lock:
+            for held in holder.batches.pop(number, []):
+                self._chunks.release(held)
+            self._waits.tell()
+
+    def update(self, table: str, keys: Array, priorities: Array) -> int:
+        """Change priorities; returns how many of the items still exist."""
+        with self._lock:
+            changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
+            self._waits.tell()  # a sample may wait for a priority above 0
+            return changed
+
+    def delete(self, table: str, keys: Array) -> int:
+        """Delete items; returns how many of them still existed."""
+        with self._lock:
+            deleted = self._table(table).delete(np.asarray(keys, np.int64))
+            self._waits.tell()
+            return deleted
+
+    def reset(self, table: str) -> None:
+        """Delete all items of a table and reset its counts."""
+        with self._lock:
+            self._table(table).reset()
+            self._waits.tell()
+
+    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
+        """Change the bounds of a rate limiter, while clients may wait for it."""
+        with self._lock:
+            live = self._table(table)
+            if min_size is not None and min_size > live.table.max_size:
+                raise UserError(f"min_size={min_size} is more than table {table!r} can hold ({live.table.max_size})")
+            live.limiter.move(least, most, min_size)
+            self._waits.tell()
+
+    def weigh(self, table: str) -> tuple[float, int]:
+        """The total weight and the number of items of a table; (0, 0) while none can be sampled."""
+        with self._lock:
+            live = self._table(table)
+            return (live.mass, live.size) if live.available(1) else (0.0, 0)
+
+    def info(self, table: str) -> dict[str, Any]:
+        """Sizes and counts of a table."""
+        with self._lock:
+            live = self._table(table)
+            limiter: RateLimiter = live.limiter
+            packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
+            return {
+                "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
+                "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
+                "steps": self._chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
+                "chunks": self._chunks.num_held, **packed,
+            }
+
+    def explain(self, table: str) -> str:
+        """Which clients wait, for what, since when, and what would help; or that the table is open."""
+        with self._lock:
+            return self._explain(table)
+
+    def _explain(self, table: str) -> str:
+        live = self._table(table)
+        texts = [f"table {table!r}: {live.explain()}"]
+        free = self._chunks.num_free * self.layout.chunk_length
+        full = not free or self._waits.tables("write steps")
+        if full:
+            texts.append(
+                f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
+                "go: sample them, delete them, or raise max_steps"
+            )
+        stuck = full and not self._chunks.num_promised and live in never_open(self._live.values())
+        if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
+            texts.append(too_few_steps(live))
+        return "; ".join([*texts, *self._waits.named(table)])
+
+    def look_up(self) -> None:
+        """Make all waiting calls check that their client is still alive."""
+        with self._lock:
+            self._waits.tell()
+
+    def leave(self, holder: Holder) -> None:
+        """Release everything that a client holds. Its items stay."""
+        with self._lock:
+            for held in itertools.chain(*holder.batches.values()):
+                self._chunks.release(held)
+            self._let_go(np.array(list(holder.chunks), np.int64))
+            holder.batches.clear()
+            holder.chunks.clear()
+            self._waits.tell()
+
+    def pack(self, chunks: Array) -> None:
+        """Compress restored chunks at once, so that few are uncompressed at a time. Within `standing_still`."""
+        if self._compression is not None:
+            self._compression.pack(chunks)
+
+    def adopt(self, chunks: Array) -> None:
+        """Leave restored chunks to their items alone. Within `standing_still`."""
+        self._chunks.release(chunks, self._chunks.by_writers)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[dict[str, LiveTable]]:
+        """All tables, under the lock: for checkpoints, which must be quick."""
+        with self._lock:
+            self.refuse_closed()
+            yield self._live
+            self._waits.tell()
+
+    def _tries(
+        self, holder: Holder, what: Deed, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
+    ) -> Iterator[bool]:
+        """`Waits.tries`, until the service is closed."""
+        for last in self._waits.tries(holder, what, table, seconds, self._explanations, go_on):
+            self.refuse_closed()
+            yield last
+
+    def _explanations(self, table: str) -> list[str]:
+        return [self._explain(name) for name in ([table] if table else self.tables)]
+
+    def _table(self, name: str) -> LiveTable:
+        self.refuse_closed()
+        if name not in self._live:
+            names = list(self._live)
+            raise UserError(f"there is no table {name!r}{closest(name, names)}; there are {', '.join(names)}")
+        return self._live[name]

@@ -1,0 +1,199 @@
+"""Storage of steps: each step once, column by column, in chunks that items share.
+
+A *row* is one step. A *chunk* is `length` consecutive rows of one stream (one env of one writer), and knows the chunk
+that continues it. An item is a window of rows of a stream, so it crosses chunks without a copy:
+
+    chunk 3: t0 t1 t2 t3  ──following──▶  chunk 7: t4 t5 t6 t7
+                   └───── an item ──────────────┘
+             └── another one ──┘
+
+Chunks are reference-counted. Holders are: every item over it, the writer that may still refer to it, a sampled batch
+that is being read, and a checkpoint that is being written. A chunk without holders is free at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from pappus.errors import UserError
+from pappus.replay.storage.compiling import fastest
+from pappus.types import Array, ArraySpec
+
+
+class ChunkKernels(NamedTuple):
+    """Loops over rows and chunks. `length` is that of a chunk; `following[chunk]` is the chunk that continues it."""
+
+    locate: Callable[[Array, int, Array, Array, Array], None]
+    """(following, length, bases `[n]`, positions `[n, m]`, rows `[n, m]`): the rows of positions counted from bases."""
+    add: Callable[[Array, Array, int], None]
+    """(holders, chunks, by): add `by` to the count of each chunk, once per occurrence."""
+
+
+def _locate_with_numpy(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
+    chunk = bases // length
+    reached = (bases % length)[:, None] + positions
+    hops, within = np.divmod(reached, length)
+    rows[:] = within + (chunk * length)[:, None]
+    for hop in range(1, int(hops.max(initial=0)) + 1):
+        chunk = following[chunk]
+        np.copyto(rows, within + (chunk * length)[:, None], where=hops == hop)
+
+
+def _add_with_numpy(holders: Array, chunks: Array, by: int) -> None:
+    np.add.at(holders, chunks, by)
+
+
+def _locate(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
+    for i in range(len(bases)):
+        first, offset = bases[i] // length, bases[i] % length
+        for j in range(positions.shape[1]):
+            chunk, within = first, offset + positions[i, j]
+            while within >= length:
+                chunk = following[chunk]
+                within -= length
+            rows[i, j] = chunk * length + within
+
+
+def _add(holders: Array, chunks: Array, by: int) -> None:
+    for i in range(len(chunks)):
+        holders[chunks[i]] += by
+
+
+NUMPY = ChunkKernels(_locate_with_numpy, _add_with_numpy)
+
+LOOPS = ChunkKernels(_locate, _add)
+
+Signature: TypeAlias = Mapping[str, ArraySpec]
+"""The columns of a step by name."""
+
+PAGE = 4096
+
+
+class Layout(NamedTuple):
+    """What a process must know to read the chunks of another process."""
+
+    signature: dict[str, ArraySpec]
+    chunk_length: int
+    num_chunks: int
+
+    @property
+    def rows(self) -> int:
+        return self.chunk_length * self.num_chunks
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of one step in all columns."""
+        return sum(spec.nbytes for spec in self.signature.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all chunks."""
+        return _paged(self.num_chunks * 8) + sum(_paged(self.rows * spec.nbytes) for spec in self.signature.values())
+
+
+class Columns:
+    """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
+
+    def __init__(self, layout: Layout, memory: Array, kernels: ChunkKernels | None = None) -> None:
+        self.layout, self.kernels = layout, kernels or fastest(LOOPS, NUMPY)
+        self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
+        """The chunk that continues each chunk; -1: none."""
+        self.columns: dict[str, Array] = {}
+        offset = _paged(layout.num_chunks * 8)
+        for name, spec in layout.signature.items():
+            nbytes = layout.rows * spec.nbytes
+            self.columns[name] = memory[offset : offset + nbytes].view(spec.dtype).reshape(layout.rows, *spec.shape)
+            offset += _paged(nbytes)
+
+    def locate(self, bases: Array, positions: Array) -> Array:
+        """Rows of `positions` (`[n, …]`, counted from each item's base row `[n]`) across chunks."""
+        flat = np.ascontiguousarray(positions, np.int64).reshape(len(bases), math.prod(positions.shape[1:]))
+        rows = np.empty(flat.shape, np.int64)
+        self.kernels.locate(self.following, self.layout.chunk_length, bases, flat, rows)
+        return rows.reshape(positions.shape)
+
+    def spanned(self, bases: Array, spans: Array) -> Array:
+        """The chunks of windows of `spans` rows from `bases` on, once for each window that touches them."""
+        length = self.layout.chunk_length
+        chunk = bases // length
+        left = spans - (length - bases % length)
+        found = [chunk]
+        while len(left) and (more := left > 0).any():
+            chunk, left = self.following[chunk[more]], left[more] - length
+            found.append(chunk)
+        return np.concatenate(found)
+
+
+class Chunks(Columns):
+    """Chunks with reference counts. Not thread-safe: the service holds a lock."""
+
+    def __init__(self, layout: Layout, memory: Array | None = None, kernels: ChunkKernels | None = None) -> None:
+        super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
+        self.holders = np.zeros(layout.num_chunks, np.int32)
+        self.by_items = np.zeros(layout.num_chunks, np.int32)
+        self.by_writers = np.zeros(layout.num_chunks, np.int32)
+        """How many of the holders are items and writers. Others release soon: batches, checkpoints, compression."""
+        self._free = np.arange(layout.num_chunks)[::-1].copy()
+        self.num_free = layout.num_chunks
+        self.on_free: Callable[[Array], None] = lambda freed: None
+        """Called with chunks whose count fell to 0."""
+
+    def take(self, count: int) -> Array | None:
+        """Take `count` free chunks, each held once and continued by none; None if there are fewer."""
+        if count > self.num_free:
+            return None
+        self.num_free -= count
+        taken = self._free[self.num_free : self.num_free + count][::-1].copy()
+        self.holders[taken] = self.by_writers[taken] = 1
+        self.following[taken] = -1
+        return taken
+
+    def hold(self, chunks: Array, among: Array | None = None) -> None:
+        """Increment the counts of chunks, once per occurrence; `among` is the count of one kind of holder."""
+        self.kernels.add(self.holders, chunks, 1)
+        if among is not None:
+            self.kernels.add(among, chunks, 1)
+
+    def release(self, chunks: Array, among: Array | None = None) -> None:
+        """Decrement the counts of chunks; those that reach 0 are free."""
+        if among is not None:
+            self.kernels.add(among, chunks, -1)
+        self.kernels.add(self.holders, chunks, -1)
+        freed = np.unique(chunks[self.holders[chunks] == 0])
+        self._free[self.num_free : self.num_free + len(freed)] = freed
+        self.num_free += len(freed)
+        if len(freed):
+            self.on_free(freed)
+
+    def forget_rows(self) -> None:
+        """Drop the rows and keep the counts. The memory is freed with its last view."""
+        self.following, self.columns = self.following.copy(), {}
+        self.on_free = lambda freed: None
+
+    @property
+    def num_promised(self) -> int:
+        """Chunks that will be free as soon as batches were read, a checkpoint was written and compression is done."""
+        return int(np.count_nonzero((self.holders > 0) & (self.by_items == 0) & (self.by_writers == 0)))
+
+    @property
+    def num_held(self) -> int:
+        """Chunks in use."""
+        return self.layout.num_chunks - self.num_free
+
+
+def plan(signature: Signature, max_steps: int, chunk_length: int) -> Layout:
+    """A layout for `max_steps` steps, plus 2 % (at least 16 chunks) for chunks that are only partly in use."""
+    if not signature:
+        raise UserError("a signature without columns stores nothing; give such as {'obs': ArraySpec((4,), 'float32')}")
+    if max_steps < 1 or chunk_length < 1:
+        raise UserError(f"max_steps={max_steps} and chunk_length={chunk_length} must be at least 1")
+    needed = -(-max_steps // chunk_length)
+    return Layout(dict(signature), chunk_length, needed + max(16, needed // 50))
+
+
+def _paged(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE

@@ -1,0 +1,73 @@
+"""The memory that chunks need, and the memory that is available on this machine and within its containers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pappus.errors import UserError
+from pappus.replay.storage.chunks import Layout
+
+FILES = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
+"""Files with the limit and the use of a control group, and the prefix of its statistics: version 2, and version 1."""
+
+
+def refuse_too_large(layout: Layout, root: str = "/") -> None:
+    """Raise `UserError` if the chunks need more memory than there is; `root` is where /proc and /sys are."""
+    available = available_memory(root)
+    if available is not None and layout.nbytes > available:
+        raise UserError(
+            f"{projected(layout)}, and {available / 2**30:.1f} GiB are left on this machine or in its container; "
+            "lower max_steps"
+        )
+
+
+def projected(layout: Layout) -> str:
+    """The memory of the chunks, in words."""
+    return f"{layout.rows:,} steps of {layout.step_bytes:,} bytes take {layout.nbytes / 2**30:.2f} GiB"
+
+
+def available_memory(root: str = "/") -> int | None:
+    """Bytes that can still be allocated; None if unknown."""
+    found = [_of_machine(Path(root)), *(_left_in(group) for group in _groups(Path(root)))]
+    return min((left for left in found if left is not None), default=None)
+
+
+def _of_machine(root: Path) -> int | None:
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The control groups of this process and their parents; the limit of each applies."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        top = root / "sys/fs/cgroup" / ("memory" if "memory" in controllers.split(",") else "")
+        if number == "0" or top.name == "memory":
+            own = top / path.lstrip("/")
+            yield from (group for group in (own, *own.parents) if group.is_relative_to(top))
+
+
+def _left_in(group: Path) -> int | None:
+    """Bytes left in a control group with a limit; cached files count as free."""
+    for limit, used, prefix in FILES:
+        try:
+            most = int((group / limit).read_text())  # "max" is none
+            words = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            cached = sum(int(words.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+            return max(0, most - int((group / used).read_text()) + cached)
+        except (OSError, ValueError):
+            continue
+    return None

@@ -1,0 +1,284 @@
+"""A table with its items. It neither waits nor locks: the service does."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+import numpy as np
+
+from pappus.errors import UserError
+from pappus.replay.storage.chunks import Chunks
+from pappus.replay.storage.items import Drawn, Windows, joined
+from pappus.replay.tables import limited_draws
+from pappus.replay.tables.table import Table
+from pappus.types import Array
+
+EPOCH = 1 << 20
+"""Maximum number of items per place between two checkpoints."""
+
+
+class TableState(NamedTuple):
+    """The records of a table's items."""
+
+    keys: Array
+    priorities: Array
+    times_sampled: Array
+    number: Array
+    windows: Windows
+    next_key: Array
+    """The next key of every place."""
+    free: Array
+    """Free places; the last is taken first."""
+    sampler_order: Array
+    remover_order: Array
+    """`Selector.in_use` of both selectors, so that they continue exactly."""
+
+    def in_order(self) -> TableState:
+        """The records of items in the table, oldest first."""
+        places = np.flatnonzero(self.keys >= 0)
+        places = places[np.argsort(self.number[places])]
+        return TableState(
+            self.keys[places], self.priorities[places], self.times_sampled[places], self.number[places],
+            self.windows.pick(places), self.next_key, self.free, self.sampler_order, self.remover_order,
+        )
+
+
+class LiveTable:
+    """Items at numbered places. A key encodes a place and how often it was used before, so no key is used twice.
+
+    Every item holds the chunks of its window from `insert` until it is removed.
+    """
+
+    def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
+        self.table, self.chunks = table, chunks
+        self.limiter = table.fresh_limiter()
+        self.rng = np.random.default_rng(seed)
+        capacity = table.max_size
+        self._keys = np.full(capacity, -1, np.int64)
+        self._next_key = np.arange(capacity)
+        self._priorities = np.zeros(capacity)
+        self._times_sampled = np.zeros(capacity, np.int32)
+        self._number = np.zeros(capacity, np.int64)
+        """Number of items that were inserted before this one."""
+        self._windows = Windows.empty(capacity, len(chunks.columns))
+        self._free = np.arange(capacity)[::-1].copy()
+        self._sampler, self._remover = table.selectors()
+        self._largest = 0
+        self.starved = False
+        """Whether items were evicted for lack of steps, and fewer than `min_size` have been left since."""
+
+    @property
+    def size(self) -> int:
+        """Items in the table."""
+        return self.limiter.size
+
+    @property
+    def was_open(self) -> bool:
+        """Whether it has held `min_size` items since it was created or reset."""
+        return self._largest >= self.limiter.min_size
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether items that were not sampled may be evicted when steps run out."""
+        return np.isinf(self.limiter.most) or not self.table.max_times_sampled
+
+    @property
+    def steps_held(self) -> int:
+        """Steps of all chunks that its items touch."""
+        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
+        return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
+
+    @property
+    def mass(self) -> float:
+        """Total weight of its items (`Selector.total`)."""
+        return self._sampler.total()[0]
+
+    def insert(self, priorities: Array, windows: Windows) -> Array:
+        """Insert items and return their keys. The caller checks the limiter; at most `max_size` at a time."""
+        count = windows.num_items
+        self.check(priorities)
+        overflow = self.size + count - self.table.max_size
+        if overflow > 0 and count > 1 and not self._remover.oldest_first:
+            # A new item may be the next to be removed: insert one at a time.
+            pieces = (slice(i, i + 1) for i in range(count))
+            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
+        if overflow > 0:
+            self.remove(overflow)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
+        places = self._free[self._num_free - count : self._num_free].copy()
+        keys = self._next_key[places]
+        self._next_key[places] += self.table.max_size
+        self._keys[places], self._priorities[places], self._times_sampled[places] = keys, priorities, 0
+        self._number[places] = self.limiter.inserts + np.arange(count)
+        self._windows.put(places, windows)
+        self._sampler.insert(places, priorities)
+        self._remover.insert(places, priorities)
+        self.limiter.inserts += count
+        self._grown()
+        return keys
+
+    def available(self, wanted: int) -> int:
+        """How many of the `wanted` samples can be drawn now."""
+        drawable = self._sampler.total()[1]
+        if drawable == 0:
+            return 0
+        allowed = self.limiter.samples_now(wanted)
+        if self.table.max_times_sampled == 1:  # every draw takes an item away
+            return max(0, min(allowed, self.size - self.limiter.min_size + 1, drawable))
+        return allowed
+
+    def explain(self) -> str:
+        """Why inserts or samples wait; or that the table is open."""
+        if self.size and not self._sampler.total()[1]:
+            return f"samples wait for a priority above 0: all {self.size} items have 0; {self.limiter.explain()}"
+        return self.limiter.explain()
+
+    def sample(self, wanted: int) -> Drawn:
+        """Draw as many of the `wanted` items as are available now, and hold their chunks for the caller."""
+        if self.table.max_times_sampled <= 1:
+            count = self.available(wanted)
+            return self._draw(*self._sampler.sample(count, self.rng, distinct=self.table.max_times_sampled == 1))
+        parts: list[Drawn] = []
+        while wanted and (count := self.available(wanted)):
+            parts.append(self._draw(*self._limited(count)))
+            wanted -= len(parts[-1].keys)
+        return joined(parts)
+
+    def _limited(self, count: int) -> limited_draws.Draws:
+        """Between 1 and `count` draws of items that are removed after `max_times_sampled` samples."""
+        most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
+        if self._sampler.random:
+            places, probabilities = self._sampler.sample(count, self.rng)
+            return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
+        first = min(-(-count // most) + 1, self._sampler.total()[1])
+        places, _ = self._sampler.sample(first, self.rng, distinct=True)
+        return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
+
+    def _sampled_before(self, places: Array) -> Array:
+        """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""
+        return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
+
+    def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
+        self.chunks.kernels.add(self._times_sampled, places, 1)
+        windows = self._windows.pick(places)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span))
+        drawn = Drawn(
+            self._keys[places], probabilities, self._priorities[places],
+            self._times_sampled[places] if times is None else times.astype(np.int32),
+            self.limiter.inserts - self._number[places] - 1, self.size, self.mass, windows,
+        )
+        self.limiter.samples += len(places)
+        if self.table.max_times_sampled:
+            self._drop(places[drawn.times_sampled >= self.table.max_times_sampled])
+        return drawn
+
+    def update(self, keys: Array, priorities: Array) -> int:
+        """Change priorities. The last one counts if a key occurs twice; keys of removed items are ignored."""
+        if keys.ndim != 1 or keys.shape != priorities.shape:
+            raise UserError(f"keys of shape {keys.shape} and priorities of shape {priorities.shape} must be as many")
+        self.check(priorities)
+        here = self._are_here(keys)
+        places, changed = keys[here] % self.table.max_size, priorities[here]
+        self._priorities[places] = changed
+        self._sampler.update(places, changed)
+        self._remover.update(places, changed)
+        return len(np.unique(places))
+
+    def delete(self, keys: Array) -> int:
+        """Delete items; keys of removed items are ignored."""
+        places = np.unique(keys[self._are_here(keys)]) % self.table.max_size
+        self._drop(places)
+        return len(places)
+
+    def remove(self, count: int) -> None:
+        """Remove the items that the remover chooses."""
+        self._drop(self._remover.sample(count, self.rng, distinct=True)[0])
+
+    def give_way(self, count: int) -> None:
+        """Evict items for lack of steps."""
+        self.remove(count)
+        self.starved = self.size < self.limiter.min_size
+
+    def reset(self) -> None:
+        """Delete all items and reset the counts."""
+        self._drop(self._keys[self._keys >= 0] % self.table.max_size)
+        self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
+        self._number[:] = 0
+        self._largest, self.starved = 0, False
+
+    def check(self, priorities: Array) -> None:
+        """Raise `UserError` for priorities that a selector does not accept."""
+        good = self._sampler.accepts(priorities) & self._remover.accepts(priorities)
+        if not good.all():
+            raise UserError(
+                f"priority={priorities[~good][0]} for table {self.table.name!r} must be a finite number of at least 0, "
+                "and so must its power; give the absolute value of what it is computed from"
+            )
+
+    def check_windows(self, windows: Windows, writer: str, held: Container[int]) -> None:
+        """Raise `UserError` unless every window lies in chunks that its writer holds, and its slices in the window."""
+        if not windows.num_items:
+            return
+        chunks, table, own = self.chunks, self.table, windows.span - windows.lead
+        ends = (windows.start + windows.length).max(axis=1)
+        if not (
+            (windows.base >= 0).all() and (windows.base < chunks.layout.rows).all() and (windows.lead >= 0).all()
+            and (windows.lead <= table.lead).all() and (windows.start >= 0).all() and (windows.length >= 0).all()
+            and (ends <= own).all() and (own >= 1).all() and (windows.span <= chunks.layout.rows).all()
+        ):
+            raise UserError(f"an item for table {table.name!r} lies outside the steps that {writer} wrote")
+        for index, name in enumerate(chunks.layout.signature):
+            if name not in table.signature and windows.length[:, index].any():
+                raise UserError(f"column {name!r} is not in the signature of table {table.name!r}; leave it out")
+        for chunk in np.unique(chunks.spanned(windows.base, windows.span)).tolist():
+            if chunk not in held:
+                raise UserError(
+                    f"an item for table {table.name!r} needs steps that {writer} no longer holds; give the writer "
+                    "a longer history"
+                )
+
+    def state(self) -> TableState:
+        """A copy of all records by place. The lock is held meanwhile, so it does nothing else."""
+        return TableState(
+            self._keys.copy(), self._priorities.copy(), self._times_sampled.copy(), self._number.copy(),
+            Windows(*(field.copy() for field in self._windows)), self._next_key.copy(),
+            self._free[: self._num_free].copy(), self._sampler.in_use(), self._remover.in_use(),
+        )
+
+    def restore(self, state: TableState) -> None:
+        """Restore the items, oldest first, of a table of the same size; their windows refer to this table's chunks."""
+        places = state.keys % self.table.max_size
+        # Keys that the previous service used after the checkpoint are not used again.
+        self._next_key[:] = state.next_key + EPOCH * self.table.max_size
+        self._keys[places], self._priorities[places] = state.keys, state.priorities
+        self._times_sampled[places], self._number[places] = state.times_sampled, state.number
+        self._windows.put(places, state.windows)
+        self.chunks.hold(self.chunks.spanned(state.windows.base, state.windows.span), self.chunks.by_items)
+        self._free[: len(state.free)] = state.free
+        self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
+        self._remover.insert(state.remover_order, self._priorities[state.remover_order])
+        self._grown()
+
+    def _grown(self) -> None:
+        self._largest = max(self._largest, self.size)
+        self.starved = self.starved and self.size < self.limiter.min_size
+
+    def _drop(self, places: Array) -> None:
+        if not len(places):
+            return
+        windows = self._windows.pick(places)
+        self._keys[places] = -1
+        self._sampler.delete(places)
+        self._remover.delete(places)
+        self._free[self._num_free : self._num_free + len(places)] = places
+        self.limiter.deletes += len(places)
+        self.chunks.release(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
+
+    def _are_here(self, keys: Array) -> Array:
+        here: Array = (keys >= 0) & (self._keys[keys % self.table.max_size] == keys)
+        return here
+
+    @property
+    def _num_free(self) -> int:
+        return self.table.max_size - self.size

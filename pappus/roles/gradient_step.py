@@ -1,0 +1,292 @@
+"""The gradient step: loss ──▶ gradient ──▶ clip ──▶ optimizer, over one flat buffer of weights.
+
+It owns all that a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
+gradient are one captured graph and the optimizer's step is another. Everything that an update reports comes back in one
+tensor, so that the host waits for the device once per update.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+
+from pappus.accelerator import Accelerator, CapturedGraph
+from pappus.config import OptimizerConfig
+from pappus.core import Algorithm, AllReduce, GradientChannel, Waitable
+from pappus.errors import NonFiniteError
+from pappus.networks.flat import FlatParameters
+from pappus.networks.moments import RunningMoments, merged
+from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
+from pappus.roles.gradient_sync import AllReducedGradient, SentGradient, numbers_beside
+from pappus.telemetry.checkpoint import save_state
+from pappus.telemetry.metrics import Metrics
+from pappus.types import Nest, Unroll, map_leaves
+
+DEVICE_KEYS = ("lr", "capturable", "fused")
+"""Settings of an optimizer that follow from its device; a checkpoint does not change them."""
+NO_CONTEXT: AbstractContextManager[Any] = nullcontext()
+Seen: TypeAlias = list[tuple[RunningMoments, torch.Tensor]]
+"""Running moments of observations, and the moments of a batch to count in."""
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """Settings of the run that a learner needs."""
+
+    optimizer: OptimizerConfig
+    total_steps: int
+    seed: int
+    device: str = "cpu"
+    precision: str = "float32"
+    crash_dir: Path | None = None
+    """Where a batch with a non-finite loss is saved."""
+
+
+class Computed(NamedTuple):
+    """The loss of a batch, the norm of its gradient, and named scalars in the order in which they were computed."""
+
+    loss: float
+    gradient_norm: float
+    scalars: dict[str, float]
+
+
+class Objective(Protocol):
+    """What a gradient step minimises."""
+
+    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of the present batch, and named scalars to report. With an all-reduce, `steps` is among them: the
+        valid steps that the loss is a mean or a sum of."""
+        ...
+
+    def batch(self) -> Nest:
+        """The present batch, to be saved if its loss is not finite."""
+        ...
+
+
+class GradientStep:
+    """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by whoever
+    holds the weights (`channel`). `steps` env steps and `updates` updates led to the present weights.
+    """
+
+    objective: Objective
+
+    def __init__(
+        self, metrics: Metrics, algorithm: Algorithm, settings: LearnerSettings, all_reduce: AllReduce | None = None,
+        channel: GradientChannel | None = None,
+    ) -> None:
+        self.metrics, self.settings = metrics, settings
+        self.accelerator = Accelerator(settings.device)
+        self._stream = self.accelerator.stream()
+        torch.manual_seed(settings.seed)
+        self.network: Any = algorithm.build_network()
+        self.flat = FlatParameters(self.network, device=settings.device)
+        numbers = 0 if all_reduce is None else numbers_beside(all_reduce.members)
+        self.parameters = self.flat.trainable(getattr(self.network, "part_sizes", ()), numbers)
+        loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
+        self.others = None if all_reduce is None else AllReducedGradient(self.flat, all_reduce, loss_is_mean)
+        self.sent = None if channel is None else SentGradient(self.flat, channel, metrics)
+        self._optimizer: Any = None  # torch takes a second of a core to make its first one
+        if channel is None:
+            self._optimizer = make_optimizer(settings.optimizer, self.parameters)
+        self.leads = channel is None and (all_reduce is None or all_reduce.member == 0)
+        """Whether this learner publishes, saves and counts updates: alone, or as the first of all that share them."""
+        self.steps = self.updates = 0
+        self._norm = torch.zeros((), device=settings.device)  # always the same tensor: graphs write and read it
+        self._gradient_array = np.zeros(0) if self.accelerator.real else self.flat.gradient.numpy()
+        self._backward: dict[int, Callable[[], torch.Tensor]] = {}
+        self._names: dict[int, list[str]] = {}
+        """Scalars that each kind of update reports: a captured graph does not name them again."""
+        self._step: dict[int, Callable[[], None]] = {}
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Calls within go to the learner's stream."""
+        return self.accelerator.on(self._stream) if self.accelerator.real else NO_CONTEXT
+
+    def backward(self, kind: int = 0) -> Computed:
+        """Compute the gradient of the objective. Updates of different kinds do different work: each has its graphs."""
+        if kind not in self._backward:
+            self._backward[kind] = self._captured(lambda: self._compute(kind))
+        loss, norm, *scalars = self._backward[kind]().tolist()
+        return Computed(loss, norm, dict(zip(self._names[kind], scalars, strict=True)))
+
+    def computed(self, loss: float, scalars: dict[str, float]) -> Computed:
+        """The same for a gradient that was computed on arrays, and is in `flat.gradient` already."""
+        norm = math.sqrt(self._gradient_array @ self._gradient_array)
+        self._norm.fill_(norm)
+        return Computed(loss, norm, scalars)
+
+    def combined(self, own: Computed) -> Generator[Waitable | None, None, tuple[Computed, int]]:
+        """Replace the gradient by that of all learners; what was computed, and the valid steps of all."""
+        if self.others is None:
+            return own, int(own.scalars["steps"])
+        self._refuse_non_finite(own)  # here its name is known, elsewhere only the sum
+        steps = yield from self.others.reduce(self.updates)
+        self._norm.copy_(self.flat.gradient.norm())
+        return own._replace(gradient_norm=self._norm.item()), int(steps)
+
+    def apply(self, computed: Computed, kind: int = 0, resting: Sequence[torch.nn.Parameter] = ()) -> None:
+        """Change the weights by the gradient, if it is finite. Parameters that rest keep their optimizer state, too."""
+        self._refuse_non_finite(computed)
+        self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
+        if self.sent is not None:
+            self._clip()
+            self.sent.send(computed.loss)
+            return
+        if kind not in self._step:
+            self._step[kind] = self._captured(lambda: self._clip_and_step(resting))
+        rate = self.learning_rate()
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self._step[kind]()
+
+    def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        return CapturedGraph(self.accelerator, work, self.metrics.event) if self.accelerator.real else work
+
+    def _compute(self, kind: int) -> torch.Tensor:
+        with self._autocast():
+            loss, scalars = self.objective.loss()
+        self.flat.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.others is None:
+            self._norm.copy_(self.flat.gradient.norm())
+        else:  # the norm is that of the sum, which follows
+            self.others.prepare(scalars["steps"])
+        self._names[kind] = list(scalars)
+        return torch.stack([loss.detach(), self._norm, *scalars.values()])
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.settings.precision == "float32":
+            return NO_CONTEXT
+        kind = self.accelerator.device.type  # a captured graph must cast weights anew each time, as they change
+        return torch.autocast(kind, torch.bfloat16, cache_enabled=not self.accelerator.real)
+
+    def _clip_and_step(self, resting: Sequence[torch.nn.Parameter]) -> None:
+        gradients = [parameter.grad for parameter in resting]
+        for parameter in resting:
+            parameter.grad = None
+        self._clip()
+        self._optimizer.step()
+        for parameter, gradient in zip(resting, gradients, strict=True):
+            parameter.grad = gradient
+
+    def _clip(self) -> None:
+        """Scale the gradient down to the largest norm that it may have; on a device without a look at it."""
+        largest = self.settings.optimizer.clip_norm
+        if self.accelerator.real:
+            self.flat.gradient.mul_(torch.clamp(largest / (self._norm + 1e-6), max=1.0))
+        elif (scale := largest / (self._norm.item() + 1e-6)) < 1:
+            self.flat.gradient.mul_(scale)
+
+    def learning_rate(self) -> float:
+        """The step size now."""
+        return learning_rate_at(self.settings.optimizer, self.steps, self.settings.total_steps)
+
+    def _refuse_non_finite(self, computed: Computed) -> None:
+        """Stop before a broken gradient reaches the weights."""
+        if math.isfinite(computed.gradient_norm) and math.isfinite(computed.loss):
+            return
+        inputs_first = {**computed.scalars, "loss": computed.loss, "gradient_norm": computed.gradient_norm}
+        culprit = next(name for name, value in inputs_first.items() if not math.isfinite(value))
+        kept = ""
+        if self.settings.crash_dir is not None:
+            batch = map_leaves(lambda leaf: leaf.cpu(), self.objective.batch())
+            save_state(self.settings.crash_dir, "non_finite_batch", batch)
+            kept = f"; the batch is kept in {self.settings.crash_dir / 'non_finite_batch.safetensors'}"
+        raise NonFiniteError(
+            f"{culprit}={inputs_first[culprit]} at update {self.updates + 1} ({self.steps} steps) is not finite; "
+            f"lower --optimizer.learning-rate or check the env's rewards and observations{kept}"
+        )
+
+    def gather_moments(self, batch: Unroll) -> Generator[Waitable | None, None, Seen | None]:
+        """Moments of the observations of all learners' batches, for `observe`; None for a learner alone.
+
+        They are gathered before the update: nothing may wait between the optimizer's step and the publication of its
+        weights, or a checkpoint could fall in between.
+        """
+        if self.others is None or not hasattr(self.network, "shown"):
+            return None
+        seen: Seen = []
+        for moments, rows in self.network.shown(*_acted_on(batch)):
+            parts = yield from self.others.gather(moments.of(rows))
+            seen.append((moments, merged(parts)))
+        return seen
+
+    def observe(self, batch: Unroll, gathered: Seen | None) -> None:
+        """Count the observations of a batch into the network's running moments, once it was learned from."""
+        if gathered is not None:
+            for moments, seen in gathered:
+                moments.count_in(seen)
+        elif hasattr(self.network, "observe"):
+            self.network.observe(*_acted_on(batch))
+
+    def save(self) -> dict[str, Nest]:
+        """Weights, optimizer, counts and random state."""
+        with self.on_device():
+            self.accelerator.wait()
+            optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
+            weights = self.flat.values.detach().cpu().clone()
+        for group in optimizer["param_groups"]:
+            group["lr"] = float(group["lr"])
+        return {
+            "weights": weights, "optimizer": optimizer, "steps": self.steps, "updates": self.updates,
+            "random": torch.get_rng_state(),
+        }
+
+    def load(self, state: Nest) -> None:
+        """Continue from what `save` returned, which may come from another device."""
+        optimizer = copy.deepcopy(state["optimizer"])  # torch would write into the state, which others may load, too
+        for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
+            saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
+        with torch.no_grad():
+            self.flat.values.copy_(state["weights"])
+        self._optimizer.load_state_dict(optimizer)
+        self.steps, self.updates = state["steps"], state["updates"]
+        torch.set_rng_state(state["random"])
+        if self.others is not None:
+            self.others.weights_changed()
+
+
+def _acted_on(batch: Unroll) -> tuple[Nest, torch.Tensor, Nest]:
+    """The observations that were acted on, as networks take them."""
+    return map_leaves(lambda leaf: leaf[:-1], batch.observation), batch.first[:-1], batch.state
+
+
+def _plain(leaf: Any) -> Any:
+    return leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def learning_rate_at(config: OptimizerConfig, steps: int, total_steps: int) -> float:
+    """The step size after `steps` steps of the run."""
+    left = max(0.0, 1.0 - steps / total_steps) if config.anneal else 1.0
+    return config.learning_rate * left
+
+
+def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """The configured optimizer over flat parameters; on an accelerator such that a graph can hold its step."""
+    device = parameters[0].device
+    capturable = device.type == "cuda"
+    rate: Any = torch.tensor(config.learning_rate, device=device) if capturable else config.learning_rate
+    if config.name == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters, rate, alpha=config.decay, eps=config.epsilon, momentum=config.momentum,
+            centered=config.centered, capturable=capturable,
+        )
+    if config.name == "adagrad":
+        return torch.optim.Adagrad(parameters, rate, eps=config.epsilon)
+    betas = (config.momentum, config.decay)
+    if device.type == "cpu" and len(parameters) == 1 and parameters[0].numel() <= MOST_WEIGHTS:
+        return SmallAdam(parameters[0], config.learning_rate, betas, config.epsilon)
+    return torch.optim.Adam(
+        parameters, rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
+    )

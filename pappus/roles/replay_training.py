@@ -1,0 +1,189 @@
+"""Training on items of replay, with a target network (Ape-X, R2D2, DQN, DDPG; in Gorila with parameter servers).
+
+    replay ──batch──▶ loss ──▶ one update, and new priorities back to replay; the target network follows the weights
+
+Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import torch
+
+from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
+from pappus.experience import SMALLEST_PRIORITY, ItemBatch
+from pappus.networks.flat import FlatParameters
+from pappus.roles.gradient_step import GradientStep
+from pappus.roles.learner import Trained
+from pappus.types import Array, Nest, leaves_of, map_leaves
+
+INFO_UPDATES = 50
+"""Updates between two reports of the table's counts."""
+
+
+class ReplayTraining:
+    """One update per batch. Where gradients are applied elsewhere, the newest weights are read before every batch."""
+
+    interruptible = False
+
+    def __init__(
+        self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal, gradient: GradientStep, capacity: int
+    ) -> None:
+        """`capacity` is that of the table."""
+        self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
+        self._device = gradient.settings.device
+        self.target = TargetNetwork(algorithm, gradient.flat, self._device)
+        self._capacity, self._service = capacity, 0
+        self._staleness = PriorityStaleness(capacity)
+        self._drawn: Any = None
+        self._items: Any = None
+        self._weight = self._priority = torch.zeros(0, device=self._device)
+
+    def take(self) -> Waitable | None:
+        """Take a batch of items."""
+        if self._gradient.sent is not None:
+            self.target.follow_version(self._gradient.sent.pull())
+        batch = self._source.take()
+        if batch is None:
+            return self._source
+        self._drawn = batch
+        self._load(batch)
+        return None
+
+    def train(self) -> Generator[Waitable | None, None, Trained]:
+        """Make one update, alone: it never waits."""
+        gradient, delays = self._gradient, self._algorithm.part_delays
+        rests = [gradient.updates % every > 0 for every in delays]
+        kind = sum(rest << i for i, rest in enumerate(rests))  # updates of other parts of the network
+        computed = gradient.backward(kind)
+        gradient.apply(computed, kind, [one for one, rest in zip(gradient.parameters, rests, strict=True) if rest])
+        self._source.update(self._drawn, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
+        for name, value in computed.scalars.items():
+            gradient.metrics.mean(f"losses/{name}", value)
+        self._report_ages(self._drawn)
+        updates = gradient.updates + 1
+        if gradient.sent is None:
+            self.target.follow_updates(updates)
+        if updates % INFO_UPDATES == 0:
+            self._report_table()
+        steps = self._counted.total() - gradient.steps
+        return Trained(steps, steps)
+        yield  # a generator, as all trainings are
+
+    def _load(self, batch: ItemBatch) -> None:
+        """The batch as tensors; on a device always in the same memory, where a captured graph reads it."""
+        items, weight = map_leaves(torch.from_numpy, (batch.items, batch.weight))
+        if not self._gradient.accelerator.real:
+            self._items, self._weight = items, weight
+        elif self._items is None:
+            self._items, self._weight = map_leaves(lambda leaf: leaf.to(self._device), (items, weight))
+        else:
+            for into, leaf in zip(leaves_of((self._items, self._weight)), leaves_of((items, weight)), strict=True):
+                into.copy_(leaf, non_blocking=True)
+
+    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The algorithm's; it leaves new priorities behind, in the same memory whichever graph writes them."""
+        loss, scalars, priority = self._algorithm.loss(
+            self._gradient.network, self.target.network, self._items, self._weight, self._gradient.updates
+        )
+        if self._priority.shape != priority.shape:
+            self._priority = torch.zeros_like(priority)
+        self._priority.copy_(priority.detach())
+        return loss, scalars
+
+    def batch(self) -> Nest:
+        """The present items by field, and their importance weights."""
+        return {**self._items._asdict(), "weight": self._weight}
+
+    def _report_ages(self, batch: ItemBatch) -> None:
+        metrics, updates = self._gradient.metrics, self._gradient.updates
+        if batch.service != self._service:
+            self._service, self._staleness = batch.service, PriorityStaleness(self._capacity)
+        staleness, fresh = self._staleness.of(batch.keys, updates)
+        if staleness is not None:
+            metrics.mean("replay/priority_staleness", staleness)
+        metrics.mean("replay/first_draws", fresh)
+        metrics.mean("replay/age", batch.age)
+        self._staleness.written(batch.keys, updates)
+
+    def _report_table(self) -> None:
+        for name, value in self._source.info().items():
+            if name in ("size", "inserts", "samples"):
+                self._gradient.metrics.gauge(f"replay/{name}", value)
+
+    def release(self) -> None: ...
+
+    def save(self) -> dict[str, Nest]:
+        """The target network."""
+        return {"target": self.target.flat.values.detach().cpu().clone()}
+
+    def load(self, state: Nest) -> None:
+        """Continue from a checkpoint of the learner."""
+        with torch.no_grad():
+            self.target.flat.values.copy_(state["target"])
+        self._counted.set_total(state["steps"])
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class TargetNetwork:
+    """A copy of the network that follows its weights: every so many updates it takes over a share of them."""
+
+    def __init__(self, algorithm: ReplayAlgorithm, weights: FlatParameters, device: str) -> None:
+        self._algorithm, self._weights = algorithm, weights
+        self.network: Any = algorithm.build_network()
+        self.network.requires_grad_(False)
+        self.flat = FlatParameters(self.network, device=device)
+        self.flat.values.copy_(weights.values)
+        self._followed = -1
+        """How often it has followed versions."""
+
+    def follow_updates(self, updates: int) -> None:
+        """Follow, if it is time to after so many updates."""
+        if updates % self._algorithm.target_updates.every == 0:
+            self._take_over(self._algorithm.target_updates.share)
+
+    def follow_version(self, version: int) -> None:
+        """Follow as often as it was time to up to this version, which others count; begin as the first weights."""
+        updates = self._algorithm.target_updates
+        times = version // updates.every - self._followed
+        if times > 0:
+            share = 1.0 if self._followed < 0 else 1.0 - (1.0 - updates.share) ** times
+            self._followed += times
+            self._take_over(share)
+
+    def _take_over(self, share: float) -> None:
+        with torch.no_grad():
+            self.flat.values.lerp_(self._weights.values, share)
+
+
+class PriorityStaleness:
+    """When the priority of each item was written last, as far as this learner wrote it.
+
+    A key tells the place of its item in a table of `capacity` (docs/replay.md), so two numbers per place are enough.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._keys = np.full(capacity, -1, np.int64)
+        self._updates = np.zeros(capacity, np.int64)
+
+    def of(self, keys: Array, update: int) -> tuple[float | None, float]:
+        """Mean updates since the priorities of drawn items were written, and the share that never were.
+
+        The latter have the priority that their actor gave them; None if all have.
+        """
+        places = keys % self._capacity
+        written = self._keys[places] == keys
+        if not written.any():
+            return None, 1.0
+        return float(np.mean(update - self._updates[places[written]])), float(1 - written.mean())
+
+    def written(self, keys: Array, update: int) -> None:
+        """Note that new priorities of these items are on their way."""
+        places = keys % self._capacity
+        self._keys[places], self._updates[places] = keys, update

@@ -1,0 +1,67 @@
+"""SEED with synchronous batches: central inference for algorithms that need fresh data (PPO, A2C).
+
+    actor 0 ──observations──▶ ┌───────────┐               ┌──────────┐
+            ◀────actions───── │ inference │ ─one batch──▶ │ learner  │
+    actor 1 ──observations──▶ │ (states,  │               └────┬─────┘
+            ◀────actions───── │  unrolls) │ ◀─────weights──────┤
+    elsewhere ⇄ gRPC          └───────────┘                    └──▶ evaluator
+
+A batch holds one unroll of every env, all acted with the newest weights: when it is full, envs wait until the learner
+has published what it learnt from it. On a GPU, inference and learning share the device, and experience stays there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pappus.config import RunConfig
+from pappus.core import EpochAlgorithm
+from pappus.envs.external import is_external
+from pappus.errors import UserError
+from pappus.kinds import EVALUATOR
+from pappus.topologies.builders import build_evaluator
+from pappus.topologies.program import Program
+from pappus.topologies.run import Run
+from pappus.topologies.seed import SeedConfig, add_inference, add_seed_actor, calls
+
+
+@dataclass(frozen=True)
+class SeedSyncConfig(SeedConfig):
+    """Central inference; a batch is one unroll of every env."""
+
+    many_learners: ClassVar[bool] = False
+
+    def check(self, config: RunConfig) -> None:
+        """Raise `UserError` for a rule that the run's config breaks."""
+        super().check(config)
+        envs = config.actors * config.envs_per_actor
+        if envs and not self.wire.listen and config.batch_size not in (0, envs):
+            raise UserError(
+                f"batch_size={config.batch_size}: a batch is one unroll of each of the {envs} envs; leave it out, or "
+                "change --actors, --envs-per-actor"
+            )
+
+    def takes_turns(self, config: RunConfig) -> bool:
+        """With one actor only one of actor, inference and learner has work at any time."""
+        return config.actors == 1 and not self.wire.listen and config.device == "cpu"
+
+    @property
+    def slack_option(self) -> str:
+        """Nobody runs ahead."""
+        return ""
+
+
+def seed_sync(run: Run) -> Program:
+    """The program of the figure above."""
+    config, program = run.config, Program("seed-sync", run.config.seed)
+    if isinstance(run.algorithm, EpochAlgorithm):
+        run.algorithm.check_batch(config.unroll_length, config.batch_envs)
+    inference = program.calls(calls(run))
+    weights = program.weights("weights", run.weights_size)
+    for i in range(config.actors):
+        add_seed_actor(program, run, i, inference)
+    add_inference(run, program, inference, weights, synchronous=True)
+    if not is_external(run.env):
+        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
+    return program
