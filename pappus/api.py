@@ -20,7 +20,6 @@ from pappus.precision import choose_precision
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
-from pappus.runtimes.wiring import footprint
 from pappus.systems import find_system, presets_for, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
@@ -103,7 +102,7 @@ def describe(config: RunConfig, env: EnvLike) -> Run:
     )
     run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
     program = find_system(config.system).topology(run)
-    validate_memory({name: footprint(edge)[0] for name, edge in program.edges.items()})
+    validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
     return run
 
 

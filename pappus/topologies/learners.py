@@ -7,6 +7,10 @@ from typing import Any, Literal
 
 from pappus.algorithms.ppo import moments_of_returns
 from pappus.config import RunConfig
+from pappus.core import AllReduce
+from pappus.edges.all_reduce import AllReduceEdge
+from pappus.edges.edge import PortRef
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
 from pappus.networks.body import Body
@@ -14,7 +18,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments
 from pappus.roles.role import Role
 from pappus.roles.synced_gradient import numbers_beside
-from pappus.topologies.program import AllReduceEdge, PortRef, Program, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
 ALL_REDUCE = "other learners"
@@ -42,11 +46,11 @@ def add_learners(
         )
 
 
-def all_reduce_end(program: Program, run: Run, index: int) -> PortRef | None:
+def all_reduce_end(program: Program, run: Run, index: int) -> PortRef[AllReduce] | None:
     """Where the learner of that number meets the others; None where it is alone."""
     if run.config.learners == 1:
         return None
-    edge = program.edges.get(ALL_REDUCE) or program.all_reduce(_all_reduce(run))
+    edge = program.edges.get(ALL_REDUCE) or program.connect(_all_reduce(run))
     assert isinstance(edge, AllReduceEdge)
     return edge.member(index)
 

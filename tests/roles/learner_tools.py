@@ -12,11 +12,11 @@ import numpy as np
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce
+from pappus.edges.all_reduce import AllReduceEdge
 from pappus.roles.gradient_learner import LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
 from pappus.roles.synced_gradient import numbers_beside
 from pappus.threads import one_thread
-from pappus.topologies.program import AllReduceEdge
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 
 T, N, UPDATES = 5, 3, 50
@@ -106,7 +106,7 @@ def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Lea
 class KeepsWeights(Learner):
     """Writes its weights down after so many updates, and is done then."""
 
-    def __init__(self, name: str, incarnation: int, all_reduce: AllReduce, folder: Path) -> None:
+    def __init__(self, name: str, incarnation: int, index: int, all_reduce: AllReduce, folder: Path) -> None:
         unrolls = record(all_reduce.members * UPDATES)[all_reduce.member :: all_reduce.members]
         settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), 10**6, 1, all_reduce=all_reduce)
         super().__init__(name, algorithm(), Recorded(unrolls), NoWeights(), settings, 1)

@@ -12,6 +12,8 @@ import torch
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.ops.exploration import ladder
 from pappus.replay.experience_tables import layout_for
@@ -20,9 +22,7 @@ from pappus.replay.spec import ReplaySpec
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 

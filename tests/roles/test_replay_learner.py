@@ -8,13 +8,13 @@ import torch
 
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.weights import FlatWeights
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_learner import LearnerSettings
 from pappus.roles.replay_learner import SMALLEST_PRIORITY, ReplayLearner
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.weights import FlatWeights
 from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
 

@@ -14,6 +14,7 @@ from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.synced_ppo import SyncedPPO
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce
+from pappus.edges.all_reduce import MemoryAllReduce
 from pappus.roles.epoch_learner import EpochLearner
 from pappus.roles.gradient_learner import GradientLearner, LearnerSettings, NoWeights
 from pappus.roles.learner import Learner
@@ -22,7 +23,6 @@ from pappus.roles.synced_epochs import SyncedEpochLearner
 from pappus.roles.synced_gradient import numbers_beside
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
 from pappus.types import Unroll
 from tests.roles.learner_tools import ENV, NETWORK, UPDATES, N, Recorded, T, record
 
