@@ -25,13 +25,12 @@ from rich.table import Table
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.all_reduce import AllReduceEdge
+from pappus.edges.queue import RingQueue
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock, SharedBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
-from pappus.transports.rings import RingQueue
-from pappus.transports.torch_all_reduce import TorchAllReduce
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, leaves_of, unroll_spec
 
 BACKENDS = ("memory", "gloo")
@@ -87,12 +86,9 @@ def meet(all_reduce: Any, index: int, size: int, rounds: int, answer: Any) -> No
 
 def all_reduce_seconds(backend: str, size: int, rounds: int) -> float:
     """Of one all-reduce of two processes."""
-    footprint = MemoryAllReduce.footprint(2, size) if backend == "memory" else TorchAllReduce.footprint(2)
-    block = SharedBlock.create(*footprint)
-    all_reduce = (
-        MemoryAllReduce("others", 2, size, block) if backend == "memory"
-        else TorchAllReduce("others", 2, backend, block)
-    )
+    edge = AllReduceEdge("others", 2, size, backend)
+    block = edge.new_block(SharedBlock.create)
+    all_reduce = edge.open(block)
     context = multiprocessing.get_context("fork")
     answer = context.SimpleQueue()
     members = [context.Process(target=meet, args=(all_reduce, i, size, rounds, answer)) for i in range(2)]

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pappus.config import WireConfig
+from pappus.edges.calls import CallsEdge
+from pappus.edges.edge import Edge
+from pappus.edges.queue import QueueEdge
 from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
-from pappus.runtimes.wiring import transport
 from pappus.telemetry.processes import cpu_seconds
-from pappus.topologies.program import CallsEdge, Edge, Program
+from pappus.topologies.program import Program
 from pappus.types import ArraySpec
 
 SIZES = (1_000, 30_000, 1_000_000)
@@ -63,8 +65,8 @@ def edges() -> dict[str, Edge]:
     program = Program("node_agents")
     for size in SIZES:
         spec = {"x": ArraySpec((size,), "uint8")}
-        program.queue(f"queue-{size}", spec, producers=ENDS, capacity=2)
-        program.calls(CallsEdge(f"calls-{size}", spec, ArraySpec((), "int64"), ENDS, 1, 1, WireConfig()))
+        program.connect(QueueEdge(f"queue-{size}", spec, producers=ENDS, capacity=2))
+        program.connect(CallsEdge(f"calls-{size}", spec, ArraySpec((), "int64"), ENDS, 1, 1, WireConfig()))
     return program.edges
 
 
@@ -169,7 +171,7 @@ def role(pipe: Connection, assignment: tuple[str, str, str]) -> None:
     """The process of those who put or take."""
     name, side, socket = assignment
     _line, blocks = fetch_blocks(socket, [name])
-    port = transport(edges()[name], blocks[name])
+    port = edges()[name].open(blocks[name])
     pipe.send(None)
     work = {"queue-hub": consume, "queue-spoke": produce, "calls-hub": answer, "calls-spoke": ask}
     work[f"{name.partition('-')[0]}-{side}"](port)

@@ -32,6 +32,8 @@ from rich.table import Table
 from benchmarks.synthetic import frames, vectors
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig, WireConfig
+from pappus.edges.calls import SharedCalls
+from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.roles.cpu_inference import CpuInference
@@ -42,9 +44,7 @@ from pappus.runtimes.waiting import Waiter, spin_for
 from pappus.telemetry.processes import usable_cores
 from pappus.threads import one_thread
 from pappus.transports.addresses import Address
-from pappus.transports.calls import SharedCalls
 from pappus.transports.memory import HeapBlock, SharedBlock
-from pappus.transports.weights import FlatWeights
 from pappus.types import Unroll, map_leaves, request_spec, unroll_spec
 
 ENVS = 16

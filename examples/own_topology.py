@@ -16,6 +16,8 @@ import dataclasses
 
 import pappus
 from pappus.core import Sink, WeightsReader
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.envs.vector import make_env
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.roles.actor import Actor
@@ -43,8 +45,8 @@ def build_actor(
 def bold_and_careful(run: Run) -> Program:
     program, actors = Program("bold-and-careful"), run.config.actors
     spec = run.unroll_spec(run.config.envs_per_actor)
-    unrolls = program.queue("unrolls", spec, producers=actors, capacity=run.config.queue_size)
-    weights = program.weights("weights", run.weights_size)
+    unrolls = program.connect(QueueEdge("unrolls", spec, producers=actors, capacity=run.config.queue_size))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
         program.add(ACTOR, build_actor, index=i, run=run, temperature=2.0 if i % 2 else 1.0, **ends)

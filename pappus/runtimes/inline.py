@@ -9,10 +9,10 @@ from pappus.core import CountedNotifier, Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
-from pappus.runtimes.wiring import Wiring, footprint
+from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
-from pappus.topologies.program import AllReduceEdge, Program
+from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
@@ -31,12 +31,9 @@ class InlineRuntime:
 
     def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
         self._controller, self._incarnation = controller, incarnation
-        blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
+        blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
         self._wiring = Wiring(program.edges.values(), blocks)
-        self._blocks = {  # what goes on after a resume; gradients that wait for others are computed again
-            name: block for name, block in blocks.items() if not isinstance(program.edges[name], AllReduceEdge)
-        }
-        self._wiring.poison()
+        self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}
         self._specs = program.roles
         self.roles: dict[str, Role] = {}
         self._servants: set[str] = set()

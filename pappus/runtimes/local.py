@@ -19,7 +19,6 @@ from pappus.runtimes.role_process import Assignment, pack
 from pappus.runtimes.supervision import ManagedProcess, death_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
@@ -33,8 +32,7 @@ class LocalRuntime(Supervisor):
     ) -> None:
         super().__init__(program, controller, supervision)
         self._incarnation = incarnation
-        self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
-        Wiring(program.edges.values(), self._blocks).poison()
+        self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
         """Files that the kernel's last messenger writes to when a worker crashes."""

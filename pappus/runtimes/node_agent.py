@@ -16,16 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pappus.errors import RunError
-from pappus.runtimes.wiring import Wiring, footprint
-from pappus.topologies.program import CallsEdge, CounterEdge, Edge, QueueEdge, WeightsEdge
+from pappus.edges.edge import Edge
 from pappus.transports.fd_server import FdServer, fetch_blocks
 from pappus.transports.memory import Notifier, SharedBlock
-from pappus.transports.mirrored_calls import CallsMirror
-from pappus.transports.mirrored_counters import CountersMirror
-from pappus.transports.mirrored_queue import Hold, QueueMirror
-from pappus.transports.mirrors import Mirror, MirroredEdge, PortLocations
-from pappus.transports.weights import FlatWeights
+from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
 
 if TYPE_CHECKING:
     from pappus.transports.grpc_mirrors import Streams, Traffic
@@ -52,6 +46,8 @@ class NodeAgent:
         self._lock = threading.Lock()
         self._mirrored: dict[str, MirroredEdge] = {}
         self._heard: dict[str, dict[Notifier, str]] = {}
+        self._held: set[str] = set()
+        """Edges whose releases wait for weights."""
         self._loop = asyncio.new_event_loop()
         self._closed = False
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -63,10 +59,7 @@ class NodeAgent:
         """The block of an edge on this node, made when it is first asked for."""
         with self._lock:
             if name not in self._blocks:
-                edge = self._edges[name]
-                block = SharedBlock.create(*footprint(edge))
-                Wiring([edge], {name: block}).poison()
-                self._blocks[name] = block
+                self._blocks[name] = self._edges[name].new_block(SharedBlock.create)
             return self._blocks[name]
 
     def place(self, edge: str, placement: PortLocations) -> None:
@@ -140,23 +133,12 @@ class NodeAgent:
         self._listen(name, edge.notifiers())
 
     def _mirror(self, name: str) -> Mirror:
-        match edge := self._edges[name]:
-            case QueueEdge(device=""):
-                block = self.block(name)
-                return QueueMirror(edge.spec, edge.producers, edge.capacity, block, self._hold(edge.after))
-            case CallsEdge():
-                return CallsMirror(edge.group_request, edge.group_reply, edge.clients, edge.env_groups, self.block(name))
-            case CounterEdge():
-                return CountersMirror(edge.writers, self.block(name))
-        raise RunError(f"edge {name!r} is a {type(edge).__name__}, which node agents do not carry between nodes")
+        def hold(weights: str) -> Hold:
+            self._held.add(name)
+            opened = self._edges[weights].open(self.block(weights))
+            return Hold(opened.version, lambda node: self._delivered(weights, node))
 
-    def _hold(self, after: str) -> Hold | None:
-        if not after:
-            return None
-        edge = self._edges[after]
-        assert isinstance(edge, WeightsEdge)
-        weights = FlatWeights(after, edge.size, self.block(after))
-        return Hold(weights.version, lambda node: self._delivered(after, node))
+        return self._edges[name].mirror(self.block(name), hold)
 
     def _listen(self, name: str, notifiers: dict[Notifier, str]) -> None:
         """Hear these notifiers of an edge, and no others."""
@@ -172,9 +154,8 @@ class NodeAgent:
         self._streams.wake(name, node)
 
     def _look_again(self) -> None:
-        for name, edge in self._edges.items():
-            if isinstance(edge, QueueEdge) and edge.after:
-                self._streams.wake_all(name)
+        for name in self._held:
+            self._streams.wake_all(name)
 
 
 async def _others() -> None:

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import ray
 
+from pappus.edges.edge import Edge
+from pappus.edges.weights import FlatWeights
 from pappus.runtimes.node_agent import NodeAgent
-from pappus.runtimes.wiring import transport
-from pappus.topologies.program import Edge
 from pappus.transports.memory import EventNotifier
 from pappus.transports.mirrors import PortLocations
-from pappus.transports.weights import FlatWeights
 from pappus.types import Array
 
 LEAST_SECONDS = 0.005
@@ -74,8 +73,7 @@ class NodeAgentActor:
         weights = self._weights(edge)
         if weights.version() < 0:
             return None
-        described = self._edges[edge]
-        flat = np.empty(getattr(described, "size", 0), np.float32)
+        flat = np.empty(weights.size, np.float32)
         return flat, weights.read(flat)
 
     def carried(self) -> dict[str, tuple[int, int]]:
@@ -84,7 +82,7 @@ class NodeAgentActor:
         return {**self._node_agent.meter(), **weights}
 
     def _weights(self, name: str) -> FlatWeights:
-        made = transport(self._edges[name], self._node_agent.block(name))
+        made = self._edges[name].open(self._node_agent.block(name))
         assert isinstance(made, FlatWeights)
         return made
 

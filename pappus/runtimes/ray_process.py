@@ -130,7 +130,7 @@ class ProcessConnection:
 
 
 class Cluster:
-    """Where things are: `replay.ports.ServiceDirectory` over the registry."""
+    """Where things are: `recording.shared.ServiceDirectory` over the registry."""
 
     def __init__(self, driver: Driver) -> None:
         self._registry = driver.registry

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pappus.edges.edge import Edge
 from pappus.errors import RunError
 from pappus.runtimes.ray_node_agent import node_agent_class
-from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, RoleSpec, WeightsEdge
+from pappus.topologies.program import Program, RoleSpec
 from pappus.transports.mirrors import PortLocations
 
 NODE_AGENT_SECONDS = 90.0
@@ -27,17 +28,15 @@ NODE_AGENT_SECONDS = 90.0
 CALL_SECONDS = 25.0
 """For a node agent's answer: Ray takes a part of it to notice that a node is lost."""
 CALLS_AT_ONCE = 1024
-HUB_SIDES = {QueueEdge: "source", CallsEdge: "server", CounterEdge: "reader", WeightsEdge: "writer"}
-END_SIDES = {QueueEdge: "sink", CallsEdge: "client", CounterEdge: "counter"}
 
 
 class Ends(NamedTuple):
-    """Which groups hold the ends of an edge that can be mirrored."""
+    """Which groups hold the ends of an edge that is carried between nodes."""
 
     hub: str
     ends: Mapping[int, str]
     readers: frozenset[str]
-    """Of weights."""
+    """Groups that receive what the hub publishes, if the edge is a broadcast."""
 
 
 class Home(NamedTuple):
@@ -185,7 +184,7 @@ class Registry:
         """Tell those concerned where the ends are now that a group holds."""
         messages: dict[str, dict[str, PortLocations]] = {}
         for name, ends in self._ends.items():
-            if isinstance(self._edges[name], WeightsEdge):
+            if self._edges[name].broadcast:
                 continue
             if group == ends.hub or group in ends.ends.values():
                 placement = self._placement(ends)
@@ -200,7 +199,7 @@ class Registry:
         }
         self._await(calls)
         for name, ends in self._ends.items():
-            if isinstance(self._edges[name], WeightsEdge) and (group == ends.hub or group in ends.readers):
+            if self._edges[name].broadcast and (group == ends.hub or group in ends.readers):
                 self._follow(name, ends, group)
 
     def _follow(self, name: str, ends: Ends, group: str) -> None:
@@ -247,22 +246,19 @@ class Registry:
 
 
 def mirrored_ends(program: Program) -> dict[str, Ends]:
-    """Who holds the ends of each edge that can be mirrored."""
+    """The groups that hold the ends of each edge that is carried between nodes."""
     found = {name: _ends_of(edge, program.roles) for name, edge in program.edges.items()}
     return {name: ends for name, ends in found.items() if ends is not None}
 
 
-def _ends_of(edge: Edge, nodes: Sequence[RoleSpec]) -> Ends | None:
-    side = HUB_SIDES.get(type(edge))
-    if side is None or (isinstance(edge, QueueEdge | WeightsEdge) and edge.device):
+def _ends_of(edge: Edge, roles: Sequence[RoleSpec]) -> Ends | None:
+    hub, numbers = edge.hub(), {ref: number for number, ref in enumerate(edge.spokes())}
+    held = [(spec.group, ref) for spec in roles for ref in spec.ends() if ref.edge == edge.name]
+    hubs = [group for group, ref in held if ref == hub] or [group for group, _ in held]
+    if hub is None or not hubs:
         return None
-    held = [(node.group, end) for node in nodes for end in node.ends() if end.edge == edge.name]
-    ends = {end.index: group for group, end in held if end.side == END_SIDES.get(type(edge))}
-    hubs = [group for group, end in held if end.side == side] or [group for group, _ in held]
-    if not hubs:
-        return None
-    readers = {group for group, end in held if end.side == "reader"} if isinstance(edge, WeightsEdge) else set()
-    return Ends(hubs[0], ends, frozenset(readers))
+    readers = {group for group, ref in held if ref != hub} if edge.broadcast else set()
+    return Ends(hubs[0], {numbers[ref]: group for group, ref in held if ref in numbers}, frozenset(readers))
 
 
 def registry_class() -> Any:

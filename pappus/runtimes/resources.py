@@ -10,16 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pappus.config import ClusterConfig, RunConfig
+from pappus.edges.edge import Edge
 from pappus.errors import UserError, closest
-from pappus.topologies.program import (
-    AllReduceEdge,
-    CounterEdge,
-    Edge,
-    Program,
-    ReplayEdge,
-    RoleSpec,
-    SharedParametersEdge,
-)
+from pappus.topologies.program import Program, RoleSpec
 
 STRATEGIES = ("PACK", "SPREAD")
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -89,11 +82,9 @@ def setting_name(group: str, roles: Sequence[RoleSpec]) -> str:
 
 
 def _share_a_node(edge: Edge, program: Program) -> list[str]:
-    """The groups that an edge keeps together: all that hold a common memory, or read one total."""
-    held = [(spec.group, end) for spec in program.roles for end in spec.ends() if end.edge == edge.name]
-    if isinstance(edge, SharedParametersEdge | AllReduceEdge):
-        return [group for group, _ in held]
-    return [group for group, end in held if end.side == "reader"] if isinstance(edge, CounterEdge) else []
+    """The groups that an edge keeps on one node."""
+    held = [(spec.group, ref) for spec in program.roles for ref in spec.ends() if ref.edge == edge.name]
+    return [group for group, ref in held if edge.shares_node(ref)]
 
 
 def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
@@ -116,8 +107,7 @@ def demand(group: str, roles: Sequence[RoleSpec], program: Program, config: RunC
     amounts = {} if all(spec.kind.background for spec in roles) else {"CPU": 1.0}
     if config.device != "cpu" and any(spec.kind.uses_device for spec in roles):
         amounts["GPU"] = 1.0
-    kept = [program.edges[end.edge] for spec in roles for end in spec.ends() if end.side == "host"]
-    tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
+    tables = sum(program.edges[ref.edge].reserves(ref) for spec in roles for ref in spec.ends())
     return {**amounts, "memory": float(tables)} if tables else amounts
 
 

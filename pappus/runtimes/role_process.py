@@ -22,6 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from pappus.edges.edge import Edge
 from pappus.errors import PappusError
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
@@ -29,7 +30,7 @@ from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
-from pappus.topologies.program import Edge, RoleSpec
+from pappus.topologies.program import RoleSpec
 from pappus.topologies.run import derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 

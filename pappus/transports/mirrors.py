@@ -20,7 +20,7 @@ is to be sent now, `apply()` takes what came.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -50,6 +50,16 @@ class PortLocations:
     def at(self, node: str) -> dict[int, int]:
         """The epochs of the ends that live on a node."""
         return {end: epoch for end, (where, epoch) in sorted(self.ends.items()) if where == node}
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A slot is returned to its producer only when the weights that were published before its release are there."""
+
+    version: Callable[[], int]
+    """The newest version where the hub is."""
+    delivered: Callable[[str], int]
+    """The newest version that a node has."""
 
 
 class Peer(NamedTuple):

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import optree
 
+from pappus.edges.queue import RingQueue
 from pappus.recording.unrolls import BatchPacker, UnrollWriter
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep, Unroll, unroll_spec
 
 T, N = 3, 2

@@ -11,16 +11,17 @@ import torch
 from pappus.accelerator import Accelerator
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig
+from pappus.edges.device import DeviceQueue, DeviceWeights
+from pappus.edges.loan import BufferLoan
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.gpu_inference import DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
-from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
 from pappus.transports.memory import CountingNotifier, HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 

@@ -6,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 
 from pappus.config import EnvOptions
+from pappus.edges.counters import SharedCounters
 from pappus.envs.vector import make_env
 from pappus.roles.replay_actor import ReplayActor
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.types import Timestep
 from tests.envs import toy_envs

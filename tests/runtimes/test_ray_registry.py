@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pappus.edges.weights import FlatWeights
 from pappus.transports.memory import SharedBlock
-from pappus.transports.weights import FlatWeights
 from tests.contracts.runtime_contract import program
 
 ray = pytest.importorskip("ray")

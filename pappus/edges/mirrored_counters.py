@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from pappus.edges.counters import PER_LINE
 from pappus.errors import WireError
-from pappus.transports.counters import PER_LINE
 from pappus.transports.memory import Block, Notifier
 from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
 

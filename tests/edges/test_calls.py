@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pappus.config import WireConfig
+from pappus.edges.calls import SharedCalls, SharedRequestClient, SharedRequestServer
 from pappus.transports.addresses import Address
-from pappus.transports.calls import SharedCalls, SharedRequestClient, SharedRequestServer
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
 from pappus.transports.memory import EventNotifier, HeapBlock, SharedBlock

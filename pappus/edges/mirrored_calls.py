@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pappus.edges.calls import SharedCalls
 from pappus.errors import WireError
-from pappus.transports.calls import SharedCalls
 from pappus.transports.memory import Block, layout_bytes
 from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
 from pappus.types import Array, Nest

@@ -16,30 +16,19 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from pappus.edges.queue import RingQueue, ring_bytes
 from pappus.errors import WireError
 from pappus.transports.memory import Block
-from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
-from pappus.transports.rings import RingQueue, ring_bytes
+from pappus.transports.mirrors import Half, Hold, Peer, PortLocations, check_ends, lives_at, rows_of
 from pappus.types import Nest
 
 _STATE = struct.Struct("<4q")
 _SLOT = struct.Struct("<3q")
 _RELEASED = struct.Struct("<3q")
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A slot comes back to its producer no sooner than the weights that were published before it was released."""
-
-    version: Callable[[], int]
-    """The newest version where the hub is."""
-    delivered: Callable[[str], int]
-    """The newest version that a node has."""
 
 
 class QueueMirror:
