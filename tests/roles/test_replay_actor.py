@@ -116,4 +116,4 @@ def test_what_was_lost_is_reported_once() -> None:
     setup.actor.step()
     report = setup.actor.metrics.drain()
     assert report["counts"]["items_lost"] == 12 and setup.sink.lost == 0
-    assert sum("12 items were under way" in str(event) for event in report["events"]) == 1
+    assert sum("12 unconfirmed items" in str(event) for event in report["events"]) == 1

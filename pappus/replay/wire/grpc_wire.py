@@ -38,16 +38,17 @@ from pappus.transports.grpc_request_client import Identity
 from pappus.transports.memory import EventNotifier
 
 METHOD = "/pappus.Replay/Session"
-
 PART_BYTES = 1 << 20
-
 SIZE = struct.Struct("<Q")
-
 MAX_SESSIONS = 1024
 """Maximum number of sessions; each has a thread, which mostly sleeps."""
-
 CONNECT_SECONDS = HELLO_SECONDS = 10.0
 """Time limits for a server to answer, and for a client to authenticate."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""As glibc's malloc.h numbers them."""
+KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
+"""Bytes that the C library may keep at the end of a heap, and the largest block that is allocated from a heap (glibc
+allows at most 32 MiB)."""
 
 
 class GrpcServer:
@@ -237,14 +238,6 @@ def connect(address: str, identity: Identity | None = None) -> FarSession:
         raise UserError(f"no replay service answers at {address}: {error}") from None
     finally:
         timer.cancel()
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""As glibc's malloc.h numbers them."""
-
-KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
-"""Bytes that the C library may keep at the end of a heap, and the largest block that is allocated from a heap (glibc
-allows at most 32 MiB)."""
 
 
 @functools.cache
