@@ -4,10 +4,9 @@ pass?
     python -m benchmarks.all_reduce
     python -m benchmarks.all_reduce --networks nature --rounds 300
 
-Two processes, one thread each, add up buffers of the network's size again and again: that is the all-reduce, of which
-the fastest tenth counts. The gradient is computed by one process alone, in CPU time: what else runs on the machine hardly
-matters. Overlapping them could at best hide the shorter of the two; the last column is what both take with everything
-hidden that can be, as a share of what they take one after the other.
+Two processes, one thread each, repeat the all-reduce of buffers of the network's size; the fastest tenth counts. The
+gradient is computed by one process alone and measured in CPU time, so that other load hardly matters. Overlapping them
+could at best hide the shorter of the two: the last column is the longer one as a share of their sum.
 """
 
 from __future__ import annotations
