@@ -5,7 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-.PHONY: setup demo test check docs docs-serve clean
+LANES := ray long processes quick learning
+# each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy
+
+.PHONY: setup demo test test-fast check docs docs-serve clean $(LANES:%=test-%)
 
 setup: $(STAMP)
 
@@ -21,7 +24,12 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target $(LANES:%=test-%)
+
+$(LANES:%=test-%): test-%: $(STAMP)
+	$(BIN)/python -m pytest -m $*
+
+test-fast: test-quick
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.warm_processes import Command, start, start_interpreter
 
 
 def descendants(pid: int) -> dict[int, str]:
@@ -53,20 +52,15 @@ def eventually(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 
 class Training:
-    """A `pappus train` in a process of its own."""
+    """A `pappus train`, or another command that trains, in a process of its own."""
 
-    def __init__(self, directory: Path, *words: str) -> None:
-        self.directory = directory
-        self.log = directory.with_suffix(".out")
-        with self.log.open("w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pappus", "train", *words], stdout=output, stderr=subprocess.STDOUT,
-                cwd=Path(__file__).parent.parent,
-            )
+    def __init__(self, directory: Path, *words: str, command: str = "train", interpreter: bool = False) -> None:
+        self.directory, self.log = directory, directory.with_suffix(".out")
+        self.process: Command = (start_interpreter if interpreter else start)(self.log, command, *words)
         self.known: dict[int, str] = {}
 
     def until_it_learns(self, steps: int = 1) -> None:
-        """Wait until so many steps were trained on."""
+        """Wait until `steps` were trained on."""
         eventually(lambda: self.process.poll() is not None or self.steps() >= steps, 60)
         assert self.process.poll() is None, self.output()
         self.known |= descendants(self.process.pid)
@@ -110,5 +104,5 @@ class Training:
     def end(self) -> None:
         """Make sure that a failed test leaves nothing either."""
         if self.process.poll() is None:
-            os.kill(self.process.pid, signal.SIGKILL)
+            self.process.kill()
             self.process.wait()

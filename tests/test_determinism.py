@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,18 @@ import pappus
 from pappus.errors import UserError
 from pappus.telemetry.checkpoint import CheckpointStore
 
-SMALL: dict[str, Any] = {
+Settings = dict[str, Any]
+SMALL: Settings = {
     "runtime": "inline", "envs_per_actor": 4, "unroll_length": 8, "actors": 2, "batch_size": 8,
-    "optimizer.anneal": False, "evaluation.episodes": 2,
+    "optimizer.anneal": False, "evaluation.episodes": 1,
 }
+STEPS, PART = 2000, 900
+"""250 steps per env, resumed after 112: episodes of 200 steps (Pendulum, MountainCar) are resumed halfway and end."""
+SYSTEMS = ("impala", "seed-vtrace")
+BARRIER: dict[str, Settings] = {
+    "a2c": {"batch_size": 0}, "ppo": {"batch_size": 0, "algorithm.epochs": 2, "algorithm.minibatches": 2},
+}
+"""Systems whose learner waits for all actors."""
 
 
 def weights_of(run: Path) -> bytes:
@@ -23,15 +32,45 @@ def weights_of(run: Path) -> bytes:
     return (checkpoint / "learner.safetensors").read_bytes()
 
 
-SYSTEMS = ("impala", "seed-vtrace")
+Whole = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """The weights after `STEPS` in one go. Tests that need the same run share it."""
+    made: dict[str, bytes] = {}
+
+    def weights(system: str, env: str, settings: Settings) -> bytes:
+        key = repr((system, env, sorted(settings.items())))
+        if key not in made:
+            run = tmp_path_factory.mktemp("whole") / "run"
+            pappus.train(system, env, steps=STEPS, run_dir=run, **settings)
+            made[key] = weights_of(run)
+        return made[key]
+
+    return weights
+
+
+def again(system: str, env: str, settings: Settings, run: Path) -> bytes:
+    """The weights of a second run."""
+    pappus.train(system, env, steps=STEPS, run_dir=run, **settings)
+    return weights_of(run)
+
+
+def in_parts(system: str, env: str, settings: Settings, run: Path) -> bytes:
+    """The weights of a run that was stopped after `PART` steps and resumed."""
+    pappus.train(system, env, steps=PART, run_dir=run, **settings)
+    assert pappus.resume(run, steps=STEPS).summary.steps >= STEPS
+    return weights_of(run)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize(("env", "core"), [("CartPole-v1", "none"), ("CartPole-v1", "lstm"), ("Pendulum-v1", "gru")])
-def test_two_runs_with_one_seed_give_identical_bytes(tmp_path: Path, system: str, env: str, core: str) -> None:
-    for name in ("one", "two"):
-        pappus.train(system, env, steps=2000, core=core, run_dir=tmp_path / name, **SMALL)
-    assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
+def test_two_runs_with_one_seed_give_identical_bytes(
+    tmp_path: Path, whole: Whole, system: str, env: str, core: str
+) -> None:
+    settings = {**SMALL, "core": core}
+    assert again(system, env, settings, tmp_path / "two") == whole(system, env, settings)
 
 
 @pytest.mark.parametrize(
@@ -42,38 +81,36 @@ def test_two_runs_with_one_seed_give_identical_bytes(tmp_path: Path, system: str
         *(("Pendulum-v1", "gru", placement) for placement in ("process", "learner")),
     ],
 )
-def test_central_inference_changes_where_and_not_what(tmp_path: Path, env: str, core: str, placement: str) -> None:
-    one_actor = {**SMALL, "actors": 1, "batch_size": 4, "steps": 2000, "core": core}
-    pappus.train("impala", env, run_dir=tmp_path / "impala", **one_actor)
-    topology = {"env_groups": 1, "inference_in": placement}
-    pappus.train("seed-vtrace", env, run_dir=tmp_path / "seed", topology=topology, **one_actor)
-    assert weights_of(tmp_path / "impala") == weights_of(tmp_path / "seed")
+def test_central_inference_changes_where_and_not_what(
+    tmp_path: Path, whole: Whole, env: str, core: str, placement: str
+) -> None:
+    one_actor = {**SMALL, "actors": 1, "batch_size": 4, "core": core}
+    central = {**one_actor, "topology.env_groups": 1, "topology.inference_in": placement}
+    assert again("seed-vtrace", env, central, tmp_path / "seed") == whole("impala", env, one_actor)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_many_learners_repeat_and_resume_to_the_bit(tmp_path: Path, system: str) -> None:
+def test_many_learners_repeat_and_resume_to_the_bit(tmp_path: Path, whole: Whole, system: str) -> None:
     settings = {**SMALL, "learners": 2, "batch_size": 4, "core": "lstm"}
-    for name in ("one", "two"):
-        pappus.train(system, "CartPole-v1", steps=4000, run_dir=tmp_path / name, **settings)
-    pappus.train(system, "CartPole-v1", steps=1700, run_dir=tmp_path / "parts", **settings)
-    pappus.resume(tmp_path / "parts", steps=4000)
-    assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two") == weights_of(tmp_path / "parts")
+    one = whole(system, "CartPole-v1", settings)
+    assert again(system, "CartPole-v1", settings, tmp_path / "two") == one
+    assert in_parts(system, "CartPole-v1", settings, tmp_path / "parts") == one
 
 
-@pytest.mark.parametrize("system", ["a2c", "ppo"])
-def test_many_learners_behind_a_barrier_repeat_and_resume_to_the_bit(tmp_path: Path, system: str) -> None:
-    settings = {**SMALL, "learners": 2, "batch_size": 0, "network.normalize": True}
-    for name in ("one", "two"):
-        pappus.train(system, "CartPole-v1", steps=4000, run_dir=tmp_path / name, **settings)
-    pappus.train(system, "CartPole-v1", steps=1700, run_dir=tmp_path / "parts", **settings)
-    pappus.resume(tmp_path / "parts", steps=4000)
-    assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two") == weights_of(tmp_path / "parts")
+@pytest.mark.parametrize("system", BARRIER)
+def test_many_learners_behind_a_barrier_repeat_and_resume_to_the_bit(
+    tmp_path: Path, whole: Whole, system: str
+) -> None:
+    settings = {**SMALL, **BARRIER[system], "learners": 2, "network.normalize": True}
+    one = whole(system, "CartPole-v1", settings)
+    assert again(system, "CartPole-v1", settings, tmp_path / "two") == one
+    assert in_parts(system, "CartPole-v1", settings, tmp_path / "parts") == one
 
 
-@pytest.mark.parametrize("system", [*SYSTEMS, "a2c", "ppo"])
+@pytest.mark.parametrize("system", [*SYSTEMS, *BARRIER])
 def test_a_run_is_resumed_with_another_number_of_learners(tmp_path: Path, system: str) -> None:
-    pappus.train(system, "CartPole-v1", steps=500, run_dir=tmp_path / "run", **SMALL)
-    for learners, steps in ((2, 1000), (1, 1500)):
+    pappus.train(system, "CartPole-v1", steps=300, run_dir=tmp_path / "run", **SMALL)
+    for learners, steps in ((2, 600), (1, 900)):
         result = pappus.resume(tmp_path / "run", steps=steps, learners=learners, batch_size=8 // learners)
         assert result.summary.steps >= steps
     assert "envs start new episodes" in (tmp_path / "run" / "log.txt").read_text()
@@ -87,34 +124,30 @@ def test_another_seed_gives_other_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, system: str, env: str) -> None:
-    pappus.train(system, env, steps=4000, core="lstm", run_dir=tmp_path / "whole", **SMALL)
-    pappus.train(system, env, steps=1700, core="lstm", run_dir=tmp_path / "parts", **SMALL)
-    result = pappus.resume(tmp_path / "parts", steps=4000)
-    assert result.summary.steps >= 4000
-    assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, whole: Whole, system: str, env: str) -> None:
+    settings = {**SMALL, "core": "lstm"}
+    assert in_parts(system, env, settings, tmp_path / "parts") == whole(system, env, settings)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "tests.envs.toy_envs:Masked"])
-@pytest.mark.parametrize("system", ["impala", "a2c", "ppo"])
-def test_a_small_network_without_memory_goes_on_to_the_bit(tmp_path: Path, system: str, env: str) -> None:
+@pytest.mark.parametrize("system", ["impala", *BARRIER])
+def test_a_small_network_without_memory_goes_on_to_the_bit(
+    tmp_path: Path, whole: Whole, system: str, env: str
+) -> None:
     """It acts in NumPy, from random numbers that were drawn ahead; but where envs give masks, in torch."""
-    settings = SMALL if system == "impala" else {**SMALL, "batch_size": 0}
-    pappus.train(system, env, steps=4000, run_dir=tmp_path / "whole", **settings)
-    pappus.train(system, env, steps=1700, run_dir=tmp_path / "parts", **settings)
-    pappus.resume(tmp_path / "parts", steps=4000)
-    assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
+    settings = {**SMALL, **BARRIER.get(system, {}), "core": "none"}
+    assert in_parts(system, env, settings, tmp_path / "parts") == whole(system, env, settings)
 
 
 def test_resuming_with_other_sizes_starts_envs_afresh_and_goes_on(tmp_path: Path) -> None:
-    pappus.train("impala", "CartPole-v1", steps=1000, run_dir=tmp_path / "run", **SMALL)
-    result = pappus.resume(tmp_path / "run", steps=2000, envs_per_actor=2, batch_size=4)
-    assert result.summary.steps >= 2000
+    pappus.train("impala", "CartPole-v1", steps=300, run_dir=tmp_path / "run", **SMALL)
+    result = pappus.resume(tmp_path / "run", steps=600, envs_per_actor=2, batch_size=4)
+    assert result.summary.steps >= 600
     assert "envs start new episodes" in (tmp_path / "run" / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("settings", [{"core": "lstm"}, {"env": "Acrobot-v1"}])
-def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path, settings: Settings) -> None:
     pappus.train("impala", "CartPole-v1", steps=300, run_dir=tmp_path / "run", **SMALL)
     before = (tmp_path / "run" / "config.yaml").read_text()
     with pytest.raises(UserError):

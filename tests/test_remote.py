@@ -12,7 +12,8 @@ import pytest
 
 from pappus.cli import main
 from tests.process_tools import eventually
-from tests.wire_tools import Listening, free_port, start
+from tests.warm_processes import start
+from tests.wire_tools import Listening, free_port
 
 SMALL = ["--envs-per-actor", "4", "--batch-size", "4", "--evaluation.episodes", "1", "--steps", "1000000000"]
 
@@ -89,8 +90,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_actor_joins_steps_and_leaves_with_ctrl_c_while_training_goes_on(
     training: Listening, token: str, tmp_path: Path
 ) -> None:
-    words = ["--connect", training.address(), "--env", "CartPole-v1", "--envs", "6", "--env-groups", "2", "--name", "guest"]
-    actor = Actor(tmp_path / "actor.out", *words, "--token-file", token)
+    words = ["--connect", training.address(), "--env", "CartPole-v1", "--envs", "6", "--env-groups", "2"]
+    actor = Actor(tmp_path / "actor.out", *words, "--name", "guest", "--token-file", token)
     try:
         eventually(lambda: "guest (6 envs) joined" in training.output())
         eventually(lambda: '"inference/envs": 10.0' in (training.directory / "metrics.jsonl").read_text())

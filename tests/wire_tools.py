@@ -5,8 +5,6 @@ from __future__ import annotations
 import queue
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +40,8 @@ def request_server_at(listen: str = "127.0.0.1:0", **settings: Any) -> Iterator[
 def open_request_server(listen: str = "127.0.0.1:0", **settings: Any) -> GrpcRequestServer:
     """A request server that whoever opens it closes."""
     wire = WireConfig(listen=listen, **settings)
-    return GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", EventNotifier(*EventNotifier.descriptors()))
+    notifier = EventNotifier(*EventNotifier.descriptors())
+    return GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", notifier)
 
 
 def hello(**changes: Any) -> Hello:
@@ -133,9 +132,7 @@ class Listening(Training):
     """A run that others may join, in a process of its own: `pappus train --listen` or `pappus serve`."""
 
     def __init__(self, directory: Path, command: str, *words: str) -> None:
-        self.directory, self.log = directory, directory.with_suffix(".out")
-        self.process = start(self.log, command, *words)
-        self.known: dict[int, str] = {}
+        super().__init__(directory, *words, command=command)
 
     def address(self) -> str:
         """Where it listens."""
@@ -143,15 +140,6 @@ class Listening(Training):
         found = eventually(lambda: self.process.poll() is not None or pattern.search(self.output()), 60)
         assert isinstance(found, re.Match), self.output()
         return str(found[1])
-
-
-def start(log: Path, *words: str) -> subprocess.Popen[bytes]:
-    """A `pappus` command that writes all it says to a file."""
-    with log.open("w") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pappus", *words], stdout=output, stderr=subprocess.STDOUT,
-            cwd=Path(__file__).parent.parent,
-        )
 
 
 def free_port() -> int:

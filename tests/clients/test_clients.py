@@ -135,7 +135,8 @@ EXPECTED = [
 
 def open_request_server(listen: str) -> GrpcRequestServer:
     notifier = EventNotifier(*EventNotifier.descriptors())
-    return GrpcRequestServer("inference", WireConfig(listen), request_spec(NESTED), NESTED.action.array, (), "run", notifier)
+    wire, request = WireConfig(listen), request_spec(NESTED)
+    return GrpcRequestServer("inference", wire, request, NESTED.action.array, (), "run", notifier)
 
 
 def check_request(request: Request, first: bool, reward: float, discount: float, valid: bool, *episode: float) -> None:
@@ -210,7 +211,8 @@ def test_a_client_joins_a_run_that_uses_tls(
     server.private_key_pem.write_to_path(tmp_path / "server.key")
     wire = WireConfig("127.0.0.1:0", certificate=str(tmp_path / "server.pem"), key=str(tmp_path / "server.key"))
     notifier = EventNotifier(*EventNotifier.descriptors())
-    request_server = GrpcRequestServer("inference", wire, request_spec(NESTED), NESTED.action.array, (), "run", notifier)
+    asked, given = request_spec(NESTED), NESTED.action.array
+    request_server = GrpcRequestServer("inference", wire, asked, given, (), "run", notifier)
     target = request_server.address.replace("127.0.0.1", "localhost")
     with running(fixture, file, target, str(tmp_path / "authority.pem")) as client:
         (call,) = take(request_server, 1)

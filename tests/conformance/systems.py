@@ -17,8 +17,10 @@ COMMON: Settings = {
 }
 """One layer over one-hot lights is nearly a table: what is wrong is then the algorithm, and not the network."""
 
-ON_POLICY: Settings = {"steps": 4_800}
-PPO: Settings = {**ON_POLICY, "algorithm.normalize_returns": False, "algorithm.minibatches": 2}
+ON_POLICY: Settings = {"steps": 3_200}
+PPO: Settings = {
+    "steps": 4_800, "algorithm.normalize_returns": False, "algorithm.epochs": 2, "algorithm.minibatches": 2,
+}
 REPLAY: Settings = {
     "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
 }
@@ -26,7 +28,7 @@ ANY_ACTION: Settings = {"algorithm.epsilon.schedule": "ladder", "algorithm.epsil
 """All actions are tried equally often: a value for each of them can be asked for."""
 DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.target_every": 20}
 DDPG: Settings = {
-    **REPLAY, "steps": 2_400, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
+    **REPLAY, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
 }
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
@@ -63,7 +65,7 @@ ROWS: dict[str, Row] = {
     "appo": Row("appo", ON_POLICY),
     "seed-appo": Row("seed-appo", ON_POLICY),
     "ppo": Row("ppo", PPO),
-    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 8_000}),
+    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 6_400}),
     "ppo-two-learners": Row("ppo", PPO | {"learners": 2, "envs_per_actor": 4}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
@@ -113,7 +115,8 @@ def courses_of(row: Row) -> dict[str, Course]:
 def _choosing(row: Row) -> Settings:
     """Several steps of a policy that tries everything are not worth what the best is; after one the bootstrap is.
 
-    With memory, which is slow, half the steps are enough.
+    With memory, which is slow, half the steps are enough; a policy that moves through the actions needs more of them.
     """
     one_step = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
-    return one_step | ({"steps": row.settings["steps"] // 2} if "network.core" in row.settings else {})
+    share = 1.5 if row.continuous else 0.5 if "network.core" in row.settings else 1.0
+    return one_step | {"steps": int(share * row.settings["steps"])}

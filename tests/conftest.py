@@ -1,0 +1,63 @@
+"""What all tests share: fork servers that start at once, and lanes.
+
+A lane is a marker that each test gets from the place where it stands. `make test` runs one pytest per lane, two at a
+time; `make test-fast` runs the lane `quick` alone.
+
+    quick      in one process, most in milliseconds
+    long       in one process, for seconds: values of the closed form, runs that repeat to the bit
+    learning   the known scores, in real processes
+    processes  commands that are killed, interrupted and resumed
+    ray        clusters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pappus.runtimes.forkserver import ForkServer
+from tests.warm_processes import fork_servers_from_the_template
+
+TESTS = Path(__file__).parent
+LANES = {
+    "ray": ("runtimes/test_ray.py", "test_ray_processes.py"),
+    "learning": ("test_learning.py",),
+    "processes": (
+        "benchmarks/test_architectures.py", "clients/", "runtimes/test_local.py", "test_population.py",
+        "test_processes.py", "test_remote.py", "test_without_ray.py",
+    ),
+    "long": ("conformance/", "test_determinism.py"),
+}
+"""Files and folders of tests/; what is not here is quick."""
+
+
+def lane_of(path: Path) -> str:
+    """The lane of a test file."""
+    place = path.relative_to(TESTS).as_posix()
+    return next((lane for lane, places in LANES.items() if place.startswith(places)), "quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for lane in ("quick", *LANES):
+        config.addinivalue_line("markers", f"{lane}: a lane, see tests/conftest.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A lane does not import the files of the others."""
+    asked = config.getoption("markexpr")
+    known = asked == "quick" or asked in LANES
+    return True if known and collection_path.name.startswith("test_") and lane_of(collection_path) != asked else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(lane_of(item.path))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_fork_servers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForkServer, "__init__", fork_servers_from_the_template)
+        yield
