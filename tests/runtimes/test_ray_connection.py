@@ -29,8 +29,8 @@ def test_another_version_is_refused_with_node_package_and_both(package: str, oth
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("ManagedProcess exit type: SYSTEM_ERROR ManagedProcess exit detail: ManagedProcess exits with connection error code 2. End of file.",
-         "ManagedProcess exits with connection error code 2"),
+        ("Worker exit type: SYSTEM_ERROR Worker exit detail: Worker exits with connection error code 2. End of file.",
+         "Worker exits with connection error code 2"),
         ("RpcError: RPC error: Socket closed rpc_code: 14", "its process is gone"),
     ],
 )
