@@ -8,11 +8,10 @@ Bold actors divide their logits by a temperature of 2, so they explore more. The
 policy that they really acted with, and V-trace corrects for the difference to the learner's policy.
 
     python examples/own_topology.py
+    cd examples; pappus train own_topology:bold --env CartPole-v1 --target-return 475
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 import pappus
 from pappus.core import Sink, WeightsReader
@@ -22,8 +21,10 @@ from pappus.envs.vector import make_env
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
-from pappus.systems import SYSTEMS
+from pappus.system import System, Topology
+from pappus.systems import ALGORITHMS
 from pappus.topologies.builders import build_evaluator
+from pappus.topologies.impala import ImpalaConfig
 from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
@@ -56,8 +57,10 @@ def bold_and_careful(run: Run) -> Program:
     return program
 
 
+bold = System(
+    ALGORITHMS["vtrace"], Topology("bold-and-careful", bold_and_careful, ImpalaConfig()),
+    settings={"actors": 2, "algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3},
+)
+
 if __name__ == "__main__":
-    impala = SYSTEMS["impala"]
-    SYSTEMS["bold"] = dataclasses.replace(impala, name="bold", topology=bold_and_careful)
-    faster = {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}
-    pappus.train("bold", "CartPole-v1", actors=2, target_return=475.0, **faster)
+    pappus.train(bold, "CartPole-v1", target_return=475.0)

@@ -3,7 +3,7 @@
 Lock-free, as in the paper: every worker changes the weights and the optimizer's statistics where they lie.
 
     worker 0: env ⇄ actor ──unroll──▶ learner ──changes──┐
-    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ shared parameters (weights, statistics) ──▶ master ──▶ evaluator
+    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ weights, statistics ──▶ master ──▶ evaluator
       ⋮                                                  │        │
     worker N: env ⇄ actor ──unroll──▶ learner ──changes──┘        │
                       ▲                  ▲                        │
@@ -136,7 +136,7 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
     steps = program.connect(CounterEdge("steps", writers=config.actors))
     gradients = [
-        program.connect(QueueEdge(f"gradients-{i}", gradient_spec(size), config.actors, capacity=1, after=f"weights-{i}"))
+        program.connect(QueueEdge(f"gradients-{i}", gradient_spec(size), config.actors, 1, after=f"weights-{i}"))
         for i, size in enumerate(sizes)
     ]
     weights = [program.connect(WeightsEdge(f"weights-{i}", size)) for i, size in enumerate(sizes)]

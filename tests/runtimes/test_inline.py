@@ -30,7 +30,7 @@ def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "nobody can go on: producer-0 waits for items slots (all 1 slots are full); "
+        "no role can continue: producer-0 waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
     )
 

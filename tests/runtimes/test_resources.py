@@ -54,7 +54,8 @@ def test_a_learner_on_cuda_reserves_a_gpu_of_its_own() -> None:
 
 
 def test_what_is_asked_for_a_kind_holds_for_all_of_it() -> None:
-    found = colocations(program(), config(resources={"actor": "CPU=2,memory=3GiB,far=1"}, placement={"actor": "SPREAD"}))
+    settings = config(resources={"actor": "CPU=2,memory=3GiB,far=1"}, placement={"actor": "SPREAD"})
+    found = colocations(program(), settings)
     assert [(one.total, one.strategy) for one in found[:2]] == 2 * [({"CPU": 2, "memory": 3 * GIB, "far": 1}, "SPREAD")]
     assert found[2].strategy == "PACK"
 

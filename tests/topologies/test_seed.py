@@ -119,9 +119,13 @@ class Server(threading.Thread):
         queue = RingQueue("batches", spec(envs), 1, 1, HeapBlock(*RingQueue.footprint(spec(envs), 1, 1)))
         notifier = EventNotifier(*EventNotifier.descriptors())
         env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
-        self.request_server = GrpcRequestServer("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", notifier)
+        action = env.action
+        self.request_server = GrpcRequestServer(
+            "inference", wire, request_spec(env), action.array, action.choices, "run", notifier
+        )
         acting = ActingNetwork(algorithm, weights, 5, "float32")
-        self.role = CpuInference("inference", self.request_server, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
+        settings = InferenceSettings(spec, 1000, envs)
+        self.role = CpuInference("inference", self.request_server, acting, [queue.sink(0)], settings)
         self.stopped = False
 
     def run(self) -> None:

@@ -33,7 +33,7 @@ from pappus.replay.wire.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.wire.remote import FarSession
 from pappus.replay.wire.served_session import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_listen import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.grpc_request_client import Identity
 from pappus.transports.memory import EventNotifier
 
@@ -68,14 +68,14 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("pappus.Replay", {"Session": handler}),)
         )
-        self._doors = open_doors(self._server, wire)
+        self._doors = listen(self._server, wire)
         self.address = self._doors.address
         self._server.start()
 
     def close(self) -> None:
         """End all sessions."""
         self._server.stop(0.5).wait()
-        shut_doors(self._doors)
+        stop_listening(self._doors)
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         session = ServedSession(
