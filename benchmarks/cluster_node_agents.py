@@ -1,8 +1,8 @@
-"""What a message costs the node agents that carry it: two node agents, and a role at each, in four processes of one machine.
+"""What a message costs the node agents that carry it: two node agents, and a role at each, in four processes.
 
     producer ──▶ memory ──▶ spoke ═══ gRPC ═══▶ hub ──▶ memory ──▶ consumer
 
-Whoever puts and takes does nothing else, so the node agents are what is slow. The cost is the CPU time of a node agent's
+The roles that put and take do nothing else, so the node agents limit. The cost is the CPU time of a node agent's
 process over the messages that passed it in that time, both ways: a queue's slot goes there and word of its release
 comes back, a request goes there and its answer comes back, several of them in one message where they are ready at
 once. A straight line through the bytes of a message gives the cost of a message and that of a megabyte.
@@ -83,7 +83,8 @@ def measure(seconds: float) -> list[Point]:
 
 
 def point(
-    name: str, places: dict[str, tuple[str, str]], node_agents: Sequence[int], pipes: Sequence[Connection], seconds: float
+    name: str, places: dict[str, tuple[str, str]], node_agents: Sequence[int], pipes: Sequence[Connection],
+    seconds: float,
 ) -> Point:
     """Carry one edge for some seconds."""
     placement = PortLocations("hub", 1, places["hub"][0], {end: ("spoke", 1) for end in range(ENDS)})

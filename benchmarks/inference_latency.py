@@ -4,8 +4,9 @@ actor against one for all, over shared memory and over gRPC.
     python -m benchmarks.inference_latency
     python -m benchmarks.inference_latency --torsos mlp nature --actors 1 2 --seconds 3
 
-Each actor has 16 synthetic envs in one env group and steps them as fast as it gets actions; nobody learns. The overhead is
-the latency less the forward pass itself; beside it stand a bare eventfd ping and a bare gRPC echo of the same sizes.
+Each actor has 16 synthetic envs in one env group and steps them as fast as it gets actions; nobody learns. The
+overhead is the latency less the forward pass itself; beside it stand a bare eventfd ping and a bare gRPC echo of the
+same sizes.
 """
 
 from __future__ import annotations

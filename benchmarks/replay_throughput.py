@@ -143,7 +143,8 @@ class Bench:
         sink = replay.sink(env.num_envs)
         self.actor = ReplayActor("actor", env, policy, sink, self.counted.counter(0), refresh_every)
         self.source = replay.source()
-        self.learner = build_replay_learner("learner", 0, run, spec.table.max_size, replay.source(), weights, self.counted)
+        source, capacity = replay.source(), spec.table.max_size
+        self.learner = build_replay_learner("learner", 0, run, capacity, source, weights, self.counted)
         self.learner.step()  # publishes
 
     def fill(self, items: int) -> float:

@@ -35,7 +35,7 @@ def _from_the_folder_of_the_examples(monkeypatch: pytest.MonkeyPatch) -> Iterato
         ("own_algorithm:my_system", "CartPole-v1", {}),
         ("own_algorithm:a2c@seed", "CartPole-v1", {}),
         ("own_algorithm:a2c@a3c", "CartPole-v1", {"actors": 2}),
-        ("impala", "own_env:make_env", {}),
+        ("impala", "own_env:FindTheLight", {}),
         ("impala", "CartPole-v1", {"network.factory": "own_network:make"}),
     ],
 )

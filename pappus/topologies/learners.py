@@ -91,7 +91,7 @@ def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
     """How learners share the minibatches of an algorithm; `UserError` if it does not say, or for other minibatches."""
     kind = type(algorithm)
     if not isinstance(algorithm, SyncedEpochAlgorithm):
-        raise UserError(f"{kind.__name__} has no synced(), which learners={learners} need to share minibatches; use one")
+        raise UserError(f"{kind.__name__} has no synced(), which learners={learners} need for minibatches; use one")
     if not stands_for(kind, "synced", "prepare", "minibatches"):
         raise UserError(
             f"{kind.__name__} overrides prepare or minibatches, and learners={learners} share batches by synced(); "

@@ -74,8 +74,8 @@ class SeedConfig(TopologyConfig):
         check_learners(config)
         if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
             raise UserError(
-                f"learners={config.learners} share one inference server, but with device={config.device!r} and topology."
-                f"inference_in={self.inference_in!r} it lives in the process of one; use --device cpu and process"
+                f"learners={config.learners} share one inference server, but with device={config.device!r} and "
+                f"topology.inference_in={self.inference_in!r} it lives in the process of one; use --device cpu, process"
             )
         if self.wire.listen and config.inline:
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")

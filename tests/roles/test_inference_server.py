@@ -51,7 +51,8 @@ class Setup:
             weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
             weights.publish(flat.values.detach().numpy(), 0)
             acting = ActingNetwork(algorithm, weights, 5, "float32")
-            self.server: InferenceServer[Any] = CpuInference("inference", self.request_server, acting, [queue.sink(0)], settings)
+            sinks = [queue.sink(0)]
+            self.server: InferenceServer[Any] = CpuInference("inference", self.request_server, acting, sinks, settings)
             self.source: Any = queue.source()
         else:
             batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [CountingNotifier(), CountingNotifier()])
@@ -64,7 +65,9 @@ class Setup:
             self.source = batches.source()
         self.time = 0
 
-    def ask(self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
+    def ask(
+        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1
+    ) -> FakeCall:
         return self.request_server.ask(env_group, mark, num_envs, first, session)
 
     def work(self) -> Any:

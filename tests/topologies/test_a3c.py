@@ -149,7 +149,7 @@ def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> Non
     small = {"runtime": "inline", "envs_per_actor": 2, "network.hidden_sizes": [8], "evaluation.episodes": 1}
     pappus.train("a2c", "CartPole-v1", run_dir=tmp_path / "run", steps=100, **small)
     config = configure("a3c", "CartPole-v1", {**LOCK_FREE, "steps": 200})
-    with pytest.raises(UserError, match=r"of learner, but this config has master; resume with the topology settings that"):
+    with pytest.raises(UserError, match="of learner, but this config has master; resume with the topology settings"):
         execute(config, "CartPole-v1", tmp_path / "run")
 
 

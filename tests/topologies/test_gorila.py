@@ -38,7 +38,8 @@ class UntilLearnt(FakeController):
 
 
 def program(settings: dict[str, Any]) -> Program:
-    return find_system("gorila-dqn").topology.build(describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1"))
+    run = describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1")
+    return find_system("gorila-dqn").topology.build(run)
 
 
 def learnt(settings: dict[str, Any]) -> InlineRuntime:
