@@ -4,10 +4,9 @@ pass?
     python -m benchmarks.all_reduce
     python -m benchmarks.all_reduce --networks nature --rounds 300
 
-Two processes, one thread each, add up buffers of the network's size again and again: that is the all-reduce, of which
-the fastest tenth counts. The gradient is computed by one process alone, in CPU time: what else runs on the machine hardly
-matters. Overlapping them could at best hide the shorter of the two; the last column is what both take with everything
-hidden that can be, as a share of what they take one after the other.
+Two processes, one thread each, repeat the all-reduce of buffers of the network's size; the fastest tenth counts. The
+gradient is computed by one process alone and measured in CPU time, so that other load hardly matters. Overlapping them
+could at best hide the shorter of the two: the last column is the longer one as a share of their sum.
 """
 
 from __future__ import annotations
@@ -25,13 +24,12 @@ from rich.table import Table
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.all_reduce import AllReduceEdge
+from pappus.edges.queue import RingQueue
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock, SharedBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
-from pappus.transports.rings import RingQueue
-from pappus.transports.torch_all_reduce import TorchAllReduce
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, leaves_of, unroll_spec
 
 BACKENDS = ("memory", "gloo")
@@ -87,12 +85,9 @@ def meet(all_reduce: Any, index: int, size: int, rounds: int, answer: Any) -> No
 
 def all_reduce_seconds(backend: str, size: int, rounds: int) -> float:
     """Of one all-reduce of two processes."""
-    footprint = MemoryAllReduce.footprint(2, size) if backend == "memory" else TorchAllReduce.footprint(2)
-    block = SharedBlock.create(*footprint)
-    all_reduce = (
-        MemoryAllReduce("others", 2, size, block) if backend == "memory"
-        else TorchAllReduce("others", 2, backend, block)
-    )
+    edge = AllReduceEdge("others", 2, size, backend)
+    block = edge.new_block(SharedBlock.create)
+    all_reduce = edge.open(block)
     context = multiprocessing.get_context("fork")
     answer = context.SimpleQueue()
     members = [context.Process(target=meet, args=(all_reduce, i, size, rounds, answer)) for i in range(2)]

@@ -21,8 +21,14 @@ from benchmarks.cluster_overhead import PATIENCE, command, steady
 from benchmarks.ray_nodes import RayNodes, attach, program_of, ray_nodes, registry, rows_of
 from benchmarks.throughput import provenance
 from pappus.api import configure
+from pappus.edges.calls import CallsEdge
+from pappus.edges.counters import CounterEdge
+from pappus.edges.edge import Edge
+from pappus.edges.queue import QueueEdge
+from pappus.edges.replay import ReplayEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.settings import parse
-from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, ReplayEdge, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.types import spec_bytes
 
 KINDS = {QueueEdge: "queue", CallsEdge: "calls", CounterEdge: "counters", WeightsEdge: "weights", ReplayEdge: "replay"}
@@ -159,11 +165,11 @@ def flow(edge: Edge, count: int, size: int) -> Flow:
 
 
 def replay_flows(program: Program, rows: Sequence[Row], one: Traffic) -> dict[str, Flow]:
-    """What actors record goes straight to the replay server's server, past the node agents: rows as the actors count them,
-    without what gRPC adds. Whoever draws lives beside the replay server here, unless it is an actor's process itself."""
+    """What actors record goes straight to the replay server, past the node agents: rows as the actors count them,
+    without what gRPC adds. The role that samples lives beside the replay server here, unless it is an actor's process."""
     names = [name for name, edge in program.edges.items() if isinstance(edge, ReplayEdge)]
-    held = [(spec.kind, end) for spec in program.roles for end in spec.ends()]
-    recorders = {kind.name for kind, end in held if kind.steps_envs and end.side == "recorder"}
+    held = [(spec.kind, ref) for spec in program.roles for ref in spec.ends()]
+    recorders = {kind.name for kind, ref in held if kind.steps_envs and ref.edge in names}
     rates = [mean_of(rows, f"{kind}/replay_bytes_per_second") for kind in recorders]
     return {name: Flow("replay", 0.0, sum(rates) * one.seconds, 1.0) for name in names if sum(rates)}
 

@@ -1,8 +1,8 @@
-"""What a message costs the node agents that carry it: two node agents, and a role at each, in four processes of one machine.
+"""What a message costs the node agents that carry it: two node agents, and a role at each, in four processes.
 
     producer ──▶ memory ──▶ spoke ═══ gRPC ═══▶ hub ──▶ memory ──▶ consumer
 
-Whoever puts and takes does nothing else, so the node agents are what is slow. The cost is the CPU time of a node agent's
+The roles that put and take do nothing else, so the node agents limit. The cost is the CPU time of a node agent's
 process over the messages that passed it in that time, both ways: a queue's slot goes there and word of its release
 comes back, a request goes there and its answer comes back, several of them in one message where they are ready at
 once. A straight line through the bytes of a message gives the cost of a message and that of a megabyte.
@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pappus.config import WireConfig
+from pappus.edges.calls import CallsEdge
+from pappus.edges.edge import Edge
+from pappus.edges.queue import QueueEdge
 from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
-from pappus.runtimes.wiring import transport
 from pappus.telemetry.processes import cpu_seconds
-from pappus.topologies.program import CallsEdge, Edge, Program
+from pappus.topologies.program import Program
 from pappus.types import ArraySpec
 
 SIZES = (1_000, 30_000, 1_000_000)
@@ -63,8 +65,8 @@ def edges() -> dict[str, Edge]:
     program = Program("node_agents")
     for size in SIZES:
         spec = {"x": ArraySpec((size,), "uint8")}
-        program.queue(f"queue-{size}", spec, producers=ENDS, capacity=2)
-        program.calls(CallsEdge(f"calls-{size}", spec, ArraySpec((), "int64"), ENDS, 1, 1, WireConfig()))
+        program.connect(QueueEdge(f"queue-{size}", spec, producers=ENDS, capacity=2))
+        program.connect(CallsEdge(f"calls-{size}", spec, ArraySpec((), "int64"), ENDS, 1, 1, WireConfig()))
     return program.edges
 
 
@@ -81,7 +83,8 @@ def measure(seconds: float) -> list[Point]:
 
 
 def point(
-    name: str, places: dict[str, tuple[str, str]], node_agents: Sequence[int], pipes: Sequence[Connection], seconds: float
+    name: str, places: dict[str, tuple[str, str]], node_agents: Sequence[int], pipes: Sequence[Connection],
+    seconds: float,
 ) -> Point:
     """Carry one edge for some seconds."""
     placement = PortLocations("hub", 1, places["hub"][0], {end: ("spoke", 1) for end in range(ENDS)})
@@ -169,7 +172,7 @@ def role(pipe: Connection, assignment: tuple[str, str, str]) -> None:
     """The process of those who put or take."""
     name, side, socket = assignment
     _line, blocks = fetch_blocks(socket, [name])
-    port = transport(edges()[name], blocks[name])
+    port = edges()[name].open(blocks[name])
     pipe.send(None)
     work = {"queue-hub": consume, "queue-spoke": produce, "calls-hub": answer, "calls-spoke": ask}
     work[f"{name.partition('-')[0]}-{side}"](port)

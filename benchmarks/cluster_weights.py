@@ -24,6 +24,8 @@ from benchmarks.ray_nodes import RayNodes, attach, ray_nodes, raylet, registry
 from benchmarks.throughput import provenance
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig
 from pappus.core import Waitable, WeightsReader, WeightsWriter
+from pappus.edges.weights import WeightsEdge
+from pappus.kinds import LEARNER, RoleKind
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.ray_cluster import RayRuntime
 from pappus.telemetry.processes import resident_bytes
@@ -65,7 +67,7 @@ class Publisher(Role):
 class Reader(Role):
     """Reads every version that it sees, and notes how old it is then."""
 
-    def __init__(self, name: str, incarnation: int, size: int, weights: WeightsReader) -> None:
+    def __init__(self, name: str, incarnation: int, index: int, size: int, weights: WeightsReader) -> None:
         super().__init__(name)
         self._flat, self._weights, self._seen = np.zeros(size, np.float32), weights, -1
         self._ages: deque[float] = deque(maxlen=AGES)
@@ -87,6 +89,9 @@ def stamp(flat: Array) -> None:
     flat[0], flat[1] = now % (1 << LOW), (now >> LOW) % (1 << LOW)
 
 
+NEAR, READER = RoleKind("near"), RoleKind("reader")
+
+
 def age_of(flat: Array) -> float:
     """Seconds since it was written."""
     then = int(flat[0]) + (int(flat[1]) << LOW)
@@ -96,11 +101,11 @@ def age_of(flat: Array) -> float:
 def program(size: int, readers: int, pause: float) -> Program:
     """A publisher, and readers on its node (`near`) and on others (`reader`), as many on each node."""
     made = Program("broadcast")
-    weights = made.weights("weights", size)
-    made.add("learner", Publisher, essential=True, size=size, pause=pause, weights=weights.writer())
+    weights = made.connect(WeightsEdge("weights", size))
+    made.add(LEARNER, Publisher, essential=True, size=size, pause=pause, weights=weights.writer())
     for i in range(readers):
-        name = f"near-{i}" if i % NODES == NODES - 1 else f"reader-{i}"
-        made.add(name, Reader, size=size, weights=weights.reader())
+        kind = NEAR if i % NODES == NODES - 1 else READER
+        made.add(kind, Reader, index=i, size=size, weights=weights.reader())
     return made
 
 

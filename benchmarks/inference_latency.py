@@ -4,8 +4,9 @@ actor against one for all, over shared memory and over gRPC.
     python -m benchmarks.inference_latency
     python -m benchmarks.inference_latency --torsos mlp nature --actors 1 2 --seconds 3
 
-Each actor has 16 synthetic envs in one env group and steps them as fast as it gets actions; nobody learns. The overhead is
-the latency less the forward pass itself; beside it stand a bare eventfd ping and a bare gRPC echo of the same sizes.
+Each actor has 16 synthetic envs in one env group and steps them as fast as it gets actions; nobody learns. The
+overhead is the latency less the forward pass itself; beside it stand a bare eventfd ping and a bare gRPC echo of the
+same sizes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from rich.table import Table
 from benchmarks.synthetic import frames, vectors
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig, WireConfig
+from pappus.edges.calls import SharedCalls
+from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.roles.cpu_inference import CpuInference
@@ -42,9 +45,7 @@ from pappus.runtimes.waiting import Waiter, spin_for
 from pappus.telemetry.processes import usable_cores
 from pappus.threads import one_thread
 from pappus.transports.addresses import Address
-from pappus.transports.calls import SharedCalls
 from pappus.transports.memory import HeapBlock, SharedBlock
-from pappus.transports.weights import FlatWeights
 from pappus.types import Unroll, map_leaves, request_spec, unroll_spec
 
 ENVS = 16

@@ -42,6 +42,8 @@ from benchmarks.throughput import (
 )
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig, RunConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.weights import FlatWeights
 from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv
 from pappus.recording.direct import DirectReplay
@@ -53,9 +55,7 @@ from pappus.topologies.builders import replay_spec
 from pappus.topologies.learner_builders import build_replay_learner
 from pappus.topologies.run import Run, off_policy
 from pappus.topologies.seed_replay import SeedReplayConfig
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.weights import FlatWeights
 from pappus.types import Array, Timestep, map_leaves
 
 RATIO = "topology.replay.samples_per_insert"
@@ -143,7 +143,8 @@ class Bench:
         sink = replay.sink(env.num_envs)
         self.actor = ReplayActor("actor", env, policy, sink, self.counted.counter(0), refresh_every)
         self.source = replay.source()
-        self.learner = build_replay_learner("learner", 0, run, spec.table.max_size, replay.source(), weights, self.counted)
+        source, capacity = replay.source(), spec.table.max_size
+        self.learner = build_replay_learner("learner", 0, run, capacity, source, weights, self.counted)
         self.learner.step()  # publishes
 
     def fill(self, items: int) -> float:

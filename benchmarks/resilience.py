@@ -101,7 +101,8 @@ def join(times: int, at_once: int = 3) -> None:
             if joined < times and len(actors) < at_once:
                 envs = str(rng.choice([1, 4, 8, 16]))
                 command = [sys.executable, "-m", "pappus", "actor", "--connect", address, "--env", "CartPole-v1"]
-                actors.append(subprocess.Popen([*command, "--envs", envs, "--env-groups", "1"], stderr=subprocess.DEVNULL))
+                command += ["--envs", envs, "--env-groups", "1"]
+                actors.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
                 joined += 1
             time.sleep(rng.uniform(0.2, 0.8))
             if len(actors) == at_once or joined == times:

@@ -34,6 +34,8 @@ from rich.table import Table
 from benchmarks.peers.run import PeerResult, measure_peers
 from pappus.api import configure, execute
 from pappus.config import RunConfig
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
@@ -47,8 +49,6 @@ from pappus.systems import find_system
 from pappus.telemetry.metrics import Metrics
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import Unroll, unroll_spec
 
 CORES = len(os.sched_getaffinity(0))

@@ -1,16 +1,17 @@
-"""An algorithm of your own: what V-trace becomes when nothing is corrected (plain A2C on IMPALA's topology).
+"""An algorithm of your own: plain advantage actor-critic.
 
     python examples/own_algorithm.py
+    cd examples; pappus train own_algorithm:my_system --env CartPole-v1 --target-return 475
+    cd examples; pappus train own_algorithm:a2c@seed --env CartPole-v1
 
-An algorithm is one class: how it acts (inherited here) and what it minimises. A system names it beside a topology.
+An algorithm is one class: how it acts (inherited here) and what it minimises. Its spec says what it asks of a topology;
+a system puts it on one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 import pappus
@@ -18,7 +19,8 @@ from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.ops.losses import masked_mean, policy_gradient_loss, value_loss
 from pappus.ops.returns import lambda_returns
-from pappus.systems import SYSTEMS
+from pappus.system import AlgorithmSpec, System
+from pappus.systems import TOPOLOGIES
 from pappus.types import EnvSpec, Unroll
 
 
@@ -52,9 +54,8 @@ class A2C(ActorCriticAlgorithm):
         return loss, {"policy_loss": actor.detach(), "value_loss": critic.detach(), "entropy": entropy.detach()}
 
 
+a2c = AlgorithmSpec("my-a2c", A2C, A2CConfig(), needs_fresh_data=True)
+my_system = System(a2c, TOPOLOGIES["sync"], settings={"envs_per_actor": 32, "optimizer.learning_rate": 3e-3})
+
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    impala = SYSTEMS["impala"]
-    defaults = dataclasses.replace(impala.defaults, system="my-a2c", algorithm=A2CConfig())
-    SYSTEMS["my-a2c"] = dataclasses.replace(impala, name="my-a2c", algorithm=A2C, defaults=defaults)
-    pappus.train("my-a2c", "CartPole-v1", steps=1_000_000, target_return=475.0, optimizer={"learning_rate": 3e-3})
+    pappus.train(my_system, "CartPole-v1", steps=1_000_000, target_return=475.0)

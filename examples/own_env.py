@@ -1,8 +1,9 @@
 """An env of your own: any function that makes a Gymnasium env.
 
     python examples/own_env.py
+    cd examples; pappus train impala --env own_env:FindTheLight
 
-Nothing is registered and no `if __name__` guard is needed: the class travels to the actors' processes by value.
+Nothing is registered: from a script the class travels to the actors' processes by value, a command imports it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 import pappus
+from pappus.config import OptimizerConfig
 
 
 class FindTheLight(gym.Env[np.ndarray, int]):
@@ -40,13 +42,15 @@ class FindTheLight(gym.Env[np.ndarray, int]):
         return np.array([self._me, self._light], np.float32) / self.length * 2 - 1
 
 
-result = pappus.train("impala", env=FindTheLight, steps=300_000, envs_per_actor=16, optimizer={"learning_rate": 3e-3})
-policy = result.policy
-env = FindTheLight()
-observation, _ = env.reset(seed=1)
-found = late = False
-steps = 0
-while not (found or late):
-    observation, reward, found, late, _ = env.step(policy.act(observation))
-    steps += 1
-print(f"found the light after {steps} steps" if found else "did not find the light")
+if __name__ == "__main__":
+    optimizer = OptimizerConfig(learning_rate=3e-3)
+    result = pappus.train("impala", FindTheLight, steps=300_000, envs_per_actor=16, optimizer=optimizer)
+    policy = result.policy
+    env = FindTheLight()
+    observation, _ = env.reset(seed=1)
+    found = late = False
+    steps = 0
+    while not (found or late):
+        observation, reward, found, late, _ = env.step(policy.act(observation))
+        steps += 1
+    print(f"found the light after {steps} steps" if found else "did not find the light")

@@ -8,20 +8,23 @@ Bold actors divide their logits by a temperature of 2, so they explore more. The
 policy that they really acted with, and V-trace corrects for the difference to the learner's policy.
 
     python examples/own_topology.py
+    cd examples; pappus train own_topology:bold --env CartPole-v1 --target-return 475
 """
 
 from __future__ import annotations
 
-import dataclasses
-
 import pappus
 from pappus.core import Sink, WeightsReader
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.envs.vector import make_env
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.roles.actor import Actor
 from pappus.roles.policy import LocalPolicy
-from pappus.systems import SYSTEMS
+from pappus.system import System, Topology
+from pappus.systems import ALGORITHMS
 from pappus.topologies.builders import build_evaluator
+from pappus.topologies.impala import ImpalaConfig
 from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
@@ -43,8 +46,8 @@ def build_actor(
 def bold_and_careful(run: Run) -> Program:
     program, actors = Program("bold-and-careful"), run.config.actors
     spec = run.unroll_spec(run.config.envs_per_actor)
-    unrolls = program.queue("unrolls", spec, producers=actors, capacity=run.config.queue_size)
-    weights = program.weights("weights", run.weights_size)
+    unrolls = program.connect(QueueEdge("unrolls", spec, producers=actors, capacity=run.config.queue_size))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
         program.add(ACTOR, build_actor, index=i, run=run, temperature=2.0 if i % 2 else 1.0, **ends)
@@ -54,8 +57,10 @@ def bold_and_careful(run: Run) -> Program:
     return program
 
 
+bold = System(
+    ALGORITHMS["vtrace"], Topology("bold-and-careful", bold_and_careful, ImpalaConfig()),
+    settings={"actors": 2, "algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3},
+)
+
 if __name__ == "__main__":
-    impala = SYSTEMS["impala"]
-    SYSTEMS["bold"] = dataclasses.replace(impala, name="bold", topology=bold_and_careful)
-    faster = {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}
-    pappus.train("bold", "CartPole-v1", actors=2, target_return=475.0, **faster)
+    pappus.train(bold, "CartPole-v1", target_return=475.0)

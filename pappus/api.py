@@ -33,7 +33,6 @@ from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
-from pappus.runtimes.wiring import footprint
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import as_system, find_system, saved_config
@@ -171,7 +170,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     )
     run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
     program = system.topology.build(run)
-    validate_memory({name: footprint(edge)[0] for name, edge in program.edges.items()})
+    validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
     return run
 
 

@@ -7,8 +7,8 @@
             ⇅
         policy: local | central inference
 
-A **role** does one bounded piece of work per `step()`. It reaches its peers through **ports** only and never
-knows where they live: a runtime connects the ports (direct call, shared memory, gRPC) and drives the roles.
+A **role** does one bounded piece of work per `step()`. It reaches other roles through **ports** only and never
+knows where they run: a runtime connects the ports (direct call, shared memory, gRPC) and drives the roles.
 """
 
 from __future__ import annotations
@@ -25,21 +25,11 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 
 @runtime_checkable
-class CountedNotifier(Protocol):
-    """Counts how often it rang."""
-
-    count: int
-
-
-@runtime_checkable
 class Waitable(Protocol):
-    """A port that can keep a role waiting.
-
-    One within a thread may have a `notifier`, a `CountedNotifier`: then nobody need look again before it rings.
-    """
+    """A port that can keep a role waiting. It may also be `Polled`, `SleepsItself`, `Counted` or `Metered`."""
 
     name: str
-    """What the waiting time is booked under, such as `unrolls`."""
+    """The metric's name for the time spent waiting, such as `unrolls`."""
 
     def explain(self) -> str:
         """What is missing, in words: `0 of 1 unrolls are ready`."""
@@ -50,8 +40,49 @@ class Waitable(Protocol):
         ...
 
     def clear(self) -> None:
-        """Take the signal back, before looking again."""
+        """Reset the descriptor, before checking again."""
         ...
+
+
+class Polled(Waitable, Protocol):
+    """Optional: a port in shared memory, which a role with a core of its own polls for a moment before it sleeps."""
+
+    def ready(self) -> bool:
+        """Whether waiting is over."""
+        ...
+
+
+class SleepsItself(Waitable, Protocol):
+    """Optional: a port with work of its own during the wait, such as a gRPC server."""
+
+    def sleep(self, commands: int, seconds: float) -> bool:
+        """Wait until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
+        ...
+
+
+@runtime_checkable
+class CountedNotifier(Protocol):
+    """A notifier that counts its notifications."""
+
+    count: int
+
+
+class Counted(Waitable, Protocol):
+    """Optional: in the inline runtime, a role that waits for this port is not stepped before `notifier.count` grows."""
+
+    notifier: CountedNotifier
+
+
+class ByteMeter(Protocol):
+    """`telemetry.meter.Meter`."""
+
+    total: int
+
+
+class Metered(Protocol):
+    """Optional, for ports and transports: the bytes that passed are reported as `EDGE_bytes`."""
+
+    meter: ByteMeter
 
 
 class Sink(Waitable, Protocol):
@@ -67,14 +98,14 @@ class Sink(Waitable, Protocol):
 
 
 class Source(Waitable, Protocol):
-    """Where a learner takes unrolls from, in the order of their arrival."""
+    """Where a learner takes unrolls from, in the order of arrival."""
 
     def take(self, count: int) -> Sequence[Unroll] | None:
         """`count` slots, readable until `release`, or None while fewer are ready."""
         ...
 
     def release(self) -> None:
-        """Give the taken slots back to their writers."""
+        """Return the taken slots to their writers."""
         ...
 
     def depth(self) -> int:
@@ -89,7 +120,7 @@ class EnvGroup(Protocol):
     """Written in place, then sent."""
 
     def open(self) -> bool:
-        """Begin anew, without a past; False while the request of a predecessor is still in flight."""
+        """Start a new session, without history; False while a predecessor's request is still in flight."""
         ...
 
     def send(self) -> None:
@@ -102,7 +133,7 @@ class EnvGroup(Protocol):
 
 
 class RequestClient(Waitable, Protocol):
-    """An actor's line to the central policy: it steps one env group while the others wait for their actions."""
+    """An actor's connection to the central policy: it steps one env group while the others wait for actions."""
 
     @property
     def env_groups(self) -> Sequence[EnvGroup]:
@@ -111,21 +142,21 @@ class RequestClient(Waitable, Protocol):
 
 
 class Call(Protocol):
-    """A request as the server of a central policy sees it. Its arrays are valid until it is answered."""
+    """A request, as the server of a central policy sees it. Its arrays are valid until it is answered."""
 
     @property
     def env_group(self) -> Hashable:
-        """Who asks."""
+        """The env group that asks."""
         ...
 
     @property
     def session(self) -> int:
-        """Another session of the same env group is another client, which has no past."""
+        """Another session of the same env group is another client, without history."""
         ...
 
     @property
     def request(self) -> Request:
-        """What the envs show."""
+        """Observations, rewards and flags of its envs."""
         ...
 
     @property
@@ -139,41 +170,41 @@ class Call(Protocol):
 
 
 class RequestServer(Waitable, Protocol):
-    """Where the requests of all env groups arrive."""
+    """Receives the requests of all env groups."""
 
     def calls(self) -> Sequence[Call]:
-        """Requests that have arrived since the last look."""
+        """Requests that arrived since the last call."""
         ...
 
     def left(self) -> Sequence[Hashable]:
-        """Env groups that have vanished since the last look; what they had asked needs no answer."""
+        """Env groups that disconnected since the last call; their requests need no answer."""
         ...
 
     def news(self) -> Sequence[str]:
-        """What people may want to know since the last look: who joined, left or was refused, a line each."""
+        """Log lines since the last call: which clients joined, left or were refused."""
         ...
 
     def memory(self) -> Sequence[Array]:
-        """Where requests lie that come again and again, for those who want to pin it."""
+        """The arrays that requests are written to, so that they can be pinned."""
         ...
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Accept no more requests."""
         ...
 
 
 class Lender(Waitable, Protocol):
-    """Hands objects to another role of the same process and gets them back when they were used."""
+    """Lends objects to another role of the same process and gets them back when they were used."""
 
     def give(self, thing: Any) -> None: ...
 
     def returned(self) -> Sequence[Any]:
-        """What has come back since the last look."""
+        """What came back since the last call."""
         ...
 
 
 class Borrower(Waitable, Protocol):
-    """Uses objects of another role of the same process."""
+    """Uses objects that another role of the same process lends."""
 
     def take(self) -> Any:
         """The oldest object, or None."""
@@ -220,17 +251,17 @@ class ItemSource(Waitable, Protocol):
 
 
 class StepTotal(Protocol):
-    """The env steps of a run, as all who count them have it."""
+    """The env steps of a run, summed over all roles that count them."""
 
     def total(self) -> int: ...
 
     def set_total(self, total: int) -> None:
-        """Count on from there."""
+        """Continue from that total."""
         ...
 
 
 class StepCounter(StepTotal, Protocol):
-    """Counts the env steps of a run, together with others."""
+    """One role's part of the env steps of a run."""
 
     def add(self, count: int) -> None: ...
 
@@ -239,28 +270,28 @@ class AllReduce(Waitable, Protocol):
     """Sums the gradients of several learners: all bring theirs, and each collects the same sum."""
 
     member: int
-    """The index of this learner."""
+    """The number of this learner."""
     members: int
-    """The number of learners."""
+    """How many learners there are."""
 
     def bring(self, flat: Tensor) -> None:
-        """Hand in a float32 tensor `[M]`, M the same for all and within the capacity of the all-reduce. It must not
-        change until the sum is collected."""
+        """Contribute a float32 tensor `[M]`, M the same for all and at most the edge's size. It must not change until
+        the sum is collected."""
         ...
 
     def collect(self, flat: Tensor) -> bool:
-        """Write the sum of all tensors into the same tensor; False while one is missing."""
+        """Write the sum of all contributions into the same tensor; False while one is missing."""
         ...
 
 
 class WeightsWriter(Protocol):
-    """Publishes whole versions of one flat buffer, an array or, between those who share a device, a tensor."""
+    """Publishes whole versions of one flat buffer, an array or, on a device, a tensor."""
 
     def publish(self, flat: Any, version: int) -> None: ...
 
 
 class ShardWeights(WeightsWriter, Protocol):
-    """Published by one role, whose successor can read what it published last."""
+    """A writer that can also read, so that a restarted role finds what its predecessor published last."""
 
     def version(self) -> int: ...
 
@@ -280,43 +311,43 @@ class WeightsReader(Waitable, Protocol):
 
 
 class GradientChannel(WeightsReader, Protocol):
-    """Weights that several learners change: gradients go in, new weights come out."""
+    """What several learners share: their gradients go in, and the weights that these changed come out."""
 
     def full(self) -> Waitable | None:
-        """The port that one more gradient has to wait for, or None."""
+        """What to wait for before the next gradient can be sent; None if it can be sent now."""
         ...
 
     def send(self, gradient: Array, loss: float) -> int | None:
-        """Send a gradient of the weights that were read last; return their lag in updates, if it is known here."""
+        """A gradient for the weights that were read last; how many updates those lag behind, if that is known here."""
         ...
 
 
 class SharedParameters(Waitable, Protocol):
-    """Weights, and what an optimizer knows of them, in one place where all who hold it change them without a lock."""
+    """Weights and optimizer state in one memory, which several roles change in place without a lock."""
 
     rows: Array
     """`[1 + S, size]` float32: the weights, then S statistics of them."""
     counted: Array
-    """Steps and updates, `[2]` int64, that were reported: a successor of who counts them counts on from there."""
+    """Steps and updates, `[2]` int64, that were reported, so that a restarted master continues from there."""
 
     def ready(self) -> bool:
-        """Whether somebody has opened it."""
+        """Whether the first weights are there."""
         ...
 
     def open(self) -> None:
-        """The first weights are there: wake those who wait for them."""
+        """The first weights are there: wake the roles that wait for them."""
         ...
 
     def resting(self) -> bool:
-        """Whether somebody has asked for rest."""
+        """Whether changes were asked to stop."""
         ...
 
     def rest(self) -> None:
-        """Ask all to change nothing any more; who is about to may still do so once."""
+        """Ask all roles to change nothing any more; a change that has begun may still be made."""
         ...
 
     def moved(self) -> None:
-        """Note that somebody has copied all weights, or changed them by a gradient."""
+        """Count a copy of all weights, or a gradient, as traffic."""
         ...
 
 

@@ -34,7 +34,7 @@ class RemoteActor:
         options: EnvOptions, patience: float = 60.0, max_steps: int = 0,
     ) -> None:
         if env_groups < 1 or envs < 1 or envs % env_groups:
-            raise UserError(f"--env-groups {env_groups} does not divide --envs {envs}; use such as --envs 32 --env-groups 2")
+            raise UserError(f"--env-groups {env_groups} does not divide --envs {envs}; use --envs 32 --env-groups 2")
         size = envs // env_groups
         self._max_steps, self._envs_per_env_group = max_steps, size
         made = [make_env(env, size, seed + group, options) for group in range(env_groups)]

@@ -10,6 +10,8 @@ import pytest
 
 import pappus
 from pappus.api import configure, describe
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.kinds import RoleKind
 from pappus.runtimes.resources import colocations
 from pappus.system import System, Topology
@@ -28,8 +30,9 @@ JUDGE = RoleKind("judge", evaluates=True, background=True)
 def with_own_kinds(run: Run) -> Program:
     """IMPALA with other names."""
     program, config = Program("own kinds", run.config.seed), run.config
-    unrolls = program.queue("unrolls", run.unroll_spec(config.envs_per_actor), config.actors, config.queue_size)
-    weights = program.weights("weights", run.weights_size)
+    spec = run.unroll_spec(config.envs_per_actor)
+    unrolls = program.connect(QueueEdge("unrolls", spec, config.actors, config.queue_size))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(config.actors):
         program.add(PLAYER, build_actor, index=i, run=run, sink=unrolls.sink(i), weights=weights.reader())
     program.add(

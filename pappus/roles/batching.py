@@ -19,8 +19,8 @@ class Batching:
 
     A batch of n envs takes a + b·n seconds; a and b are measured. A batch is wide enough when b·n is 90 % of that:
     wider ones only keep their first envs waiting. It is also wide enough when it holds half of all envs, so that the
-    other half can be stepped while it is computed. Waiting for another env group saves one batch's a, so no request waits
-    longer than a, and none waits at all unless an env group is expected to arrive within a.
+    other half can be stepped while it is computed. Waiting for another env group saves one batch's a, so no request
+    waits longer than a, and none waits at all unless an env group is expected to arrive within a.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Batching:
         return fixed if self._gap is not None and self._gap < fixed else 0.0
 
     def wait_until(self, due: int, connected: int, env_groups_out: int) -> float | None:
-        """When `due` of the `connected` envs should be answered, if not now; `env_groups_out` env groups may still join them."""
+        """When to answer `due` of the `connected` envs, if not now; `env_groups_out` env groups may still join."""
         if env_groups_out == 0 or due >= self.max_envs(connected) or self.deadline == 0.0:
             return None
         return self._first_waiting + self.deadline

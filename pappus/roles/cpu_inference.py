@@ -61,7 +61,8 @@ class CpuInference(InferenceServer[CpuGroupState]):
     """… ──unrolls──▶ packer ──batches──▶ sinks, one batch for each in turn."""
 
     def __init__(
-        self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink], settings: InferenceSettings
+        self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink],
+        settings: InferenceSettings,
     ) -> None:
         self._sinks = RoundRobinSink(sinks)
         super().__init__(name, request_server, network, self._sinks, settings)

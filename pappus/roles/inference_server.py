@@ -173,7 +173,8 @@ class InferenceServer(Role, Generic[StateType]):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(name)
-        self._request_server, self._network, self._outlet, self._settings, self._clock = request_server, network, outlet, settings, clock
+        self._request_server, self._network = request_server, network
+        self._settings, self._clock = settings, clock
         self._either = WaitAny(outlet, request_server)
         self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
         self._measured = True

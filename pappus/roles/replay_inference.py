@@ -21,7 +21,7 @@ from pappus.types import Array, Nest, Request, Timestep, map_leaves
 
 
 class ReplayGroupState(EnvGroupState):
-    """One env group: the recurrent state of its envs, what they showed last, their numbers, and where it is recorded."""
+    """One env group: recurrent state, newest observation, numbers of its envs, and where it is recorded."""
 
     def __init__(self, session: int, sink: ItemSink, state: Nest, envs: Array, counter: StepCounter) -> None:
         super().__init__(session, len(envs))
@@ -120,8 +120,9 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
         numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
         exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
         action, behaviour, state = self._acting.infer(observation, first, state, torch.from_numpy(exploration))
-        for call, group_state, end in zip(calls, group_states, accumulate(group_state.num_envs for group_state in group_states), strict=True):
-            here = slice(end - group_state.num_envs, end)
-            group_state.look(call.request)
-            group_state.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
-            group_state.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+        ends = accumulate(one.num_envs for one in group_states)
+        for call, one, end in zip(calls, group_states, ends, strict=True):
+            here = slice(end - one.num_envs, end)
+            one.look(call.request)
+            one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
+            one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023

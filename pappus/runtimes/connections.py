@@ -1,7 +1,7 @@
-"""Lines between the process that conducts a run and those of its roles: JSON objects, one after the other.
+"""Connections between the main process of a run and those of its roles: JSON objects, one after the other.
 
-On one machine a line is a pair of sockets whose packets keep their borders; from another node it is a TCP connection
-with one object per line of text.
+On one machine it is a pair of sockets that keep packet boundaries; from another node it is a TCP connection with one
+object per line of text.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Protocol
 
 MAX_PACKET = 1 << 20
 PIECE = 1 << 16
-GONE = "the other end of the line is gone"
+GONE = "the other end of the connection is closed"
 HELLO_SECONDS = 10.0
 """A connection that has not introduced itself by then is closed."""
 SILENT_SECONDS = 20
-"""A TCP line whose other machine does not answer for so long is broken."""
+"""A TCP connection whose other machine does not answer for so long is broken."""
 
 
 class Connection(Protocol):
-    """What a role is told by, and tells things through."""
+    """How a process of roles gets commands and sends reports."""
 
     def fileno(self) -> int: ...
 
@@ -44,7 +44,7 @@ class PacketConnection:
         self.fileno, self.close = end.fileno, end.close
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the other end something."""
+        """Send one message."""
         self._socket.send(json.dumps(message).encode())
 
     def receive(self) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ class StreamConnection:
                 end.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the other end something."""
+        """Send one message."""
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict[str, Any]]:
@@ -96,34 +96,34 @@ class StreamConnection:
 
     @classmethod
     def connect(cls, address: tuple[str, int], hello: dict[str, Any]) -> StreamConnection:
-        """A line to whoever listens there, who learns from `hello` who this is."""
+        """Connect to a `ConnectionListener`; `hello` says which process this is."""
         line = cls(socket.create_connection(address, timeout=HELLO_SECONDS))
         line.send(hello)
         return line
 
 
 class ConnectionListener:
-    """Where TCP lines arrive. Only who knows the token gets through."""
+    """Accepts TCP connections that present the token."""
 
     def __init__(self, host: str, token: str) -> None:
         self._token = token
         self._listener = socket.create_server((host, 0), backlog=1024)
         self._listener.setblocking(False)
-        self._strangers: dict[StreamConnection, float] = {}
+        self._unidentified: dict[StreamConnection, float] = {}
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
     def descriptors(self) -> list[int]:
-        """Readable when somebody may have arrived."""
-        return [self._listener.fileno(), *(line.fileno() for line in self._strangers)]
+        """Readable when there may be a new connection."""
+        return [self._listener.fileno(), *(line.fileno() for line in self._unidentified)]
 
     def arrivals(self, now: float) -> list[tuple[dict[str, Any], StreamConnection]]:
-        """Lines that have introduced themselves since the last look, each with its hello."""
+        """Connections that were accepted since the last call, each with its hello."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 end, _ = self._listener.accept()
-                self._strangers[StreamConnection(end)] = now + HELLO_SECONDS
+                self._unidentified[StreamConnection(end)] = now + HELLO_SECONDS
         arrived = []
-        for line, until in list(self._strangers.items()):
+        for line, until in list(self._unidentified.items()):
             try:
                 heard = line.receive()
                 known = bool(heard) and hmac.compare_digest(str(heard[0].get("token")), self._token)
@@ -135,13 +135,13 @@ class ConnectionListener:
                 line.close()
             else:
                 continue
-            del self._strangers[line]
+            del self._unidentified[line]
         return arrived
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Accept no more connections."""
         self._listener.close()
-        for line in self._strangers:
+        for line in self._unidentified:
             line.close()
 
 

@@ -26,9 +26,9 @@ from pappus.telemetry.summary import Summary
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
-"""Without an update for so long, the log says who waits for what."""
-FRESH_START = "resumed: envs start new episodes, and unrolls that lay in queues are gone"
-"""What a resume says where it cannot be exact."""
+"""Without an update for so long, the log says what each role waits for."""
+FRESH_START = "resumed: envs start new episodes, and unrolls that were in queues are lost"
+"""The event of a resume that cannot be exact."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 
@@ -81,7 +81,7 @@ class Controller:
 
     @property
     def finishing(self) -> bool:
-        """Whether the end has begun: then it is right that nobody makes progress."""
+        """Whether the run is ending: then roles need not make progress."""
         return self._phase != "running"
 
     def resume(self, metadata: dict[str, Any]) -> None:
@@ -96,21 +96,21 @@ class Controller:
         self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
 
     def rewind(self, steps: int, updates: int) -> None:
-        """A learner came back with an earlier state: what it had done since then does not count any more."""
+        """A learner was restarted with an earlier state: its later updates do not count any more."""
         lost = self._run_stats.updates - updates
         self._run_stats.resume(steps, updates)
         self._next_attempt, self._last_update = min(self._next_attempt, updates), (updates, self._clock())
         every = self._config.evaluation.every_steps
         self._next_evaluation = (steps // every + 1) * every if every else 0
-        self.event(f"goes on from {steps:,} steps; {lost:,} updates are lost")
+        self.event(f"continues from {steps:,} steps; {lost:,} updates are lost")
         self._learned = False
         if self._phase == "saving" and self.exit_reason == "steps done":  # they are not, any more
             self._phase, self._last_save = "running", False
-        if self._evaluation == "asked":  # for a version that may never come again
+        if self._evaluation == "asked":  # for a version that may not exist any more
             self._ask()
 
     def started(self, controls: Controls) -> None:
-        """All roles are on their way."""
+        """All roles were started."""
         self._controls = controls
         self._trained = self._checked = self._clock()
 
@@ -134,7 +134,7 @@ class Controller:
         self._run_stats.event(text, role)
 
     def role_finished(self, role: str) -> None:
-        """A role has done all that the config asks for, and with it the run."""
+        """A role has done all steps that the config asks for, and so has the run."""
         self._learned = True
 
     def role_started(self, role: str, pid: int, node: str = "") -> None:
@@ -146,7 +146,7 @@ class Controller:
         self._run_stats.measured(role, memory, cpu)
 
     def role_restarted(self, role: str) -> None:
-        """A role came back without memory of what it was asked."""
+        """A role was restarted and has lost the commands that it got."""
         if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
             self._ask()
         if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
@@ -162,7 +162,7 @@ class Controller:
         if self._phase == "running":
             self._while_running()
         if self._phase == "saving" and self._saving is None:
-            self._last_save = True  # one that was under way when the end began may lack the last updates
+            self._last_save = True  # a save that began before may lack the last updates
             self._save()
         if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
             self._phase = "over"
@@ -198,7 +198,7 @@ class Controller:
         enough = run_stats.episodes >= RECENT_EPISODES and mean is not None and mean >= target
         if enough and self._evaluation == "none" and run_stats.updates >= self._next_attempt:
             self._ask()
-            if self._evaluation == "none":  # nobody here can evaluate, and the training episodes have to do
+            if self._evaluation == "none":  # no role evaluates: the training episodes decide
                 self.solved_at_step = self._asked_at
                 return True
         return False
@@ -231,7 +231,7 @@ class Controller:
             self._ask()
 
     def _watch_time(self) -> None:
-        """Who makes updates is told to finish, so that the weights rest while they are saved and evaluated."""
+        """Ask roles that train to finish, so that the weights do not change while they are saved and evaluated."""
         limit = self._config.seconds
         if limit is None or self._time_up or self._first_step is None:
             return
@@ -262,7 +262,7 @@ class Controller:
         self._evaluation = "asked" if evaluators else "none"
 
     def _give_up_evaluation(self) -> None:
-        """A greedy policy may walk in circles for ever."""
+        """A greedy policy may never end an episode."""
         if self._evaluation == "asked" and self._clock() >= self._patience:
             self.eval_return, self._evaluation = None, "answered"
             self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
@@ -281,7 +281,7 @@ class Controller:
             self._phase = "over"
 
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
-        """All states are written; make the checkpoint official, and say where it is.
+        """All states are written: commit the checkpoint; its path.
 
         `progress` are the steps and updates that belong to the state, where the run has gone on since.
         """
@@ -320,7 +320,8 @@ class Controller:
         run_stats, config, seconds = self._run_stats, self._config, self.seconds()
         here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
         return Summary(
-            system=config.system, env=config.env, seed=config.seed, steps=run_stats.env_steps, updates=run_stats.updates,
+            system=config.system, env=config.env, seed=config.seed,
+            steps=run_stats.env_steps, updates=run_stats.updates,
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
             steps_per_second=(run_stats.env_steps - self._steps_before) / max(here, 1e-9),
             episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
@@ -329,7 +330,7 @@ class Controller:
         )
 
     def _step_counts(self) -> dict[str, int]:
-        """Where steps went that were received over a line: all that were not trained on are counted as dropped."""
+        """Of steps that central inference received: how many, and how many were dropped before training."""
         received = self._run_stats.count("steps_received")
         if received is None:
             return {}

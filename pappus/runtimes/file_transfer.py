@@ -1,7 +1,7 @@
-"""Files of a run for nodes that do not see its directory: what a role saves there is sent to the driver's node, and
-what it begins with is fetched from it. Where all nodes see the directory nothing is sent.
+"""Files of a run for nodes that do not see its directory: what a role saves is sent to the driver's node, and what it
+begins with is fetched from there. If all nodes see the directory nothing is sent.
 
-One writer: whoever saves writes below the same path on its own node, and the registry, on the driver's node, writes
+One writer: a role that saves writes below the same path on its own node, and the registry, on the driver's node, writes
 the same bytes there. Only the driver gives a checkpoint its name, after all of it has arrived.
 """
 
@@ -18,10 +18,13 @@ REPLAY = "replay"
 
 
 class FileTransfer:
-    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …"""
+    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …
 
-    def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str]) -> None:
-        self._ask, self._root, self._roles = ask, marker.parent, roles
+    `tables` says whether one of the roles holds replay tables, which have a folder of their own.
+    """
+
+    def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str], tables: bool = False) -> None:
+        self._ask, self._root, self._roles, self._tables = ask, marker.parent, roles, tables
         self.needed = not marker.exists()
         self._sent: set[Path] = set()
 
@@ -31,13 +34,13 @@ class FileTransfer:
             directory.mkdir(parents=True, exist_ok=True)
 
     def send(self, directory: Path) -> None:
-        """What the roles have written for a checkpoint. Others of this node may be writing beside them."""
+        """Send what the roles have written for a checkpoint. Other roles of this node may be writing, too."""
         if not self.needed:
             return
         for path in self._own(directory):
             self._send_file(path)
             path.unlink()
-        if REPLAY in self._roles:
+        if self._tables:
             tables = self._root / REPLAY
             for path in [path for path in _files(tables) if path not in self._sent]:
                 self._send_file(path)
@@ -45,14 +48,14 @@ class FileTransfer:
             self._ask("keep_only", str(tables), [path.name for path in tables.glob("*") if path.is_dir()])
 
     def fetch(self, checkpoint: Path) -> None:
-        """What the roles begin with."""
+        """Fetch what the roles begin with."""
         if not self.needed:
             return
         for text in self._ask("listing", str(checkpoint)):
             if Path(text).name.split(".")[0] in self._roles:
                 self._fetch_file(Path(text))
         for path in self._own(checkpoint):
-            if path.stem == REPLAY and path.suffix == ".json":
+            if self._tables and path.suffix == ".json":
                 for folder in set(re.findall(r"replay-\d+", path.read_text())):
                     self._fetch_folder(self._root / REPLAY / folder)
 

@@ -5,7 +5,7 @@ The server is started by `ForkServer`, which talks to it over one socket pair:
     request   one packet `{"id": …}` with descriptors: a memory file that holds the payload, then the worker's own
     answers   one packet each: `{"id": …, "pid": …}` when a worker runs, `{"id": …, "status": …}` when it ended
 
-Nobody is orphaned: when its socket closes, for whatever reason, the server kills all workers and leaves; when the
+No process is orphaned: when its socket closes, for whatever reason, the server kills all workers and exits; when the
 server itself dies, the kernel kills the workers (PR_SET_PDEATHSIG).
 """
 
@@ -33,7 +33,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ForkServer:
-    """The side of the process that wants workers."""
+    """The client's side: requests workers."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -68,7 +68,7 @@ class ForkServer:
                 out.write(payload)
             socket.send_fds(self.socket, [json.dumps({"id": id}).encode()], [file, *descriptors])
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the next look at the answers finds the socket closed
+            pass  # the next read of the answers finds the socket closed
         finally:
             os.close(file)
 
@@ -103,7 +103,7 @@ def _temporary_file() -> int:
 
 
 def serve(fd: int) -> NoReturn:
-    """The server's life: import, then fork on request until the socket closes."""
+    """The server: import, then fork on request until the socket closes."""
     from pappus.runtimes import role_process
     from pappus.telemetry.processes import set_title
 
@@ -183,4 +183,4 @@ def _die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)  # it died before the kernel was told
+        os._exit(1)  # it died before the call above

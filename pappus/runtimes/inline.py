@@ -1,4 +1,4 @@
-"""One thread, fixed round-robin: deterministic to the bit, at home in a debugger, and quick to find a deadlock."""
+"""One thread, fixed round-robin: deterministic to the bit, easy to debug, and it finds deadlocks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pappus.core import CountedNotifier, Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
-from pappus.runtimes.wiring import Wiring, footprint
+from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.threads import one_thread
-from pappus.topologies.program import AllReduceEdge, Program
+from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
 
 
 class Sleeper(NamedTuple):
-    """What a role waits for, and how often its notifier had rung when it was stepped last."""
+    """What a role waits for, and the count of its notifier when it was stepped last."""
 
     port: Waitable
     notifier: CountedNotifier
@@ -31,21 +31,18 @@ class InlineRuntime:
 
     def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
         self._controller, self._incarnation = controller, incarnation
-        blocks = {edge.name: HeapBlock(*footprint(edge)) for edge in program.edges.values()}
+        blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
         self._wiring = Wiring(program.edges.values(), blocks)
-        self._blocks = {  # what goes on after a resume; gradients that wait for others are computed again
-            name: block for name, block in blocks.items() if not isinstance(program.edges[name], AllReduceEdge)
-        }
-        self._wiring.poison()
+        self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}
         self._specs = program.roles
         self.roles: dict[str, Role] = {}
-        self._servants: set[str] = set()
+        self._with_commands: set[str] = set()
         self._commanded = False
         self._asleep: dict[str, Sleeper] = {}
         self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Go round until the controller says that the run is over."""
+        """Step all roles in turn until the controller ends the run."""
         with one_thread():
             self._run(checkpoint)
 
@@ -58,7 +55,7 @@ class InlineRuntime:
                 self._controller.started(self)
                 self._loop()
         finally:
-            for role in self.roles.values():  # in the order of the data's flow: what a role drops, a later one counts
+            for role in self.roles.values():  # in the order of the data flow: what a role drops, a later one counts
                 role.close()
                 self._controller.report(role.metrics.drain())
 
@@ -79,7 +76,7 @@ class InlineRuntime:
                     raise DeadlockError(_explain(waiting))
 
     def _round(self) -> dict[str, Waitable]:
-        """Step everybody once who does not wait for a notifier; who waits for what."""
+        """Step every role once that does not wait for a notifier; what the waiting roles wait for."""
         waiting: dict[str, Waitable] = {}
         turns = self._turns()
         for role in turns:
@@ -102,8 +99,8 @@ class InlineRuntime:
         return waiting
 
     def _alone(self, role: Role) -> Waitable | None:
-        """The only one awake takes its turn in round after round, until it waits or somebody may go on; what it waits
-        for. Rounds are counted as if all had been asked."""
+        """Step the only role that does not sleep again and again, until it waits or another may continue; what it waits
+        for. Rounds are counted as if all roles had been stepped."""
         sleepers = [(sleeper.notifier, sleeper.heard) for sleeper in self._asleep.values()]
         while True:
             port = role.step()
@@ -115,14 +112,14 @@ class InlineRuntime:
             self._rounds += 1
 
     def _turns(self) -> list[Role]:
-        """All roles; once the end has begun only those under a command, so that training stops on a whole round."""
+        """All roles; when the run is ending only those with commands, so that training stops on a whole round."""
         if self._controller.finishing:
-            return [role for role in self.roles.values() if role.name in self._servants]
+            return [role for role in self.roles.values() if role.name in self._with_commands]
         return list(self.roles.values())
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Hand a command to a role."""
-        self._servants.add(role)
+        self._with_commands.add(role)
         self._commanded = True
         self._asleep.pop(role, None)
         self.roles[role].receive(command, argument)
@@ -135,7 +132,7 @@ class InlineRuntime:
         for name, state in states.items():
             if state is not None:
                 save_state(directory, name, state)
-        if None not in states.values():  # queues go on only together with all who write and read them
+        if None not in states.values():  # queues can be resumed only together with all roles that write and read them
             save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
         self._controller.saved(directory)
 
@@ -157,4 +154,4 @@ class InlineRuntime:
 
 def _explain(waiting: dict[str, Waitable]) -> str:
     clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
-    return "nobody can go on: " + "; ".join(clauses)
+    return "no role can continue: " + "; ".join(clauses)

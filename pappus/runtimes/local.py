@@ -16,28 +16,26 @@ from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
 from pappus.runtimes.role_process import Assignment, pack
-from pappus.runtimes.supervision import ManagedProcess, death_notice
+from pappus.runtimes.supervision import ManagedProcess, failure_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.runtimes.wiring import Wiring, footprint
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock
 
 
 class LocalRuntime(Supervisor):
-    """Starts the workers, listens to them, restarts those that may die, and leaves nothing behind."""
+    """Starts the workers, receives their messages, restarts workers that may die, and cleans up."""
 
     def __init__(
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
     ) -> None:
         super().__init__(program, controller, supervision)
         self._incarnation = incarnation
-        self._blocks = {edge.name: SharedBlock.create(*footprint(edge)) for edge in program.edges.values()}
-        Wiring(program.edges.values(), self._blocks).poison()
+        self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
-        """Files that the kernel's last messenger writes to when a worker crashes."""
+        """Files that faulthandler writes to when a worker crashes."""
 
     def _start(self, worker: ManagedProcess) -> None:
         edges = [self._program.edges[end.edge] for spec in worker.specs for end in spec.ends()]
@@ -61,7 +59,7 @@ class LocalRuntime(Supervisor):
         os.close(line)
 
     def _open_line(self, worker: ManagedProcess) -> int:
-        """A fresh line; the worker's end is returned."""
+        """A new connection; the worker's end is returned."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_PACKET)
@@ -98,7 +96,8 @@ class LocalRuntime(Supervisor):
             self._came(worker, answer["pid"])
         else:
             self._hear(worker)
-            self._died(worker, death_notice(worker, how(answer["status"]), self._fault_text(worker)), worker.essential)
+            notice = failure_notice(worker, how(answer["status"]), self._fault_text(worker))
+            self._died(worker, notice, worker.essential)
 
     def _fault_text(self, worker: ManagedProcess) -> str:
         """What faulthandler wrote when the process crashed."""
@@ -106,8 +105,8 @@ class LocalRuntime(Supervisor):
         return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()
 
     def _stop(self) -> None:
-        """Ask all workers to stop, those who feed others first, and give them a deadline; the server kills who misses
-        it. What they still have to say is heard."""
+        """Ask all workers to stop, in order, and receive their last reports; the fork server kills those that miss the
+        deadline."""
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for worker in stopped:

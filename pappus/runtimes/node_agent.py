@@ -1,10 +1,10 @@
-"""What a node has where a run spans several: the blocks of all edges that touch it, and streams to other nodes.
+"""One node's part of a run on a cluster: the blocks of the edges that its roles use, and streams to other nodes.
 
     role's process ──fetch_blocks──▶ node agent ◀══ gRPC ══▶ node agent of another node
           └──────── shared memory ──────┘
 
-Roles of one node share memory, as on a single machine. What they exchange with roles elsewhere is carried by the
-node agents, between the blocks of both nodes (see `pappus.transports.mirrors`). Weights are carried by others.
+Roles of one node share memory, as on a single machine. Node agents carry what they exchange with roles of other nodes
+between the blocks of both (see `pappus.transports.mirrors`). Weights are carried by `ray_node_agent`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pappus.errors import RunError
-from pappus.runtimes.wiring import Wiring, footprint
-from pappus.topologies.program import CallsEdge, CounterEdge, Edge, QueueEdge, WeightsEdge
+from pappus.edges.edge import Edge
 from pappus.transports.fd_server import FdServer, fetch_blocks
 from pappus.transports.memory import Notifier, SharedBlock
-from pappus.transports.mirrored_calls import CallsMirror
-from pappus.transports.mirrored_counters import CountersMirror
-from pappus.transports.mirrored_queue import Hold, QueueMirror
-from pappus.transports.mirrors import Mirror, MirroredEdge, PortLocations
-from pappus.transports.weights import FlatWeights
+from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
 
 if TYPE_CHECKING:
     from pappus.transports.grpc_mirrors import Streams, Traffic
@@ -38,8 +32,8 @@ CLOSE_SECONDS = 4.0
 class NodeAgent:
     """Owns the blocks of one node, hands them to its roles, and mirrors edges to other nodes.
 
-    `delivered(weights edge, node)` is the newest version that a node has; it is called in the node agent's thread. Methods
-    may be called by any other thread.
+    `delivered(weights edge, node)` is the newest version that a node has; it is called in the node agent's thread. Any
+    other thread may call the methods.
     """
 
     def __init__(
@@ -52,6 +46,8 @@ class NodeAgent:
         self._lock = threading.Lock()
         self._mirrored: dict[str, MirroredEdge] = {}
         self._heard: dict[str, dict[Notifier, str]] = {}
+        self._held: set[str] = set()
+        """Edges whose releases wait for weights."""
         self._loop = asyncio.new_event_loop()
         self._closed = False
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -63,19 +59,16 @@ class NodeAgent:
         """The block of an edge on this node, made when it is first asked for."""
         with self._lock:
             if name not in self._blocks:
-                edge = self._edges[name]
-                block = SharedBlock.create(*footprint(edge))
-                Wiring([edge], {name: block}).poison()
-                self._blocks[name] = block
+                self._blocks[name] = self._edges[name].new_block(SharedBlock.create)
             return self._blocks[name]
 
     def place(self, edge: str, placement: PortLocations) -> None:
-        """Where the ends of an edge now live. When it returns, the words on this node are settled, so that roles that
+        """Where the ends of an edge now are. When it returns, the counters on this node are settled, so that roles that
         moved here may start; streams to other nodes begin and end in the background."""
         asyncio.run_coroutine_threadsafe(self._place(edge, placement), self._loop).result()
 
     def look_again(self) -> None:
-        """Weights were delivered: slots that waited for them may go back."""
+        """Weights were delivered: slots that waited for them may be released."""
         with suppress(RuntimeError):  # closed meanwhile
             self._loop.call_soon_threadsafe(self._look_again)
 
@@ -84,11 +77,11 @@ class NodeAgent:
         return dict(self._streams.traffic)
 
     def troubles(self) -> dict[str, str]:
-        """Of each edge whose stream to its hub is not there, why."""
+        """For each edge without a stream to its hub, the reason."""
         return self._streams.troubles()
 
     def close(self) -> None:
-        """End all streams and forget the blocks; who has mapped them keeps them."""
+        """End all streams and close the blocks; processes that have mapped them keep them."""
         if self._closed:
             return
         self._closed = True
@@ -124,7 +117,7 @@ class NodeAgent:
         for name in self._heard:
             self._listen(name, {})
         self._fd_server.close()
-        with suppress(TimeoutError):  # what is left ends with the process
+        with suppress(TimeoutError):  # the rest ends with the process
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._streams.close()
                 await _others()
@@ -140,26 +133,15 @@ class NodeAgent:
         self._listen(name, edge.notifiers())
 
     def _mirror(self, name: str) -> Mirror:
-        match edge := self._edges[name]:
-            case QueueEdge(device=""):
-                block = self.block(name)
-                return QueueMirror(edge.spec, edge.producers, edge.capacity, block, self._hold(edge.after))
-            case CallsEdge():
-                return CallsMirror(edge.group_request, edge.group_reply, edge.clients, edge.env_groups, self.block(name))
-            case CounterEdge():
-                return CountersMirror(edge.writers, self.block(name))
-        raise RunError(f"edge {name!r} is a {type(edge).__name__}, which node agents do not carry between nodes")
+        def hold(weights: str) -> Hold:
+            self._held.add(name)
+            opened = self._edges[weights].open(self.block(weights))
+            return Hold(opened.version, lambda node: self._delivered(weights, node))
 
-    def _hold(self, after: str) -> Hold | None:
-        if not after:
-            return None
-        edge = self._edges[after]
-        assert isinstance(edge, WeightsEdge)
-        weights = FlatWeights(after, edge.size, self.block(after))
-        return Hold(weights.version, lambda node: self._delivered(after, node))
+        return self._edges[name].mirror(self.block(name), hold)
 
     def _listen(self, name: str, notifiers: dict[Notifier, str]) -> None:
-        """Hear these notifiers of an edge, and no others."""
+        """Listen to these notifiers of an edge, and no others."""
         heard = self._heard.get(name, {})
         for notifier in heard.keys() - notifiers.keys():
             self._loop.remove_reader(notifier.fileno())
@@ -172,13 +154,12 @@ class NodeAgent:
         self._streams.wake(name, node)
 
     def _look_again(self) -> None:
-        for name, edge in self._edges.items():
-            if isinstance(edge, QueueEdge) and edge.after:
-                self._streams.wake_all(name)
+        for name in self._held:
+            self._streams.wake_all(name)
 
 
 async def _others() -> None:
-    """Let all other tasks of the loop come to their end."""
+    """Cancel all other tasks of the loop and wait for them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,14 +1,14 @@
 """A Ray cluster: each group of colocated roles is a Ray actor with its resources, in a placement group.
 
-    driver: controller, supervision ◀──────── a line to every host (TCP)
+    driver: controller, supervision ◀──────── a connection to every host (TCP)
        │
-       ├── registry      who lives where, and what is served at which address
+       ├── registry      where roles are, and what is served at which address
        ├── host          a group of roles: the Ray actor that Ray places, and starts again when it dies
        │     ⇅ shared memory
-       └── node agent       one per node: that memory's owner, joined to other node agents by gRPC, and for weights by
+       └── node agent    one per node: owns that memory; connected to other node agents by gRPC, and for weights by
                          Ray's object store
 
-Ray places and restarts; what the next life of a group begins with is the driver's affair, as it is in `local`.
+Ray places and restarts; the driver decides what the next incarnation of a group begins with, as in `local`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from pappus.runtimes.resources import (
     waits_for,
 )
 from pappus.runtimes.role_process import Assignment
-from pappus.runtimes.supervision import ManagedProcess, death_notice
+from pappus.runtimes.supervision import ManagedProcess, failure_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.manifest import verify
@@ -58,11 +58,11 @@ from pappus.topologies.program import Program
 RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 PATIENCE_SECONDS = 20.0
-"""A group that died and has found no place again after so long is spoken of; its process alone may take ten."""
+"""A group that died and was not placed again by then is reported; its process alone may take ten."""
 
 
 class RayRuntime(Supervisor):
-    """Has Ray place the groups of a program, and conducts them from here."""
+    """Has Ray place the groups of a program, and supervises them from here."""
 
     def __init__(self, program: Program, controller: Controller, config: RunConfig, incarnation: int = 0) -> None:
         super().__init__(program, controller, config.supervision)
@@ -71,12 +71,12 @@ class RayRuntime(Supervisor):
         self._token = secrets.token_hex(16)
         self._hosts: dict[str, Any] = {}
         self._lives: dict[Any, ManagedProcess] = {}
-        """What each host runs, as Ray refers to it."""
+        """Ray's references to what the hosts run."""
         self._places: dict[str, str] = {}
         self._begins_with: dict[str, Path | None] = {}
-        """The checkpoint that each group's present life began with."""
-        self._homeless: dict[str, float] = {}
-        """Groups that died, and when to say that they have found no place since."""
+        """The checkpoint that each group's present incarnation began with."""
+        self._unplaced: dict[str, float] = {}
+        """Groups that died, and when to report that they were not placed again."""
         self._reserved: list[PlacementGroup] = []
         self._connection_listener: ConnectionListener | None = None
         self._registry: Any = None
@@ -84,7 +84,7 @@ class RayRuntime(Supervisor):
         self._connected = False
 
     def _open(self) -> None:
-        """Reach Ray, reserve all at once, and open what hosts will ask for."""
+        """Connect to Ray, reserve all resources at once, and start the registry."""
         self._connected = connect(self._config.cluster, sum(one.total.get("CPU", 0.0) for one in self._colocations))
         fixed = [colocation for colocation in self._colocations if not self._comes_and_goes(colocation)]
         self._reserve(fixed)
@@ -107,13 +107,13 @@ class RayRuntime(Supervisor):
                 self._hosts[group] = self._make_host(group, colocation.amounts[group], colocation in fixed)
 
     def _comes_and_goes(self, colocation: Colocation) -> bool:
-        """Whether it need not be there from the start: an actor beyond the fewest."""
+        """Whether it may be missing at the start: an actor beyond the fewest."""
         fewest = self._config.cluster.fewest_actors
         specs = [spec for spec in self._program.roles if spec.group in colocation.groups]
         return bool(fewest) and all(spec.kind.steps_envs and (spec.index or 0) >= fewest for spec in specs)
 
     def _reserve(self, fixed: list[Colocation]) -> None:
-        """One placement group for each strategy, all or nothing; `UserError` that says who lacks what."""
+        """One placement group for each strategy, all or nothing; `UserError` that says which role lacks what."""
         refuse_what_never_fits(fixed, rooms())
         strategies = dict.fromkeys(colocation.strategy for colocation in fixed)
         self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
@@ -177,38 +177,38 @@ class RayRuntime(Supervisor):
         lives = [*self._lives, self._registry_life]
         done, _ = ray.wait(lives, num_returns=len(lives), timeout=0)
         if self._registry_life in done:
-            raise RunError("the registry, which says where roles are, died; go on with --resume")
+            raise RunError("the registry, which says where roles are, died; continue with --resume")
         for life in done:
             self._ended(self._lives.pop(life), life)
-        self._tell_of_the_homeless()
+        self._report_unplaced()
 
     def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
-        """A host has begun a life."""
+        """A host has connected."""
         worker = self._workers[hello["group"]]
         if hello["incarnation"] != worker.incarnation:
-            line.close()  # of a life that was given up
+            line.close()  # of an incarnation that was given up
             return
         refuse_other_versions(hello["versions"], hello["host"])
         self._places[worker.group] = hello["node"]
-        self._homeless.pop(worker.group, None)
+        self._unplaced.pop(worker.group, None)
         if worker.essential and worker.incarnation:
             self._rewind(self._begins_with[worker.group])
         self._begin(worker, line)
         self._came(worker, hello["pid"], hello["host"])
 
     def _rewind(self, checkpoint: Path | None) -> None:
-        """A learner that came back goes on from a checkpoint, and so does the counting."""
+        """A learner that was restarted continues from a checkpoint, and so do the counts."""
         metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
         self._controller.rewind(metadata["steps"], metadata["updates"])
 
     def _ended(self, worker: ManagedProcess, life: Any) -> None:
-        """A life is over: it died, or Ray could not even begin it."""
+        """An incarnation is over: it died, or Ray could not start it."""
         self._hear(worker)
         try:
             ray.get(life)
-            how = "it ended without being told to"
-        except ray.exceptions.RayTaskError as error:  # before it had a line to say so itself
-            how, worker.last_words = "it could not begin", {"died": str(error)}
+            how = "it ended without a stop command"
+        except ray.exceptions.RayTaskError as error:  # before it was connected
+            how, worker.failure = "it could not begin", {"died": str(error)}
         except ray.exceptions.RayError as error:
             how = cause(error)
             if worker.pid is None:
@@ -218,11 +218,11 @@ class RayRuntime(Supervisor):
             how = "its node is gone"
         worker.close()
         alone = self._config.learners == 1
-        self._died(worker, death_notice(worker, how), worker.essential and (not alone or bool(worker.last_words)))
-        self._homeless[worker.group] = time.monotonic() + PATIENCE_SECONDS
+        self._died(worker, failure_notice(worker, how), worker.essential and (not alone or bool(worker.failure)))
+        self._unplaced[worker.group] = time.monotonic() + PATIENCE_SECONDS
 
     def _lost_its_node(self, worker: ManagedProcess) -> bool:
-        """Whether the node where it was is gone; the registry is told, once."""
+        """Whether its node is gone; the registry is told once."""
         node = self._places.get(worker.group, "")
         if not node or node in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
             return False
@@ -230,19 +230,19 @@ class RayRuntime(Supervisor):
         self._registry.gone.remote(worker.group, node)
         return True
 
-    def _tell_of_the_homeless(self) -> None:
-        """Once for each group that has found no place for a while; a checkpoint does not wait for it."""
-        for group, until in list(self._homeless.items()):
+    def _report_unplaced(self) -> None:
+        """Once for each group that was not placed for a while; a checkpoint does not wait for it."""
+        for group, until in list(self._unplaced.items()):
             if time.monotonic() > until:
-                self._homeless[group] = float("inf")
+                self._unplaced[group] = float("inf")
                 self._controller.event(waits_for(self._colocation(group), rooms(free=True)), group)
-        gone = [group for group, until in self._homeless.items() if until == float("inf")]
+        gone = [group for group, until in self._unplaced.items() if until == float("inf")]
         if self._saving is not None and self._saving[1] & set(gone):
             self._saving = None
             self._controller.save_failed(f"{', '.join(gone)} has no place")
 
     def _ask_again(self, worker: ManagedProcess, error: ray.exceptions.RayError) -> None:
-        """Ray is still about to place it, or has said why it never will."""
+        """Ray is still placing it, or has said why it never will."""
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
             raise RunError(f"Ray could not start {worker.group}: {error}")
         if self._lost_its_node(worker):
@@ -250,7 +250,7 @@ class RayRuntime(Supervisor):
         worker.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
-        """Ask all hosts to stop, those who feed others first, and hear what they still have to say."""
+        """Ask all hosts to stop, in order, and receive their last reports."""
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for worker in stopped:
@@ -270,7 +270,7 @@ class RayRuntime(Supervisor):
         actors = [*self._hosts.values(), *([self._registry] if self._registry is not None else [])]
         ends = [(ray.kill, actor) for actor in actors] + [(remove_placement_group, group) for group in self._reserved]
         for end, thing in ends:
-            with contextlib.suppress(Exception):  # Ray itself may be what is gone
+            with contextlib.suppress(Exception):  # Ray itself may be gone
                 end(thing)
         if self._connected:
             ray.shutdown()

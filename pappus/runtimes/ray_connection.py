@@ -1,4 +1,4 @@
-"""Reaching Ray, and what it says of nodes, versions and deaths."""
+"""Connecting to Ray, and what it says about nodes, versions and deaths."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pappus.transports.addresses import Address
 COMPARED = ("python", "pappus", "torch")
 """Versions that must be the same on all nodes; of Python the first two numbers."""
 NOT_SHIPPED = ["runs", ".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc"]
-"""What of the working directory no node needs."""
+"""Parts of the working directory that no node needs."""
 ANSWER_SECONDS = 5.0
 LOOPBACK = "127.0.0.2"
-"""Where Ray listens that is started for one run. It takes 127.0.0.1 for a mistake, and uses the outer address."""
+"""Where a Ray that is started for one run listens. It would replace 127.0.0.1 by the outer address."""
 
 
 def connect(cluster: ClusterConfig, cores: float) -> bool:
-    """Make this process a driver, unless it is one already; whether it was made one. So many cores are needed."""
+    """Make this process a driver, unless it is one already; whether it was made one. `cores` are what roles reserve."""
     if ray.is_initialized():
         there = ray.get_runtime_context().gcs_address
         if cluster.address not in ("", "auto", there):
@@ -72,7 +72,7 @@ def refuse_where_nobody_listens(address: str) -> None:
 
 
 def _alone(cores: float) -> dict[str, Any]:
-    """Ray for this run, on this machine, seen by nobody else. Cores are what the roles ask for: they share."""
+    """Ray for this run alone, on this machine. It gets as many CPUs as roles reserve, even if there are fewer cores."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     options: dict[str, Any] = {"num_cpus": max(usable_cores(), int(-(-cores // 1))), "include_dashboard": False}
     if sys.platform == "linux":
@@ -104,7 +104,7 @@ def rooms(free: bool = False) -> list[NodeRoom]:
 
 
 def refuse_other_versions(theirs: dict[str, str], host: str) -> None:
-    """Raise `UserError` where a node has another version than the driver."""
+    """Raise `UserError` if a node has another version than the driver."""
     ours = versions()
     for package in COMPARED:
         one, other = (short(package, table.get(package, "unknown")) for table in (ours, theirs))

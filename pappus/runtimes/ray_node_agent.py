@@ -1,8 +1,8 @@
-"""A node's node agent as a Ray actor: it owns the node's shared memory, and carries edges to other nodes.
+"""A node agent as a Ray actor: it owns the node's shared memory, and carries edges to other nodes.
 
-Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: each version is
-put there once, every node fetches one copy, and its node agent publishes that in the node's own memory, where the roles
-read it. A node agent whose followers are slow skips versions; one that nobody holds any more is released by Ray.
+Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: each version
+is put there once, every node fetches one copy, and its node agent publishes that in the node's own memory, where the
+roles read it. If followers are slow, versions are skipped; Ray releases those that are not referenced any more.
 
     learner ──▶ memory ──▶ node agent ──put──▶ object store ──▶ node agent ──▶ memory ──▶ actors
                                                        └───▶ node agent ──▶ memory ──▶ actors
@@ -21,24 +21,23 @@ from typing import Any
 import numpy as np
 import ray
 
+from pappus.edges.edge import Edge
+from pappus.edges.weights import FlatWeights
 from pappus.runtimes.node_agent import NodeAgent
-from pappus.runtimes.wiring import transport
-from pappus.topologies.program import Edge
 from pappus.transports.memory import EventNotifier
 from pappus.transports.mirrors import PortLocations
-from pappus.transports.weights import FlatWeights
 from pappus.types import Array
 
 LEAST_SECONDS = 0.005
-"""Between two versions that are carried elsewhere: putting and telling costs about a millisecond of a core."""
+"""Between two versions that are sent: each costs about a millisecond of a core."""
 SHARE_PER_SECOND = 0.2
-"""Of a node's object store that weights may fill in a second: Ray frees what nobody holds about once a second."""
+"""Of a node's object store that weights may fill in a second: Ray frees unreferenced objects about once a second."""
 RETRY_SECONDS = 0.5
 CALLS_AT_ONCE = 8
 
 
 class NodeAgentActor:
-    """What the registry and other node agents ask of a node."""
+    """What the registry and other node agents call."""
 
     def __init__(self, node: str, host: str, edges: Mapping[str, Edge], token: str) -> None:
         self._node_agent = NodeAgent(node, host, edges, token, self._delivered)
@@ -50,12 +49,12 @@ class NodeAgentActor:
         return self._node_agent.address, self._node_agent.socket
 
     def place(self, placements: Mapping[str, PortLocations]) -> None:
-        """Where the ends of some edges live now."""
+        """Where the ends of some edges are now."""
         for name, placement in placements.items():
             self._node_agent.place(name, placement)
 
     def carry(self, edge: str, followers: Mapping[str, Any]) -> None:
-        """Weights that are written here go to the node agents of these nodes from now on."""
+        """Send weights that are published here to the node agents of these nodes from now on."""
         if edge not in self._broadcasters and followers:
             weights, room = self._weights(edge), SHARE_PER_SECOND * store_bytes(self._node_agent.node)
             pause = max(LEAST_SECONDS, 4 * weights.size / room)
@@ -64,18 +63,17 @@ class NodeAgentActor:
             self._broadcasters[edge].set_followers(followers)
 
     def deliver(self, edge: str, flat: Array, version: int) -> None:
-        """Weights that were written elsewhere; the array lies in the object store of this node."""
+        """Publish weights from another node; the array is in the object store of this node."""
         weights = self._weights(edge)
         if weights.version() != version:
             weights.publish(flat, version)
 
     def newest(self, edge: str) -> tuple[Array, int] | None:
-        """What this node has of some weights."""
+        """The newest version of some weights on this node."""
         weights = self._weights(edge)
         if weights.version() < 0:
             return None
-        described = self._edges[edge]
-        flat = np.empty(getattr(described, "size", 0), np.float32)
+        flat = np.empty(weights.size, np.float32)
         return flat, weights.read(flat)
 
     def carried(self) -> dict[str, tuple[int, int]]:
@@ -84,7 +82,7 @@ class NodeAgentActor:
         return {**self._node_agent.meter(), **weights}
 
     def _weights(self, name: str) -> FlatWeights:
-        made = transport(self._edges[name], self._node_agent.block(name))
+        made = self._edges[name].open(self._node_agent.block(name))
         assert isinstance(made, FlatWeights)
         return made
 
@@ -94,7 +92,7 @@ class NodeAgentActor:
 
 
 class WeightsBroadcaster:
-    """Brings every node that follows the newest version of some weights, one at a time to each."""
+    """Sends the newest version of some weights to all nodes that follow, one at a time to each."""
 
     def __init__(self, weights: FlatWeights, tell: Callable[[], None], pause: float = LEAST_SECONDS) -> None:
         self._weights, self._tell, self._pause = weights, tell, pause
@@ -127,7 +125,7 @@ class WeightsBroadcaster:
             self._carry()
         except BaseException:
             traceback.print_exc()
-            os._exit(1)  # a node agent that carries nothing is worse than none, which its roles notice
+            os._exit(1)  # roles notice a missing node agent, but not one that sends nothing
 
     def _carry(self) -> None:
         poll = select.poll()
@@ -162,7 +160,7 @@ class WeightsBroadcaster:
             )
 
     def _arrived(self, node: str, node_agent: Any, version: int, done: Any) -> None:
-        """One who is gone is left out until the registry says that another is there; all else is tried again."""
+        """A node agent that died is left out until the registry names its successor; all else is tried again."""
         error, pause = done.exception(), 0.0
         with self._lock:
             if self._followers.get(node) != node_agent:
@@ -184,5 +182,5 @@ def store_bytes(node: str) -> float:
 
 
 def node_agent_class() -> Any:
-    """The actor's class, as Ray wants it: it reserves nothing, and answers several at once."""
+    """The Ray actor class: it reserves nothing, and answers several calls at once."""
     return ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(NodeAgentActor)

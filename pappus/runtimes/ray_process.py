@@ -1,7 +1,7 @@
 """A group of colocated roles as a Ray actor: what `runtimes.role_process` is for a process of this machine.
 
-Ray starts it where there is room, and again wherever that is when it dies; the driver then gives it the roles of its
-next life. It is told what to do over a line to the driver, and shares memory with the other roles of its node.
+Ray starts it on a node with free resources, and again when it dies; the driver then sends it the roles of its next
+incarnation. It gets commands over a connection to the driver, and shares memory with the other roles of its node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pappus.errors import RunError
 from pappus.runtimes.connections import StreamConnection, readable
 from pappus.runtimes.file_transfer import FileTransfer
 from pappus.runtimes.node_agent import fetch_blocks
-from pappus.runtimes.role_process import Assignment, build_roles, drive_all, last_words
+from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.telemetry.versions import versions
@@ -35,12 +35,12 @@ from pappus.transports.addresses import private_path
 REGISTRY_SECONDS = 120.0
 """For the registry's answer, which may have to wait for a node agent."""
 FIND_SECONDS = 0.5
-"""How long an address that was found is taken for granted."""
+"""How long an address that was found is cached."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """How the roles reach who conducts the run."""
+    """How a host reaches the driver."""
 
     address: tuple[str, int]
     token: str
@@ -57,11 +57,11 @@ class Host:
     """The Ray actor."""
 
     def __init__(self, group: str) -> None:
-        self._group = group  # and no more: what Ray needs for a restart must not lie in the object store
+        self._group = group  # and no more: what Ray needs for a restart must not be in the object store
 
     def run(self, driver: Driver, payload: bytes, incarnation: int) -> None:
-        """One life: build the roles and drive them until told to stop. Whatever goes wrong ends the process: Ray starts
-        a fresh one."""
+        """One incarnation: build the roles and drive them until a stop command. An error ends the process: Ray starts a
+        fresh one."""
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         show_as(self._group)
@@ -79,7 +79,7 @@ class Host:
             self._end(where)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                line.send(last_words(error))
+                line.send(failure_message(error))
             self._end(where)
         line.close()
         where.close()
@@ -92,7 +92,9 @@ class Host:
         path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
         node_agent, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
         names = [name for spec in assignment.specs for name in {spec.name, spec.begins_with} if name]
-        file_transfer = FileTransfer(where.ask, Path(driver.marker), names)
+        edges = {edge.name: edge for edge in assignment.edges}
+        tables = any(edges[ref.edge].reserves(ref) for spec in assignment.specs for ref in spec.ends())
+        file_transfer = FileTransfer(where.ask, Path(driver.marker), names, tables)
         if assignment.checkpoint is not None:
             file_transfer.fetch(assignment.checkpoint)
         torch.set_num_threads(assignment.threads)
@@ -101,7 +103,7 @@ class Host:
 
 
 class ProcessConnection:
-    """The line to the driver, which ends with the node agent, too: without it a node's roles reach nobody."""
+    """The connection to the driver; it also ends when the node agent does, without which roles reach no other node."""
 
     def __init__(self, line: StreamConnection, node_agent: socket.socket, file_transfer: FileTransfer) -> None:
         self._line, self._node_agent, self._file_transfer = line, node_agent, file_transfer
@@ -109,7 +111,7 @@ class ProcessConnection:
         self.fileno = line.fileno
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the driver something, and with reports what the process costs."""
+        """Send a message to the driver, with a report also the memory and CPU time of the process."""
         if "report" in message:
             pid = os.getpid()
             message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
@@ -130,7 +132,7 @@ class ProcessConnection:
 
 
 class Cluster:
-    """Where things are: `replay.ports.ServiceDirectory` over the registry."""
+    """`recording.shared.ServiceDirectory` over the registry."""
 
     def __init__(self, driver: Driver) -> None:
         self._registry = driver.registry
@@ -147,7 +149,7 @@ class Cluster:
         return ray.get(getattr(self._registry, method).remote(*arguments), timeout=REGISTRY_SECONDS)
 
     def close(self) -> None:
-        """Leave no secret behind."""
+        """Remove the token file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.token_file)
 

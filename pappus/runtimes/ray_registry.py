@@ -1,8 +1,8 @@
 """Where the parts of a run on a cluster find each other: a named Ray actor on the driver's node.
 
-A group of roles that starts somewhere says so (`settle`) before it builds anything. The registry then sees to it that
-its node has a node agent, and tells all node agents concerned where the ends of edges live now. Whoever serves something at
-an address announces it here, and others look it up; after a restart the address is another, and they find that.
+A group of roles that starts on a node says so (`settle`) before it builds anything. The registry then starts a node
+agent there if there is none, and tells the node agents concerned where the ends of edges are now. A service announces
+its address here, and clients look it up; after a restart they find the new one.
 """
 
 from __future__ import annotations
@@ -17,38 +17,37 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pappus.edges.edge import Edge
 from pappus.errors import RunError
 from pappus.runtimes.ray_node_agent import node_agent_class
-from pappus.topologies.program import CallsEdge, CounterEdge, Edge, Program, QueueEdge, RoleSpec, WeightsEdge
+from pappus.topologies.program import Program, RoleSpec
 from pappus.transports.mirrors import PortLocations
 
 NODE_AGENT_SECONDS = 90.0
-"""A node agent that has not started by then is given up; a process that fails to start is replaced by Ray after 60."""
+"""Time limit for the start of a node agent; Ray replaces a process that fails to start after 60 s."""
 CALL_SECONDS = 25.0
-"""For a node agent's answer: Ray takes a part of it to notice that a node is lost."""
+"""Time limit for a node agent's answer, including the time in which Ray notices that a node is lost."""
 CALLS_AT_ONCE = 1024
-HUB_SIDES = {QueueEdge: "source", CallsEdge: "server", CounterEdge: "reader", WeightsEdge: "writer"}
-END_SIDES = {QueueEdge: "sink", CallsEdge: "client", CounterEdge: "counter"}
 
 
 class Ends(NamedTuple):
-    """Which groups hold the ends of an edge that can be mirrored."""
+    """Which groups hold the ends of an edge that is carried between nodes."""
 
     hub: str
     ends: Mapping[int, str]
     readers: frozenset[str]
-    """Of weights."""
+    """Groups that receive what the hub publishes, if the edge is a broadcast."""
 
 
-class Home(NamedTuple):
-    """Where a group lives; the epoch counts its moves from node to node."""
+class Location(NamedTuple):
+    """Where a group is; the epoch counts its moves from node to node."""
 
     node: str
     epoch: int
 
 
 @dataclass
-class Post:
+class AgentHandle:
     """A node's node agent."""
 
     handle: Any
@@ -63,35 +62,35 @@ class Registry:
 
     def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
         self._edges, self._ends, self._token = edges, ends, token
-        self._homes: dict[str, Home] = {}
+        self._locations: dict[str, Location] = {}
         self._epochs: dict[str, int] = {}
-        self._posts: dict[str, Post] = {}
+        self._agents: dict[str, AgentHandle] = {}
         self._addresses: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
-        """Held while placements are told: two that cross would leave node agents with the older one."""
+        """Held while placements are sent: two at once could leave node agents with the older one."""
 
     def prepare(self, node: str, host: str) -> None:
-        """Roles will come to a node: have its node agent start while they do."""
-        self._post(node, host)
+        """Roles will start on a node: start its node agent meanwhile."""
+        self._agent(node, host)
 
     def settle(self, group: str, node: str, host: str) -> str:
-        """A group is about to live on a node; the socket of its node agent, when all know."""
-        post = self._post(node, host)
+        """A group is about to start on a node; returns the socket of its node agent when all node agents know."""
+        agent = self._agent(node, host)
         with self._lock:
-            before = self._homes.get(group)
+            before = self._locations.get(group)
             if before is None or before.node != node:
                 self._epochs[group] = self._epochs.get(group, 0) + 1
-                self._homes[group] = Home(node, self._epochs[group])
+                self._locations[group] = Location(node, self._epochs[group])
                 self._tell(group, before)
-        return post.socket
+        return agent.socket
 
     def gone(self, group: str, node: str) -> None:
-        """A group has left a node that is lost, or of which the node agent is."""
+        """A group has left a node that is lost, or whose node agent is."""
         with self._lock:
-            home = self._homes.get(group)
-            if home is not None and home.node == node:
-                del self._homes[group]
-                self._tell(group, home)
+            location = self._locations.get(group)
+            if location is not None and location.node == node:
+                del self._locations[group]
+                self._tell(group, location)
                 self._forget(node)
 
     def announce(self, name: str, node: str, address: str) -> None:
@@ -103,24 +102,24 @@ class Registry:
         return self._addresses.get(name)
 
     def nodes(self) -> dict[str, str]:
-        """Where each group lives."""
-        return {group: home.node for group, home in self._homes.items()}
+        """The node of each group."""
+        return {group: location.node for group, location in self._locations.items()}
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes that went between nodes, by edge; those of streams are counted at both ends."""
         totals: dict[str, tuple[int, int]] = {}
-        for post in list(self._posts.values()):
-            for edge, (messages, size) in ray.get(post.handle.carried.remote(), timeout=CALL_SECONDS).items():
+        for agent in list(self._agents.values()):
+            for edge, (messages, size) in ray.get(agent.handle.carried.remote(), timeout=CALL_SECONDS).items():
                 before = totals.get(edge, (0, 0))
                 totals[edge] = (before[0] + messages, before[1] + size)
         return totals
 
     def live(self) -> None:
-        """Never returns: whoever waits for it learns that the registry is gone."""
+        """Never returns: the driver waits for it to notice the registry's death."""
         threading.Event().wait()
 
     def keep_only(self, folder: str, names: Sequence[str]) -> None:
-        """Remove what was dropped from a folder on the node where its owner is."""
+        """Remove from a folder here what was removed from it on the node of its role."""
         for path in Path(folder).glob("*"):
             if path.is_dir() and path.name not in names:
                 shutil.rmtree(path, ignore_errors=True)
@@ -141,88 +140,89 @@ class Registry:
             file.seek(offset)
             return file.read(size)
 
-    def _post(self, node: str, host: str) -> Post:
-        """The node agent of a node, started if it has none; whoever comes second waits for the first."""
+    def _agent(self, node: str, host: str) -> AgentHandle:
+        """The node agent of a node, started if there is none; concurrent calls wait for the first."""
         with self._lock:
-            post, mine = self._posts.get(node), False
-            if post is not None and post.ready.is_set() and not self._answers(post):
+            agent, mine = self._agents.get(node), False
+            if agent is not None and agent.ready.is_set() and not self._answers(agent):
                 self._forget(node)
-                post = None
-            if post is None or post.failure:
+                agent = None
+            if agent is None or agent.failure:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
                 handle = node_agent_class().options(scheduling_strategy=where).remote(
                     node, host, self._edges, self._token
                 )
-                post, mine = Post(handle), True
-                self._posts[node] = post
+                agent, mine = AgentHandle(handle), True
+                self._agents[node] = agent
         if mine:
             try:
-                post.address, post.socket = ray.get(post.handle.where.remote(), timeout=NODE_AGENT_SECONDS)
+                agent.address, agent.socket = ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS)
             except Exception as error:
-                post.failure = f"the node agent of node {host} did not start: {error}"
-            post.ready.set()
-        if not post.ready.wait(NODE_AGENT_SECONDS) or post.failure:
-            raise RunError(post.failure or f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s")
-        return post
+                agent.failure = f"the node agent of node {host} did not start: {error}"
+            agent.ready.set()
+        if not agent.ready.wait(NODE_AGENT_SECONDS) or agent.failure:
+            late = f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s"
+            raise RunError(agent.failure or late)
+        return agent
 
-    def _answers(self, post: Post) -> bool:
+    def _answers(self, agent: AgentHandle) -> bool:
         try:
-            ray.get(post.handle.where.remote(), timeout=CALL_SECONDS)
+            ray.get(agent.handle.where.remote(), timeout=CALL_SECONDS)
         except (ray.exceptions.RayError, TimeoutError):
             return False
         return True
 
     def _forget(self, node: str) -> None:
-        """A node agent is lost, and with it the memory that the groups of its node had in common. One that still lives
-        somewhere must not go on beside its successor; its groups notice its end, and settle anew."""
-        post = self._posts.pop(node, None)
-        if post is not None:
-            ray.kill(post.handle)
-        for group in [group for group, home in self._homes.items() if home.node == node]:
-            del self._homes[group]
+        """A node agent is lost, and with it the memory that the groups of its node share. If it still runs it must not
+        continue beside its successor; its groups notice its end, and settle again."""
+        agent = self._agents.pop(node, None)
+        if agent is not None:
+            ray.kill(agent.handle)
+        for group in [group for group, location in self._locations.items() if location.node == node]:
+            del self._locations[group]
 
-    def _tell(self, group: str, before: Home | None) -> None:
-        """Tell those concerned where the ends are now that a group holds."""
+    def _tell(self, group: str, before: Location | None) -> None:
+        """Tell the node agents concerned where the ends are that a group holds."""
         messages: dict[str, dict[str, PortLocations]] = {}
         for name, ends in self._ends.items():
-            if isinstance(self._edges[name], WeightsEdge):
+            if self._edges[name].broadcast:
                 continue
             if group == ends.hub or group in ends.ends.values():
                 placement = self._placement(ends)
-                concerned = {self._homes[one].node for one in (ends.hub, *ends.ends.values()) if one in self._homes}
+                concerned = {self._node_of(one) for one in (ends.hub, *ends.ends.values())} - {""}
                 if group != ends.hub:  # for the ends on other nodes nothing has changed
                     concerned &= {placement.hub, self._node_of(group)}
                 for node in concerned | ({before.node} if before is not None else set()):
                     messages.setdefault(node, {})[name] = placement
         calls = {
-            node: self._posts[node].handle.place.remote(placements)
-            for node, placements in messages.items() if node in self._posts
+            node: self._agents[node].handle.place.remote(placements)
+            for node, placements in messages.items() if node in self._agents
         }
         self._await(calls)
         for name, ends in self._ends.items():
-            if isinstance(self._edges[name], WeightsEdge) and (group == ends.hub or group in ends.readers):
+            if self._edges[name].broadcast and (group == ends.hub or group in ends.readers):
                 self._follow(name, ends, group)
 
     def _follow(self, name: str, ends: Ends, group: str) -> None:
-        """Have the writer's node agent carry weights to the nodes of all who read them."""
+        """Have the hub's node agent send what it publishes to the nodes of all readers."""
         writer = self._node_of(ends.hub)
-        posts = {self._homes[one].node for one in ends.readers if one in self._homes} - {writer, ""}
-        followers = {node: self._posts[node].handle for node in posts if node in self._posts}
-        if writer in self._posts:
+        agents = {self._locations[one].node for one in ends.readers if one in self._locations} - {writer, ""}
+        followers = {node: self._agents[node].handle for node in agents if node in self._agents}
+        if writer in self._agents:
             if group == ends.hub:
                 self._bring_newest(name, writer, followers)
-            if writer in self._posts:
-                self._await({writer: self._posts[writer].handle.carry.remote(name, followers)})
+            if writer in self._agents:
+                self._await({writer: self._agents[writer].handle.carry.remote(name, followers)})
 
     def _bring_newest(self, name: str, writer: str, followers: Mapping[str, Any]) -> None:
-        """A writer that moved finds what its predecessor published, as it would have found it where that was."""
+        """A writer that moved finds what its predecessor published, as it would on the same node."""
         found = self._await({node: handle.newest.remote(name) for node, handle in followers.items()})
         newest = max((one for one in found if one is not None), key=lambda one: one[1], default=None)
-        if newest is not None and writer in self._posts:
-            self._await({writer: self._posts[writer].handle.deliver.remote(name, *newest)})
+        if newest is not None and writer in self._agents:
+            self._await({writer: self._agents[writer].handle.deliver.remote(name, *newest)})
 
     def _await(self, calls: Mapping[str, Any]) -> list[Any]:
-        """The answers of node agents; one that gives none is lost."""
+        """The answers of node agents; one that does not answer is lost."""
         answers = []
         for node, call in calls.items():
             try:
@@ -232,39 +232,37 @@ class Registry:
         return answers
 
     def _placement(self, ends: Ends) -> PortLocations:
-        hub = self._homes.get(ends.hub)
-        post = self._posts.get(hub.node) if hub is not None else None
-        homes = {index: self._homes[group] for index, group in ends.ends.items() if group in self._homes}
+        hub = self._locations.get(ends.hub)
+        agent = self._agents.get(hub.node) if hub is not None else None
+        locations = {index: self._locations[group] for index, group in ends.ends.items() if group in self._locations}
         return PortLocations(
-            hub=hub.node if hub is not None and post is not None else "", hub_epoch=hub.epoch if hub is not None else 0,
-            hub_address=post.address if post is not None else "",
-            ends={index: (home.node, home.epoch) for index, home in homes.items()},
+            hub=hub.node if hub is not None and agent is not None else "",
+            hub_epoch=hub.epoch if hub is not None else 0,
+            hub_address=agent.address if agent is not None else "",
+            ends={index: (location.node, location.epoch) for index, location in locations.items()},
         )
 
     def _node_of(self, group: str) -> str:
-        home = self._homes.get(group)
-        return home.node if home is not None else ""
+        location = self._locations.get(group)
+        return location.node if location is not None else ""
 
 
 def mirrored_ends(program: Program) -> dict[str, Ends]:
-    """Who holds the ends of each edge that can be mirrored."""
+    """The groups that hold the ends of each edge that is carried between nodes."""
     found = {name: _ends_of(edge, program.roles) for name, edge in program.edges.items()}
     return {name: ends for name, ends in found.items() if ends is not None}
 
 
-def _ends_of(edge: Edge, nodes: Sequence[RoleSpec]) -> Ends | None:
-    side = HUB_SIDES.get(type(edge))
-    if side is None or (isinstance(edge, QueueEdge | WeightsEdge) and edge.device):
+def _ends_of(edge: Edge, roles: Sequence[RoleSpec]) -> Ends | None:
+    hub, numbers = edge.hub(), {ref: number for number, ref in enumerate(edge.spokes())}
+    held = [(spec.group, ref) for spec in roles for ref in spec.ends() if ref.edge == edge.name]
+    hubs = [group for group, ref in held if ref == hub] or [group for group, _ in held]
+    if hub is None or not hubs:
         return None
-    held = [(node.group, end) for node in nodes for end in node.ends() if end.edge == edge.name]
-    ends = {end.index: group for group, end in held if end.side == END_SIDES.get(type(edge))}
-    hubs = [group for group, end in held if end.side == side] or [group for group, _ in held]
-    if not hubs:
-        return None
-    readers = {group for group, end in held if end.side == "reader"} if isinstance(edge, WeightsEdge) else set()
-    return Ends(hubs[0], ends, frozenset(readers))
+    readers = {group for group, ref in held if ref != hub} if edge.broadcast else set()
+    return Ends(hubs[0], {numbers[ref]: group for group, ref in held if ref in numbers}, frozenset(readers))
 
 
 def registry_class() -> Any:
-    """The actor's class, as Ray wants it."""
+    """The Ray actor class."""
     return ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)

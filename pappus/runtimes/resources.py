@@ -1,4 +1,4 @@
-"""What the roles of a program reserve in a cluster, which of them share a node, and why they do not fit.
+"""What the roles of a program reserve on a cluster, which of them share a node, and why they do not fit.
 
 Pure arithmetic: no Ray here.
 """
@@ -10,27 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pappus.config import ClusterConfig, RunConfig
+from pappus.edges.edge import Edge
 from pappus.errors import UserError, closest
-from pappus.topologies.program import (
-    AllReduceEdge,
-    CounterEdge,
-    Edge,
-    Program,
-    ReplayEdge,
-    RoleSpec,
-    SharedParametersEdge,
-)
+from pappus.topologies.program import Program, RoleSpec
 
 STRATEGIES = ("PACK", "SPREAD")
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 Amounts = dict[str, float]
-"""Resources by the names that Ray has for them: CPU, GPU, memory (bytes), or what a node was started with."""
+"""Resources by Ray's names: CPU, GPU, memory (bytes), or custom ones that a node was started with."""
 
 
 @dataclass(frozen=True)
 class Colocation:
-    """Groups of roles that must share a node, since memory is what joins them; most groups are one by themselves."""
+    """Groups of roles that must share a node, since an edge needs common memory; most have a single group."""
 
     groups: tuple[str, ...]
     amounts: Mapping[str, Amounts]
@@ -48,22 +41,22 @@ class Colocation:
 
 @dataclass
 class NodeRoom:
-    """A node of the cluster, and what is left of it."""
+    """A node of the cluster, and its free resources."""
 
     name: str
     free: Amounts = field(default_factory=dict)
 
     def holds(self, amounts: Amounts) -> bool:
-        """Whether so much fits."""
+        """Whether these amounts fit."""
         return all(self.free.get(name, 0.0) >= amount - 1e-9 for name, amount in amounts.items())
 
     def take(self, amounts: Amounts) -> None:
-        """Reserve so much."""
+        """Reserve these amounts."""
         self.free = {**self.free, **{name: self.free.get(name, 0.0) - amount for name, amount in amounts.items()}}
 
 
 def colocations(program: Program, config: RunConfig) -> list[Colocation]:
-    """All groups of a program, those together that share memory which cannot be mirrored."""
+    """All groups of a program; groups that must share a node are together."""
     groups, cluster = program.groups(), config.cluster
     kinds = {group: setting_name(group, roles) for group, roles in groups.items()}
     check_names(cluster, {spec.kind.name for spec in program.roles} | set(kinds.values()))
@@ -89,15 +82,13 @@ def setting_name(group: str, roles: Sequence[RoleSpec]) -> str:
 
 
 def _share_a_node(edge: Edge, program: Program) -> list[str]:
-    """The groups that an edge keeps together: all that hold a common memory, or read one total."""
-    held = [(spec.group, end) for spec in program.roles for end in spec.ends() if end.edge == edge.name]
-    if isinstance(edge, SharedParametersEdge | AllReduceEdge):
-        return [group for group, _ in held]
-    return [group for group, end in held if end.side == "reader"] if isinstance(edge, CounterEdge) else []
+    """The groups that an edge keeps on one node."""
+    held = [(spec.group, ref) for spec in program.roles for ref in spec.ends() if ref.edge == edge.name]
+    return [group for group, ref in held if edge.shares_node(ref)]
 
 
 def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
-    """Raise `UserError` for settings of roles that the program does not have, and strategies that there are not."""
+    """Raise `UserError` for settings of roles that the program does not have, and for unknown strategies."""
     for setting in ("placement", "resources"):
         for kind in getattr(cluster, setting):
             if kind not in kinds:
@@ -109,15 +100,14 @@ def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
 
 
 def demand(group: str, roles: Sequence[RoleSpec], program: Program, config: RunConfig) -> Amounts:
-    """What one group reserves: what is asked for, or a core, a GPU for a role that uses it, and memory for its tables."""
+    """What one group reserves: what the config says, or a core, a GPU if a role uses it, and memory for its tables."""
     for name in (setting_name(group, roles), *(spec.kind.name for spec in roles)):
         if name in config.cluster.resources:
             return parse_amounts(config.cluster.resources[name], name)
     amounts = {} if all(spec.kind.background for spec in roles) else {"CPU": 1.0}
     if config.device != "cpu" and any(spec.kind.uses_device for spec in roles):
         amounts["GPU"] = 1.0
-    kept = [program.edges[end.edge] for spec in roles for end in spec.ends() if end.side == "host"]
-    tables = sum(edge.spec.row_bytes * edge.spec.max_steps for edge in kept if isinstance(edge, ReplayEdge))
+    tables = sum(program.edges[ref.edge].reserves(ref) for spec in roles for ref in spec.ends())
     return {**amounts, "memory": float(tables)} if tables else amounts
 
 
@@ -142,16 +132,15 @@ def parse_amounts(text: str, kind: str) -> Amounts:
 def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom]) -> None:
     """Raise `UserError` that says which role lacks what, and what the cluster has in all.
 
-    Refused is what no empty node holds, and what is more than all nodes together have; how the rest is packed is Ray's
-    affair.
+    Refused is what no empty node holds, and what is more than all nodes together have; Ray packs the rest.
     """
     ordered = list(asked)
     for colocation in ordered:
         if not any(node.holds(colocation.total) for node in nodes):
             lacking = _lacking(colocation.total, nodes)
             raise UserError(
-                f"{' and '.join(colocation.groups)} needs {_words(colocation.total)} on one node, and no node has that much "
-                f"{lacking}: {inventory(nodes)}; start a node that has, or ask for less with --cluster.resources"
+                f"{' and '.join(colocation.groups)} needs {_words(colocation.total)} on one node, and no node has that "
+                f"much {lacking}: {inventory(nodes)}; start a node that has, or ask for less with --cluster.resources"
             )
     names = dict.fromkeys(name for colocation in ordered for name in colocation.total)
     for name in names:
@@ -166,18 +155,18 @@ def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom
 
 
 def waits_for(colocation: Colocation, free: Sequence[NodeRoom]) -> str:
-    """Why a group that had a place does not have one now."""
+    """Why a group has no node now."""
     return f"waits for a node with {_words(colocation.total)}; free are {inventory(free)}"
 
 
 def still_waiting(asked: Iterable[Colocation], free: Sequence[NodeRoom], seconds: float) -> UserError:
-    """The sentence for what would fit if others did not hold it."""
+    """The error for groups that would fit if other jobs did not hold the resources."""
     for colocation in sorted(asked, key=lambda one: -max(one.total.values(), default=0.0)):
         fitting = next((node for node in free if node.holds(colocation.total)), None)
         if fitting is None:
             return UserError(
-                f"{' and '.join(colocation.groups)} found no node with {_words(colocation.total)} free within {seconds:.0f} s: "
-                f"free are {inventory(free)}; wait for other jobs to end, or ask for less"
+                f"{' and '.join(colocation.groups)} found no node with {_words(colocation.total)} free within "
+                f"{seconds:.0f} s: free are {inventory(free)}; wait for other jobs to end, or ask for less"
             )
         fitting.take(colocation.total)
     return UserError(f"the cluster did not place the roles within {seconds:.0f} s: free are {inventory(free)}")
@@ -194,12 +183,12 @@ def inventory(nodes: Sequence[NodeRoom]) -> str:
 
 
 def _tells(name: str) -> bool:
-    """Not what Ray adds to every node."""
+    """Whether a resource is worth listing: not those that Ray adds to every node."""
     return not re.match(r"node:|bundle|memory|object_store_memory|.*_group_", name)
 
 
 def _lacking(amounts: Amounts, nodes: Sequence[NodeRoom]) -> str:
-    """The resources of which no node has enough; all of them where each alone would do."""
+    """The resources of which no node has enough; all of them if each alone would fit."""
     short = [
         name for name, amount in amounts.items() if not any(node.free.get(name, 0.0) >= amount for node in nodes)
     ]

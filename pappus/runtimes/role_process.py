@@ -1,4 +1,4 @@
-"""What runs in a worker process: the roles of one group, driven until told to stop."""
+"""What runs in a worker process: the roles of one group, driven until a stop command."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
+from pappus.edges.edge import Edge
 from pappus.errors import PappusError
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
@@ -29,20 +30,20 @@ from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
-from pappus.topologies.program import Edge, RoleSpec
+from pappus.topologies.program import RoleSpec
 from pappus.topologies.run import derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 
 REPORT_SECONDS = 0.25
 SWITCH_SECONDS = 2e-4
-"""A thread that is ready waits so long for one that computes in Python; the default of 5 ms is longer than a batch."""
+"""How long a thread that is ready waits for one that computes in Python; the default of 5 ms is longer than a batch."""
 COMMAND_SECONDS = 0.05
 """A role that never waits looks for commands this often."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is told: its nodes, the edges they touch, and where the state to go on from lies."""
+    """What a worker runs: its roles, the edges that they use, and the checkpoint that they begin with."""
 
     group: str
     specs: list[RoleSpec]
@@ -71,7 +72,7 @@ def pack(assignment: Assignment) -> bytes:
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Build the roles, drive them, and say what went wrong. Descriptors: commands, fault log, then blocks."""
+    """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)
     os.chdir(directory)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -87,12 +88,12 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
     except BaseException as error:
-        commands.send(last_words(error))
+        commands.send(failure_message(error))
         return 1
 
 
-def last_words(error: BaseException) -> dict[str, Any]:
-    """What a worker says of the error that it dies of; called while that is being handled."""
+def failure_message(error: BaseException) -> dict[str, Any]:
+    """What a worker reports about the error that ends it; called while that is being handled."""
     sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
     return {"died": traceback.format_exc(), **sentence}
 
@@ -116,15 +117,15 @@ def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
 
 
 def _seed_libraries(assignment: Assignment) -> None:
-    """Workers are forked from one process; without this, envs that use global random states would be replicas."""
+    """Workers are forked from one process; without this, envs that use global random states would be identical."""
     seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
-class Extension:
-    """The line as the thread of one role sees it: its share of the commands, and one answer where all must agree."""
+class ThreadConnection:
+    """The process's connection, as the thread of one role sees it: its commands, and one answer when all have saved."""
 
     def __init__(
         self, line: Connection, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
@@ -135,12 +136,12 @@ class Extension:
         self.fileno = self._notifier.fileno
 
     def post(self, command: dict[str, Any]) -> None:
-        """Called by the thread that listens to the line."""
+        """Called by the thread that reads the connection."""
         self._inbox.append(command)
         self._notifier.notify()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Tell the main process something; that all is saved, when the last role has saved."""
+        """Send a message to the main process; `saved` only when the last role has saved."""
         if "saved" in message:
             with self._lock:
                 self._saved[message["saved"]] += 1
@@ -157,27 +158,27 @@ class Extension:
 
 
 def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
-    """One role in this thread, or each of several in a thread of its own, until told to stop."""
+    """Drive one role in this thread, or each of several in a thread of its own, until a stop command."""
     if len(roles) == 1:
         return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
     saved: Counter[str] = Counter()
     lock = threading.Lock()
     progress: dict[str, Any] = {}
-    extensions = [Extension(line, saved, progress, lock, len(roles)) for _ in roles]
+    connections = [ThreadConnection(line, saved, progress, lock, len(roles)) for _ in roles]
     failed: deque[BaseException] = deque()
     failure = EventNotifier(*EventNotifier.descriptors())
 
-    def thread(role: Role, extension: Extension) -> None:
+    def thread(role: Role, connection: ThreadConnection) -> None:
         try:
-            drive(role, extension, 0.0)  # a thread that spins keeps the interpreter from the others
+            drive(role, connection, 0.0)  # a thread that spins keeps the interpreter from the others
         except BaseException as error:
             failed.append(error)
             failure.notify()
 
     threads = [
         threading.Thread(target=thread, args=pair, name=pair[0].name, daemon=True)
-        for pair in zip(roles, extensions, strict=True)
+        for pair in zip(roles, connections, strict=True)
     ]
     for one in threads:
         one.start()
@@ -186,16 +187,16 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
         if failed:
             raise failed[0]
         for command in line.receive():
-            for extension, one in zip(extensions, threads, strict=True):
-                extension.post(command)
-                if "stop" in command:  # in the order of the data's flow: what one drops at its end, the next can count
+            for connection, one in zip(connections, threads, strict=True):
+                connection.post(command)
+                if "stop" in command:  # in the order of the data flow: what one drops when it stops, the next can count
                     one.join()
 
 
 def drive(role: Role, line: Connection, spin: float) -> None:
     """Step a role; sleep only when it waits, until its port or a command wakes it."""
-    next_report = next_look = 0.0  # report at once after the first progress: it shows that this life works
-    told, waiter = False, Waiter(spin)
+    next_report = next_look = 0.0  # report at once after the first progress: it shows that this incarnation works
+    reported, waiter = False, Waiter(spin)
     while True:
         port = role.step()
         now = time.perf_counter()
@@ -209,8 +210,8 @@ def drive(role: Role, line: Connection, spin: float) -> None:
         if now >= next_report:
             next_report = now + REPORT_SECONDS
             line.send({"report": role.metrics.drain()})
-        if role.finished and not told:
-            told = True
+        if role.finished and not reported:
+            reported = True
             line.send({"report": role.metrics.drain()})
             line.send({"finished": role.name})
         if now >= next_look:

@@ -1,4 +1,4 @@
-"""What runtimes with workers have in common: they listen to them, have them save, and bring back those that die."""
+"""What runtimes with worker processes share: they receive reports, save checkpoints, and restart workers that die."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
-from pappus.runtimes.supervision import ClosableConnection, ManagedProcess, essential_death
+from pappus.runtimes.supervision import ClosableConnection, ManagedProcess, fatal_error
 from pappus.topologies.program import Program
 
 TICK_SECONDS = 0.1
 SAVE_SECONDS = 900.0
-"""A checkpoint that is not written after so long never will be; large tables take minutes."""
+"""Time limit for a checkpoint; large tables take minutes."""
 
 
 class Supervisor:
-    """One run's workers. Subclasses say how they are started (`_start`), heard (`_listen`) and stopped (`_stop`)."""
+    """One run's workers. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
 
     def __init__(self, program: Program, controller: Controller, supervision: SupervisionConfig) -> None:
         self._program, self._controller, self._supervision = program, controller, supervision
         self._workers = {group: ManagedProcess(group, nodes) for group, nodes in program.groups().items()}
         self._checkpoint: Path | None = None
-        """What those who die go on from: the newest one."""
+        """The newest one: workers that are restarted begin with it."""
         self._saving: tuple[Path, set[str], float] | None = None
         self._progress: tuple[int, int] | None = None
-        """Steps and updates of the state that was saved last: the run goes on while others still write."""
+        """Steps and updates of the state that was saved last: the run continues while other roles still write."""
 
     def run(self, checkpoint: Path | None = None) -> None:
         """Supervise until the controller says that the run is over."""
@@ -55,7 +55,7 @@ class Supervisor:
                 worker.send({"role": role, "command": command, "argument": argument})
 
     def save(self, directory: Path) -> None:
-        """Have the roles write their state that begin with it; the others start afresh anyway."""
+        """Have the roles whose state is saved write it; the others start afresh anyway."""
         asked = {worker.group for worker in self._workers.values() if worker.saved}
         self._saving = (directory, asked, time.monotonic() + SAVE_SECONDS)
         for group in asked:
@@ -89,7 +89,7 @@ class Supervisor:
                 self._progress = message["progress"] or self._progress
                 self._note_saved(worker.group, Path(message["saved"]))
             elif "died" in message:
-                worker.last_words = message
+                worker.failure = message
 
     def _note_saved(self, group: str, directory: Path) -> None:
         assert self._saving is not None
@@ -105,13 +105,13 @@ class Supervisor:
             raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
 
     def _begin(self, worker: ManagedProcess, line: ClosableConnection) -> None:
-        """The next incarnation is reached through a line; have it save what its predecessor was asked to."""
+        """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
         worker.begin(line)
         if self._saving is not None and worker.group in self._saving[1]:
             worker.send({"save": str(self._saving[0])})
 
     def _came(self, worker: ManagedProcess, pid: int, node: str = "") -> None:
-        """An incarnation lives: tell the controller."""
+        """An incarnation has started: tell the controller."""
         worker.pid = pid
         for role in worker.specs:
             self._controller.role_started(role.name, pid, node)
@@ -119,12 +119,12 @@ class Supervisor:
                 self._controller.role_restarted(role.name)
 
     def _died(self, worker: ManagedProcess, notice: str, essential: bool) -> None:
-        """Bury it, and say when it comes back; the error that ends the run if it does not."""
-        if essential or worker.beyond_help:
-            raise essential_death(worker, notice)
-        delay = worker.bury(notice)
+        """Record the failure and schedule a restart; raise the error that ends the run if there is none."""
+        if essential or worker.unrecoverable:
+            raise fatal_error(worker, notice)
+        delay = worker.record_death(notice)
         if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
-            raise essential_death(worker, worker.first_notice)
+            raise fatal_error(worker, worker.first_notice)
         first_line, _, details = notice.partition("\n")
         self._controller.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
         worker.restart_at = time.monotonic() + delay
@@ -137,6 +137,6 @@ class Supervisor:
                 self._start(worker)
 
     def _in_order(self) -> list[Collection[ManagedProcess]]:
-        """Workers in the order in which they stop: those who feed others first."""
+        """Workers in the order in which they stop: those whose output others consume come first."""
         workers = self._workers.values()
         return [[worker for worker in workers if worker.essential is essential] for essential in (False, True)]

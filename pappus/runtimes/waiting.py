@@ -1,6 +1,6 @@
-"""How a role waits: asleep for most of the time, and awake for the end of it where there is a core to spare.
+"""How a role waits: it sleeps for most of the time and polls for the rest, if there is a free core.
 
-Waking a process that sleeps on another core takes tens of microseconds, more than many requests take to answer.
+Waking a process that sleeps on another core takes tens of microseconds, longer than many requests take to answer.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from collections.abc import Callable
 from pappus.core import Waitable
 
 SPIN_SECONDS = 200e-6
-"""How long to stay awake: a little longer than a small network needs for an answer."""
+"""How long to poll: a little longer than a small network needs for an answer."""
 ASLEEP = 0.9
-"""Share of the usual waiting time that is slept through before."""
+"""Share of the usual waiting time to sleep before polling."""
 DECAY = 0.9
 FD_SETSIZE = 1024
 
 
 class Waiter:
-    """Waits for the ports of one role. `spin` is how long it may stay awake at a time; 0: not at all."""
+    """Waits for the ports of one role. `spin` is how long it may poll at a time; 0: not at all."""
 
     def __init__(self, spin: float) -> None:
         self._spin = spin
         self._usual = 0.0
 
     def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
-        """Until the port or the descriptor `commands` wakes the client, or time is up; whether it was `commands`."""
+        """Until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
         sleep = getattr(port, "sleep", None)
-        if sleep is not None:  # a port that has work to do meanwhile, such as a wire
+        if sleep is not None:  # `core.SleepsItself`
             return bool(sleep(commands, seconds))
-        ready = getattr(port, "ready", None) if self._spin else None  # ports in shared memory can be looked at
+        ready = getattr(port, "ready", None) if self._spin else None  # `core.Polled`
         if ready is None:
             return _sleep(port, commands, seconds)
         start = time.perf_counter()
@@ -45,12 +45,12 @@ class Waiter:
 
     @staticmethod
     def _spin_until(ready: Callable[[], bool], until: float) -> bool:
-        """Whether it is ready. Looks at least once: the sleep before may have taken the signal already."""
+        """Whether it became ready. Checks at least once: the sleep before may have cleared the signal already."""
         while not ready():
             if time.perf_counter() >= until:
                 return False
             os.sched_yield()
-        return True  # a notifier that still rings makes the next sleep short, and no more
+        return True  # a notifier that was not cleared only makes the next sleep short
 
 
 def _sleep(port: Waitable, commands: int, seconds: float) -> bool:
@@ -62,7 +62,7 @@ def _sleep(port: Waitable, commands: int, seconds: float) -> bool:
 
 
 def _select(descriptors: list[int], seconds: float) -> list[int]:
-    """Those that are readable. `select` knows no descriptor above 1,023, and `poll` no time below a millisecond."""
+    """The readable ones. `select` takes no descriptor above 1,023, and `poll` no time below a millisecond."""
     if max(descriptors) < FD_SETSIZE:
         return select.select(descriptors, [], [], seconds)[0]
     poll = select.poll()
@@ -72,5 +72,5 @@ def _select(descriptors: list[int], seconds: float) -> list[int]:
 
 
 def spin_for(processes: int, cores: int) -> float:
-    """Seconds that each of so many busy processes may stay awake: none where another needs the core."""
+    """Seconds that each of so many processes may poll: none if there are more of them than cores."""
     return SPIN_SECONDS if cores >= processes else 0.0

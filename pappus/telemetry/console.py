@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live picture on a terminal, plain lines anywhere else."""
+"""What a user sees of a run: a live view on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class View(Protocol):
 
 
 class Output(RichConsole):
-    """rich ends the program when its reader leaves; a run must not end for that."""
+    """rich ends the program when the pipe breaks; a run must go on."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 class Console:
-    """Shows a run and never raises: output that fails ends, the run goes on."""
+    """Shows a run and never raises: when output fails it stops, and the run goes on."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Console:
         self._attempt(lambda view: view.event(str(event)))
 
     def close(self, summary: Summary | None = None) -> None:
-        """Leave the last words: how the run ended, where it is, what to try next."""
+        """Print the final lines: how the run ended, where it is, what to try next."""
         self._attempt(lambda view: view.close(farewell(summary, self._run, self._run_stats.verdict(whole_run=True))))
         self._over = True
 
@@ -105,7 +105,7 @@ def _short(run: Path | str) -> str:
 
 
 def _standard_output() -> Output:
-    """rich would also paint into a file when FORCE_COLOR is set; a run's log should stay plain."""
+    """rich would also color a file when FORCE_COLOR is set; a run's log should stay plain."""
     return Output(force_terminal=None if sys.stdout.isatty() else False, force_jupyter=False)
 
 

@@ -1,4 +1,4 @@
-"""The live picture of a run on a terminal."""
+"""The live view of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pappus.telemetry.wording import figure, lag, memory, printable, remaining, 
 
 NARROW = 90
 OTHER_LINES = 15
-"""Lines of the picture that are not rows of roles."""
+"""Lines of the view that are not rows of roles."""
 EVENTS_SHOWN = 3
 
 
@@ -49,7 +49,7 @@ class LiveView:
 
 
 def picture(run_stats: RunStats, run: str, width: int, height: int) -> RenderableType:
-    """Everything worth seeing at once, for a terminal of that size."""
+    """The whole view, for a terminal of that size."""
     header = Text.assemble(_flow(run_stats), "\n", (printable(run), "dim"), no_wrap=True, overflow="ellipsis")
     views = shown_roles(run_stats.views(), rows=max(4, height - OTHER_LINES))
     return Group(

@@ -39,7 +39,7 @@ def write_manifest(directory: Path, step: int, sequence: int, metadata: dict[str
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest, if it is one that this version reads; the files that it names are not looked at."""
+    """The manifest, if it is one that this version reads; the files that it names are not checked."""
     if not directory.is_dir():
         raise UserError(f"checkpoint {str(directory)!r} does not exist; pass a RUN/checkpoints/step-… directory")
     try:
@@ -75,7 +75,7 @@ def verify(directory: Path) -> dict[str, Any]:
 
 
 def sequence_of(directory: Path) -> int:
-    """The how-manieth of its run a checkpoint is, counted from 1; 0 if it does not say."""
+    """The number of a checkpoint within its run, from 1; 0 if it does not say."""
     try:
         return int(json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sequence"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -71,11 +71,11 @@ class Metrics:
         self._gauges[name] = float(value)
 
     def watch(self, name: str, meter: Meter) -> None:
-        """Count, from now on, what a meter counts; several may share a name, and add up."""
+        """Report what a meter counts from now on; meters of the same name add up."""
         self._meters.append((name, meter))
 
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
-        """Add finished episodes. They are only kept here, and folded every now and then: actors call this often."""
+        """Add finished episodes. They are only stored here and summed later: actors call this often."""
         self._unfolded.append((returns, lengths))
         if len(self._unfolded) >= MAX_EPISODES:
             self._fold()
@@ -100,7 +100,7 @@ class Metrics:
     def drain(self) -> Report:
         """Everything since the last drain."""
         self._fold()
-        if self._counts:  # that something was moved is no progress by itself
+        if self._counts:  # traffic alone is no progress
             self._read_meters()
         busy, waiting = self.clock.drain()
         more = [f"{self._more_events} more events"] if self._more_events else []

@@ -1,4 +1,4 @@
-"""Progress as plain lines, for files, pipes and terminals that can do no more."""
+"""Progress as plain lines, for files, pipes and simple terminals."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PlainView:
         self._write(f"  {printable(text)}")
 
     def close(self, lines: list[str]) -> None:
-        """Write the last words."""
+        """Write the final lines."""
         for line in lines:
             self._write(printable(line))
 
     def _write_verdict(self) -> None:
-        """Only when somebody else became the bottleneck: the shares themselves change all the time."""
+        """Only when another role became the bottleneck: the shares themselves change all the time."""
         verdict = self._run_stats.verdict()
         bottleneck = verdict.partition(":")[0]
         if bottleneck != self._bottleneck:

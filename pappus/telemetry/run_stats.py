@@ -84,6 +84,7 @@ class RunStats:
         self.restarts = 0
         self.cores = cores or usable_cores()
         self._kinds = kinds
+        self._one_thread, self._slack_option = config.inline, config.topology.slack_option
         self._clock, self._wall_time, self._window = clock, wall_time, window
         self._roles: dict[str, _Role] = {}
         self._counts: dict[str, int] = {}
@@ -115,7 +116,7 @@ class RunStats:
         self._role(role).measured = (memory, cpu)
 
     def add(self, report: Report) -> None:
-        """Fold one report in."""
+        """Add one report."""
         name = report["role"]
         role = self._role(name)
         role.heard_at = self._clock()
@@ -228,10 +229,7 @@ class RunStats:
 
     def verdict(self, whole_run: bool = False) -> str:
         """The bottleneck (lately, or over the whole run), in words."""
-        return verdicts.verdict(
-            self.views(whole_run), self.cores, one_thread=self.config.inline,
-            slack_option=self.config.topology.slack_option,
-        )
+        return verdicts.verdict(self.views(whole_run), self.cores, self._one_thread, self._slack_option)
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""

@@ -1,4 +1,4 @@
-"""Curves from windows: how the totals of several roles become named numbers."""
+"""Named scalars for the curves, from the windows of several roles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _means(kind: str, members: list[Totals]) -> dict[str, float]:
 
 
 def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
-    """Shares of time, averaged over roles: a role counts the same however often it reports."""
+    """Shares of time, averaged over roles, independent of how often each reports."""
     reasons = dict.fromkeys(what for totals in members for what in totals.waiting)
     shares = {"busy": sum(totals.busy / totals.seconds for totals in members) / len(members)}
     shares["waiting"] = 1.0 - shares["busy"]

@@ -13,7 +13,7 @@ BUCKETS = 10
 
 @dataclass
 class Totals:
-    """Sums over some stretch of a role's time."""
+    """Sums over a period of a role's time."""
 
     counts: dict[str, float] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
@@ -24,7 +24,7 @@ class Totals:
 
     @property
     def seconds(self) -> float:
-        """Time covered, by the role's own clock; so rates need no guess about when a report was sent."""
+        """Time covered, by the role's own clock; rates do not depend on when a report was sent."""
         return self.busy + sum(self.waiting.values())
 
     def rate(self, name: str) -> float:
@@ -32,7 +32,7 @@ class Totals:
         return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
 
     def add(self, other: Totals) -> None:
-        """Fold another stretch in."""
+        """Add another period."""
         _add(self.counts, other.counts)
         _add(self.sums, other.sums)
         _add(self.weights, other.weights)
@@ -50,7 +50,7 @@ class Window:
         self._buckets: deque[tuple[float, Totals]] = deque()
 
     def add(self, report: Report) -> None:
-        """Fold one report in."""
+        """Add one report."""
         now = self._clock()
         if not self._buckets or now - self._buckets[-1][0] >= self._seconds / BUCKETS:
             self._buckets.append((now, Totals()))

@@ -1,4 +1,4 @@
-"""Numbers and outcomes as people read them."""
+"""Numbers and outcomes as text for users."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def lag(run_stats: RunStats) -> str:
 
 
 def title(run_stats: RunStats) -> str:
-    """What is run on what, and by whom."""
+    """System, env, seed and runtime."""
     config = run_stats.config
     runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
     return f"{config.system} · {config.env} · seed {config.seed} · {runtime}"
 
 
 def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
-    """The last words: outcome, steps, rates, returns, where the run is, what to try next."""
+    """The final lines: outcome, steps, rates, returns, where the run is, what to try next."""
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]

@@ -3,7 +3,7 @@
 Lock-free, as in the paper: every worker changes the weights and the optimizer's statistics where they lie.
 
     worker 0: env ⇄ actor ──unroll──▶ learner ──changes──┐
-    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ shared parameters (weights, statistics) ──▶ master ──▶ evaluator
+    worker 1: env ⇄ actor ──unroll──▶ learner ──changes──┼──▶ weights, statistics ──▶ master ──▶ evaluator
       ⋮                                                  │        │
     worker N: env ⇄ actor ──unroll──▶ learner ──changes──┘        │
                       ▲                  ▲                        │
@@ -28,6 +28,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
+from pappus.edges.counters import CounterEdge
+from pappus.edges.queue import QueueEdge
+from pappus.edges.shared_parameters import SharedParametersEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, MASTER, PARAMETER_SERVER, WORKER
 from pappus.roles.lock_free import statistics_of
@@ -110,10 +114,10 @@ def a3c(run: Run) -> Program:
 def lock_free(run: Run, program: Program, topology: A3CConfig) -> None:
     """The first figure."""
     config = run.config
-    steps, updates = (program.counters(name, writers=config.actors) for name in ("steps", "updates"))
+    steps, updates = (program.connect(CounterEdge(name, writers=config.actors)) for name in ("steps", "updates"))
     rows = 1 + len(statistics_of(config.optimizer))
-    shared = program.shared_parameters("shared parameters", run.weights_size, rows)
-    weights = program.weights("weights", run.weights_size)
+    shared = program.connect(SharedParametersEdge("shared parameters", run.weights_size, rows))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(config.actors):
         program.add(
             WORKER, build_lock_free_worker, index=i, run=run, shared=shared.port(),
@@ -130,12 +134,12 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
     """The second figure."""
     config, sizes = run.config, shard_sizes(run.weights_size, topology.shards)
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
-    steps = program.counters("steps", writers=config.actors)
+    steps = program.connect(CounterEdge("steps", writers=config.actors))
     gradients = [
-        program.queue(f"gradients-{i}", gradient_spec(size), config.actors, capacity=1, after=f"weights-{i}")
+        program.connect(QueueEdge(f"gradients-{i}", gradient_spec(size), config.actors, 1, after=f"weights-{i}"))
         for i, size in enumerate(sizes)
     ]
-    weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+    weights = [program.connect(WeightsEdge(f"weights-{i}", size)) for i, size in enumerate(sizes)]
     for i in range(config.actors):
         program.add(
             WORKER, build_remote_gradient_worker, index=i, run=run, steps=steps.counter(i),

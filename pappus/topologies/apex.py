@@ -16,6 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pappus.config import ReplayConfig, RunConfig, TopologyConfig
+from pappus.edges.counters import CounterEdge
+from pappus.edges.replay import ReplayEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
 from pappus.replay import find_selector
@@ -72,9 +75,10 @@ def apex(run: Run) -> Program:
     config, program = run.config, Program("apex", run.config.seed)
     assert isinstance(config.topology, ApexConfig)
     envs = config.actors * config.envs_per_actor
-    replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
-    weights = program.weights("weights", run.weights_size)
-    steps = program.counters("steps", writers=config.actors)
+    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
+    replay = program.connect(ReplayEdge("replay", spec))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
+    steps = program.connect(CounterEdge("steps", writers=config.actors))
 
     for i in range(config.actors):
         program.add(

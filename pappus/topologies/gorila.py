@@ -25,6 +25,10 @@ from typing import Literal
 
 from pappus.config import RunConfig
 from pappus.core import ReplayAlgorithm
+from pappus.edges.counters import CounterEdge
+from pappus.edges.queue import QueueEdge
+from pappus.edges.replay import ReplayEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import BUNDLE, EVALUATOR, PARAMETER_SERVER, REPLAY
 from pappus.roles.parameter_server import ServerSettings, gradient_spec
@@ -72,18 +76,18 @@ def gorila(run: Run) -> Program:
     assert isinstance(config.topology, GorilaConfig)
     check_network(off_policy(run.algorithm))
     topology, shards = config.topology, config.topology.shards
-    steps = program.counters("steps", writers=config.actors)
+    steps = program.connect(CounterEdge("steps", writers=config.actors))
     sizes = shard_sizes(run.weights_size, shards)
     gradients = [
-        program.queue(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=2)
+        program.connect(QueueEdge(f"gradients-{i}", gradient_spec(size), producers=config.actors, capacity=2))
         for i, size in enumerate(sizes)
     ]
-    weights = [program.weights(f"weights-{i}", size) for i, size in enumerate(sizes)]
+    weights = [program.connect(WeightsEdge(f"weights-{i}", size)) for i, size in enumerate(sizes)]
     settings = ServerSettings(config.optimizer, config.steps, topology.max_staleness, topology.loss_deviations)
     replay = None
     if topology.replay_memory == "central":
         envs = config.actors * config.envs_per_actor
-        replay = program.replay("replay", replay_spec(run, topology.replay, envs, topology.prefetch))
+        replay = program.connect(ReplayEdge("replay", replay_spec(run, topology.replay, envs, topology.prefetch)))
 
     for i in range(config.actors):
         program.add(

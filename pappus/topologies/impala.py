@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learner_builders import actors_of, build_learner, slots_per_batch
 from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import Program, QueueEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
 
@@ -71,7 +73,7 @@ def impala(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("impala", run.config.seed)
     unrolls = [_queue(program, run, i) for i in range(config.learners)]
-    weights = program.weights("weights", run.weights_size)
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
 
     for i in range(config.actors):
         place, learner = divmod(i, config.learners)
@@ -88,7 +90,7 @@ def impala(run: Run) -> Program:
 def _queue(program: Program, run: Run, learner: int) -> QueueEdge:
     """From the actors of one learner to it."""
     config = run.config
-    return program.queue(
+    return program.connect(QueueEdge(
         numbered("unrolls", learner), run.unroll_spec(config.envs_per_actor),
         producers=actors_of(config, learner), capacity=config.queue_size,
-    )
+    ))

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from pappus.config import RunConfig
-from pappus.core import EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
+from pappus.core import AllReduce, EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
+from pappus.edges.all_reduce import AllReduceEdge
+from pappus.edges.edge import PortRef
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
 from pappus.networks.flat import FlatParameters
@@ -15,7 +18,7 @@ from pappus.networks.moments import RunningMoments
 from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.role import Role
-from pappus.topologies.program import AllReduceEdge, PortRef, Program, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
 ALL_REDUCE = "other learners"
@@ -43,11 +46,11 @@ def add_learners(
         )
 
 
-def all_reduce_end(program: Program, run: Run, index: int) -> PortRef | None:
+def all_reduce_end(program: Program, run: Run, index: int) -> PortRef[AllReduce] | None:
     """The all-reduce of learner `index` with the others; None if it is alone."""
     if run.config.learners == 1:
         return None
-    edge = program.edges.get(ALL_REDUCE) or program.all_reduce(_all_reduce(run))
+    edge = program.edges.get(ALL_REDUCE) or program.connect(_all_reduce(run))
     assert isinstance(edge, AllReduceEdge)
     return edge.member(index)
 
@@ -88,7 +91,7 @@ def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
     """How learners share the minibatches of an algorithm; `UserError` if it does not say, or for other minibatches."""
     kind = type(algorithm)
     if not isinstance(algorithm, SyncedEpochAlgorithm):
-        raise UserError(f"{kind.__name__} has no synced(), which learners={learners} need to share minibatches; use one")
+        raise UserError(f"{kind.__name__} has no synced(), which learners={learners} need for minibatches; use one")
     if not stands_for(kind, "synced", "prepare", "minibatches"):
         raise UserError(
             f"{kind.__name__} overrides prepare or minibatches, and learners={learners} share batches by synced(); "

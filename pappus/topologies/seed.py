@@ -24,6 +24,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from pappus.config import RunConfig, TopologyConfig, WireConfig
+from pappus.edges.calls import CallsEdge
+from pappus.edges.loan import LoanEdge
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
@@ -38,7 +42,7 @@ from pappus.topologies.builders import (
 )
 from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import CallsEdge, Program, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.transports.addresses import check_wire, with_port
 from pappus.types import request_spec
@@ -71,7 +75,7 @@ class SeedConfig(TopologyConfig):
         if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
             raise UserError(
                 f"learners={config.learners} share one inference server, but with device={config.device!r} and "
-                f"topology.inference_in={self.inference_in!r} it lives in the process of one; use --device cpu and process"
+                f"topology.inference_in={self.inference_in!r} it lives in the process of one; use --device cpu, process"
             )
         if self.wire.listen and config.inline:
             raise UserError(f"listen={self.wire.listen!r} needs processes, and the inline runtime has none; use local")
@@ -104,8 +108,8 @@ class SeedConfig(TopologyConfig):
 def seed(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("seed", run.config.seed)
-    inference = program.calls(calls(run))
-    weights = program.weights("weights", run.weights_size)
+    inference = program.connect(calls(run))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
     add_inference(run, program, inference, weights)
@@ -131,7 +135,8 @@ def _add_processes(
     config = run.config
     spec, after = run.unroll_spec(config.batch_envs), "weights" if settings.synchronous else ""
     names = [numbered("batches", i) for i in range(config.learners)]
-    batches = [program.queue(name, spec, producers=1, capacity=slots, after=after) for name in names]
+    queues = [QueueEdge(name, spec, producers=1, capacity=slots, after=after) for name in names]
+    batches = [program.connect(queue) for queue in queues]
     program.add(
         INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
@@ -144,9 +149,9 @@ def _add_threads(
 ) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
     device, spec = run.config.device, run.unroll_spec(run.config.batch_envs)
-    unrolls = program.loan("unrolls")
-    batches = program.queue("batches", spec, producers=1, capacity=slots, device=device)
-    nearby = program.weights("nearby weights", run.weights_size, device=device)
+    unrolls = program.connect(LoanEdge("unrolls"))
+    batches = program.connect(QueueEdge("batches", spec, producers=1, capacity=slots, device=device))
+    nearby = program.connect(WeightsEdge("nearby weights", run.weights_size, device))
     program.add(
         INFERENCE, build_gpu_inference, group=LEARNER.name, run=run, settings=settings, server=inference.server(),
         unrolls=unrolls.lender(), weights=nearby.reader(),
@@ -172,8 +177,8 @@ def calls(run: Run) -> CallsEdge:
     """The lines of all env groups to the inference server."""
     config, options, env = run.config, _options(run), run.env_spec
     return CallsEdge(
-        "inference", request_spec(env), env.action.array, config.actors, options.env_groups, _env_group_envs(run), options.wire,
-        env.action.choices, Path(config.run_dir).name,
+        "inference", request_spec(env), env.action.array, config.actors, options.env_groups, _env_group_envs(run),
+        options.wire, env.action.choices, Path(config.run_dir).name,
     )
 
 

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pappus.config import ReplayConfig, RunConfig
+from pappus.edges.counters import CounterEdge
+from pappus.edges.replay import ReplayEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
@@ -72,11 +75,12 @@ def seed_replay(run: Run) -> Program:
     """The program of the figure above."""
     config, program = run.config, Program("seed-replay", run.config.seed)
     assert isinstance(config.topology, SeedReplayConfig)
-    inference = program.calls(calls(run))
+    inference = program.connect(calls(run))
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
-    replay = program.replay("replay", replay_spec(run, config.topology.replay, envs, config.topology.prefetch))
-    weights = program.weights("weights", run.weights_size)
-    steps = program.counters("steps", writers=1)
+    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
+    replay = program.connect(ReplayEdge("replay", spec))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
+    steps = program.connect(CounterEdge("steps", writers=1))
 
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)

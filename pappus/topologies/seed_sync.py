@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from pappus.config import RunConfig
 from pappus.core import EpochAlgorithm
+from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR
@@ -57,8 +58,8 @@ def seed_sync(run: Run) -> Program:
     config, program = run.config, Program("seed-sync", run.config.seed)
     if isinstance(run.algorithm, EpochAlgorithm):
         run.algorithm.check_batch(config.unroll_length, config.batch_envs)
-    inference = program.calls(calls(run))
-    weights = program.weights("weights", run.weights_size)
+    inference = program.connect(calls(run))
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(config.actors):
         add_seed_actor(program, run, i, inference)
     add_inference(run, program, inference, weights, synchronous=True)

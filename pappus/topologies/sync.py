@@ -25,6 +25,8 @@ from typing import ClassVar
 
 from pappus.config import RunConfig, TopologyConfig
 from pappus.core import EpochAlgorithm
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
@@ -88,9 +90,10 @@ def sync(run: Run) -> Program:
         for count in slots:
             run.algorithm.check_batch(config.unroll_length, count * config.envs_per_actor)
     unrolls = [
-        program.queue(numbered("unrolls", i), spec, actors_of(config, i), capacity=1, after="weights") for i in learners
+        program.connect(QueueEdge(numbered("unrolls", i), spec, actors_of(config, i), capacity=1, after="weights"))
+        for i in learners
     ]
-    weights = program.weights("weights", run.weights_size)
+    weights = program.connect(WeightsEdge("weights", run.weights_size))
 
     for i in range(config.actors):
         place, learner = divmod(i, config.learners)

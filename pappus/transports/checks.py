@@ -1,4 +1,4 @@
-"""What is checked of all that comes over the wire, and how a stream is told what was wrong."""
+"""Checks of everything that arrives over gRPC, and the status that refuses a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pappus.transports.codec import Buffer, decode_env_group
 from pappus.types import Array, Request, leaves_of
 
 LARGEST = 1e15
-"""Beyond this no reward and no observation is meant, and a loss would overflow."""
+"""No valid reward or observation is larger, and a loss would overflow."""
 MAX_REFUSAL = 1000
 """Characters of a status: gRPC sends it in a header, whose size is limited."""
 
@@ -27,7 +27,7 @@ class Refusal(Exception):
 
 
 def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
-    """What a decoder makes of some bytes; a refusal where it cannot."""
+    """The decoded message; a `Refusal` if it cannot be decoded."""
     try:
         return decode(data)
     except WireError as error:
@@ -40,7 +40,7 @@ def decode_steps(message: Buffer) -> tuple[int, Buffer]:
 
 
 def complaint_about(request: Request) -> str:
-    """What no env can mean, in words; empty where there is nothing."""
+    """What is wrong with a request, in words; empty if nothing is."""
     for name, flags in (("first", request.first), ("valid", request.valid)):
         if flags.view(np.uint8).max() > 1:
             return f"{name!r} holds bytes other than 0 and 1"

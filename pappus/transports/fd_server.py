@@ -1,7 +1,8 @@
-"""Memory is handed on: whoever owns blocks gives their descriptors to other processes, over a unix socket.
+"""The owner of blocks sends their descriptors to other processes, over a unix socket.
 
-One packet asks for the descriptors of one block from a position on, and one packet brings them, as many as the system
-passes at once; so neither side ever waits for room in the socket. The line stays open: when it ends, the owner is gone.
+One packet asks for the descriptors of one block from a position on, and one packet returns them, as many as the system
+passes at once; so neither side ever waits for space in the socket. The connection stays open: when it ends, the owner
+has exited.
 """
 
 from __future__ import annotations
@@ -32,57 +33,58 @@ class FdServer:
         self.path = private_socket(f"blocks of process {os.getpid()}, {os.urandom(8).hex()}")
         if not self.path:
             raise RunError("there is no folder for sockets that only this user can enter; set TMPDIR to another")
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.bind(self.path)
-        self._door.listen(128)
-        self._door.setblocking(False)
-        self._visitors: set[socket.socket] = set()
-        loop.add_reader(self._door, self._admit)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(self.path)
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        self._clients: set[socket.socket] = set()
+        loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """End all lines."""
-        for visitor in list(self._visitors):
-            self._dismiss(visitor)
-        self._loop.remove_reader(self._door)
-        self._door.close()
+        """End all connections."""
+        for client in list(self._clients):
+            self._drop(client)
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
 
-    def _admit(self) -> None:
+    def _accept(self) -> None:
         with suppress(BlockingIOError, ConnectionError):
-            visitor, _ = self._door.accept()
-            visitor.setblocking(False)
-            self._visitors.add(visitor)
-            self._loop.add_reader(visitor, self._serve, visitor)
+            client, _ = self._listener.accept()
+            client.setblocking(False)
+            self._clients.add(client)
+            self._loop.add_reader(client, self._serve, client)
 
-    def _serve(self, visitor: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         try:
-            packet = visitor.recv(_PACKET)
+            packet = client.recv(_PACKET)
             if packet:
-                return self._answer(visitor, json.loads(packet))
+                return self._answer(client, json.loads(packet))
         except OSError:
-            pass  # it went away, or does not listen to its answers
-        self._dismiss(visitor)
+            pass  # it exited, or does not read its answers
+        self._drop(client)
 
-    def _answer(self, visitor: socket.socket, question: dict[str, Any]) -> None:
+    def _answer(self, client: socket.socket, question: dict[str, Any]) -> None:
         name, start = question["block"], question["from"]
         try:
             block = self._block(name)
         except KeyError:
-            visitor.send(json.dumps({"error": f"there is no block {name!r}"}).encode())
+            client.send(json.dumps({"error": f"there is no block {name!r}"}).encode())
             return
-        unique = {fd: i for i, fd in enumerate(dict.fromkeys(block.descriptors))}  # an eventfd is both ends of a notifier
+        distinct = dict.fromkeys(block.descriptors)  # an eventfd is both ends of a notifier
+        unique = {fd: i for i, fd in enumerate(distinct)}
         head = {"bytes": block.nbytes, "order": [] if start else [unique[fd] for fd in block.descriptors]}
-        socket.send_fds(visitor, [json.dumps(head).encode()], list(unique)[start : start + MAX_DESCRIPTORS])
+        socket.send_fds(client, [json.dumps(head).encode()], list(unique)[start : start + MAX_DESCRIPTORS])
 
-    def _dismiss(self, visitor: socket.socket) -> None:
-        self._visitors.discard(visitor)
-        self._loop.remove_reader(visitor)
-        visitor.close()
+    def _drop(self, client: socket.socket) -> None:
+        self._clients.discard(client)
+        self._loop.remove_reader(client)
+        client.close()
 
 
 def fetch_blocks(socket_path: str, names: Sequence[str]) -> tuple[socket.socket, dict[str, SharedBlock]]:
-    """Map the blocks of these names. The line that comes along stays open: at its end their owner is gone."""
+    """Map the blocks of these names. The returned connection stays open: it ends when their owner exits."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line.settimeout(ANSWER_SECONDS)
     try:

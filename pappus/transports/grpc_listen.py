@@ -1,4 +1,4 @@
-"""Opening the doors of a gRPC server: its address, a unix socket beside it, and certificates."""
+"""Where a gRPC server listens: its address, a unix socket beside it, and certificates."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Listeners(NamedTuple):
     socket: str
 
 
-def open_doors(server: Any, wire: WireConfig) -> Listeners:
-    """Have a server (of either kind) listen as `wire` says."""
+def listen(server: Any, wire: WireConfig) -> Listeners:
+    """Have a server (sync or asyncio) listen as `wire` says."""
     address, credentials = Address.parse(wire.listen), server_credentials(wire)
 
     def add(target: str) -> int:
@@ -58,8 +58,8 @@ def open_doors(server: Any, wire: WireConfig) -> Listeners:
     return Listeners(reached, beside)
 
 
-def shut_doors(doors: Listeners) -> None:
-    """Remove what is left of them."""
-    if doors.socket:
+def stop_listening(listeners: Listeners) -> None:
+    """Remove the unix socket."""
+    if listeners.socket:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(doors.socket)
+            os.unlink(listeners.socket)

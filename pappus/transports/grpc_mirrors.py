@@ -1,4 +1,4 @@
-"""All streams of one node agent: a server for the spokes of the hubs that are here, and a line to each hub elsewhere.
+"""All streams of one node agent: a server for spokes of the hubs here, and a stream to each hub on another node.
 
 Everything here runs in one event loop.
 """
@@ -30,7 +30,7 @@ from pappus.transports.grpc_streams import (
 from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
 
 GRACE_SECONDS = 0.5
-"""Streams that were ended are over sooner; cut off, they would leave a line in the log of the other side."""
+"""Streams that were ended finish sooner; cut off, they would leave a line in the log of the other side."""
 
 
 class Traffic(NamedTuple):
@@ -57,7 +57,7 @@ class Streams:
         """By edge and the spoke's node."""
         self._spoke_lines: dict[str, SpokeStream] = {}
         self._ended: set[asyncio.Task[None]] = set()
-        """Tasks of lines that were ended, until they are done."""
+        """Tasks of streams that were ended, until they are done."""
         self.traffic: dict[str, Traffic] = {}
 
     async def open(self, host: str) -> str:
@@ -96,7 +96,7 @@ class Streams:
             self._spoke_lines[name] = line
 
     def wake(self, edge: str, node: str) -> None:
-        """Something may have changed that this node should hear of."""
+        """Something may have changed that this node should know."""
         if (edge, node) in self._hub_lines:
             self._hub_lines[edge, node].line.wake()
         elif edge in self._spoke_lines:
@@ -164,7 +164,7 @@ class Streams:
             raise Refusal(
                 "FAILED_PRECONDITION",
                 f"{opening.node} seeks the hub of {opening.edge!r} in epoch {opening.hub_epoch}, and on {self._node} "
-                f"it is in epoch {edge.placement.hub_epoch}; one of them will hear of the change",
+                f"it is in epoch {edge.placement.hub_epoch}; one of them will get an update",
             )
         return edge.hub
 

@@ -1,8 +1,8 @@
-"""Where envs from other processes, machines and languages join: the server's end of `pappus.proto`.
+"""The server for envs in other processes, machines and languages: the server's end of `pappus.proto`.
 
 One event loop (asyncio) runs all streams, so no stream can take a thread from another. It runs in a thread of its own
-until somebody waits for the request server with `sleep`; from then on it runs within that wait, in the thread of the role that
-answers: then nothing is handed from thread to thread, which takes longer than answering does.
+until a role waits for the request server with `sleep`; from then on it runs within that wait, in the thread of the role
+that answers: passing a request from thread to thread takes longer than answering it.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from pappus.transports.codec import (
     layout,
     printable,
 )
-from pappus.transports.grpc_listen import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.memory import Notifier
 from pappus.types import Array, ArraySpec, Request
 
 HANDSHAKE_SECONDS = 10.0
-"""A stream without a Hello for so long is ended."""
+"""Time limit for a stream's Hello."""
 LONGEST_SILENCE = 1e-3
-"""Seconds after which a role that never waits looks at the wire."""
-LONGEST_SOLITUDE = 5e-3
-"""The same while nobody is connected: how long a client may have to wait for its Welcome."""
+"""Seconds after which a role that never waits runs the event loop."""
+LONGEST_UNCONNECTED = 5e-3
+"""The same while no client is connected: how long a client may wait for its Welcome."""
 MAX_ENV_GROUP_BYTES = 256 << 20
 """Bytes of an env group's tensors, at most."""
 MAX_HELLO_BYTES = 256 << 10
@@ -78,7 +78,7 @@ class GrpcCall:
         else:
             self.stream.send(self.env_group.env_group, self.reply)
             self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()  # one turn: the reply is on its way before anything else is done
+            self.loop.run_forever()  # one turn: the reply is sent before anything else is done
 
 
 @dataclass(eq=False)
@@ -95,12 +95,12 @@ class Stream:
     context: Any
     loop: asyncio.AbstractEventLoop
     waiting: set[int] = field(default_factory=set)
-    """Env groups whose turn is the server's."""
+    """Env groups that wait for the server."""
     _outgoing: deque[bytes] = field(default_factory=deque)
     _writer: asyncio.Task[None] | None = None
 
     def send(self, env_group: int, action: Array) -> None:
-        """Actions are on their way, and the turn is the env group's."""
+        """Send actions; the env group may send its next request."""
         self.waiting.discard(env_group)
         self._outgoing.append(encode_env_group(env_group, [action]))
         if self._writer is None:
@@ -115,7 +115,7 @@ class Stream:
 
 
 class GrpcRequestServer:
-    """A request server for whoever connects. `request` and `action` are the specs of one env."""
+    """A request server for remote clients. `request` and `action` are the specs of one env."""
 
     def __init__(
         self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
@@ -143,14 +143,14 @@ class GrpcRequestServer:
             raise self._failure
 
     def calls(self) -> list[GrpcCall]:
-        longest = LONGEST_SILENCE if self._streams else LONGEST_SOLITUDE
+        longest = LONGEST_SILENCE if self._streams else LONGEST_UNCONNECTED
         if self._thread is None and time.perf_counter() - self._ran > longest:
             self._run_loop(0.0)
         return drain(self._arrived)
 
     def sleep(self, commands: int, seconds: float) -> bool:
-        """Serve the wire until something comes, the descriptor `commands` says so, or time is up; whether it was
-        `commands`. Always called by the same thread."""
+        """Run the event loop until a request arrives, the descriptor `commands` is readable, or time is up; whether it
+        was `commands`. Always called by the same thread."""
         self._leave_thread()
         if not self._streams and self._notifier.fileno() >= 0:
             return self._sleep_alone(commands, seconds)
@@ -166,11 +166,11 @@ class GrpcRequestServer:
         return drain(self._left)
 
     def news(self) -> list[str]:
-        """Who joined, left or was refused since the last look, a line each."""
+        """Log lines since the last call: which clients joined, left or were refused."""
         return drain(self._news)
 
     def memory(self) -> list[Array]:
-        """Nothing lasts longer than a client."""
+        """No array outlives its client."""
         return []
 
     def explain(self) -> str:
@@ -183,9 +183,9 @@ class GrpcRequestServer:
         self._notifier.clear()
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
-        """While nobody is connected, the env groups of this machine come first: a loop is slower to wake than a select."""
+        """While no client is connected, env groups of this machine come first: `select` wakes faster than the loop."""
         notifier = self._notifier.fileno()
-        woken, _, _ = select.select([commands, notifier], [], [], min(seconds, LONGEST_SOLITUDE))
+        woken, _, _ = select.select([commands, notifier], [], [], min(seconds, LONGEST_UNCONNECTED))
         if notifier in woken:
             self._notifier.clear()
         if not woken:
@@ -208,7 +208,7 @@ class GrpcRequestServer:
             self._loop.run_forever()
 
     def _leave_thread(self) -> None:
-        """From now on the loop runs in the client's thread, while it waits."""
+        """From now on the loop runs in the thread that calls `sleep`."""
         if self._thread is None:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -232,7 +232,7 @@ class GrpcRequestServer:
         self._wake()
 
     def _wake(self) -> None:
-        """Something has come for the role."""
+        """Something arrived for the role."""
         if self._thread is not None:
             self._notifier.notify()
         elif not self._closing:
@@ -244,17 +244,18 @@ class GrpcRequestServer:
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
         self._server.add_generic_rpc_handlers((generic,))
-        self._doors = open_doors(self._server, self._wire)
-        self.address = self._doors.address
+        self._listeners = listen(self._server, self._wire)
+        self.address = self._listeners.address
         await self._server.start()
         self._tell(f"listening on {self.address}")
 
     async def _shut(self) -> None:
         await self._server.stop(0.1)
-        shut_doors(self._doors)
+        stop_listening(self._listeners)
 
     def _max_env_group_bytes(self) -> int:
-        return min(MAX_ENV_GROUP_BYTES, sum(spec.nbytes for spec in env_group_specs(self._request, self._wire.max_envs)))
+        largest = sum(spec.nbytes for spec in env_group_specs(self._request, self._wire.max_envs))
+        return min(MAX_ENV_GROUP_BYTES, largest)
 
     async def _act(self, _: Any, context: Any) -> None:
         """One client from Hello to its end."""
@@ -287,7 +288,7 @@ class GrpcRequestServer:
         readers = [EnvGroupReader(env_group_specs(self._request, hello.envs)) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
         stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
-        self._streams[stream.number] = stream  # at once, so that nobody else takes its place under the limit
+        self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
 
@@ -308,7 +309,7 @@ class GrpcRequestServer:
         connected = sum(stream.env_groups * stream.envs for stream in self._streams.values())
         more = hello.env_groups * hello.envs
         if connected + more > self._wire.max_envs:
-            passing = more <= self._wire.max_envs  # those who are connected may leave
+            passing = more <= self._wire.max_envs  # connected clients may leave
             raise Refusal(
                 "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
                 f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
@@ -328,7 +329,8 @@ class GrpcRequestServer:
     def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
         env_group, payload = understood(decode_steps, message)
         if env_group >= stream.env_groups:
-            raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {stream.env_groups - 1}")
+            last = stream.env_groups - 1
+            raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {last}")
         if env_group in stream.waiting:
             raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
         understood(stream.readers[env_group].read, payload)

@@ -1,10 +1,10 @@
 """One stream between two node agents, over gRPC: how it is opened (again), and how both halves of an edge meet in it.
 
-    spoke → hub   a line of JSON that says which edge, which placement and who, followed by the spoke's hello
+    spoke → hub   a line of JSON with edge, placement and node, followed by the spoke's hello
     hub → spoke   the hub's welcome
     both ways     what the halves say, raw bytes
 
-The token travels in the metadata, so that nothing of a stranger is read. Everything here runs in one event loop.
+The token is in the metadata, so that no message without it is read. Everything here runs in one event loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DIRECT = [
     ("grpc.enable_http_proxy", 0),  # nodes of one cluster reach each other
 ]
 _ENDS_A_STREAM = (grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError, WireError)
-"""What may be over when the stream is opened again."""
+"""Errors that may be gone when the stream is opened again."""
 
 Count = Callable[[bytes], None]
 
@@ -75,7 +75,7 @@ class MirrorStream:
         self._awake.set()
 
     def end(self) -> None:
-        """From now on nothing is applied and nothing new is sent: the words may have got another owner."""
+        """From now on nothing is applied and nothing new is sent: the memory may have another owner."""
         self._over.set()
 
     async def carry(self, read: Callable[[], Awaitable[Any]], write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -144,7 +144,7 @@ class SpokeStream:
             except _ENDS_A_STREAM as error:
                 reason = str(error) or f"no welcome came within {HANDSHAKE_SECONDS:.0f} s"
             except Exception as error:
-                traceback.print_exc()  # a mistake of ours: shown, and the run may go on
+                traceback.print_exc()  # a bug of ours: shown, and the run may continue
                 reason = f"{type(error).__name__}: {error}"
             pause = pause if self.trouble else FIRST_PAUSE  # there was a stream
             self.trouble = f"{self._address}: {reason}"

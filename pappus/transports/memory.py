@@ -1,8 +1,8 @@
-"""Where slots live: on the heap (one process), or in anonymous memory files that die with their last user.
+"""Memory of edges: on the heap (one process), or in anonymous memory files that end with their last user.
 
-A `Block` is some bytes and a few *notifiers*. A notifier wakes whoever polls it: ringing is one system call, waiting
-needs no polling sleep, and a notifier that rang before anybody listened is not lost. Truth is in the bytes; a notifier
-only says "look again".
+A `Block` is some bytes and a few *notifiers*. A notifier wakes the process that polls it: to notify is one system call,
+and a notification that was sent before anybody polled is not lost. The state is in the bytes; a notifier only says
+"check again".
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 from pappus.types import Array, ArraySpec, Nest, leaves_of, map_leaves
 
 ALIGNMENT = 64
-"""Leaves start on cache lines, so that writer and reader never share one by accident."""
+"""Leaves start on cache lines, so that writer and reader never share one."""
 
 
 class Notifier(Protocol):
-    """Rings once or more; heard until cleared."""
+    """Wakes a waiting process; readable until it is cleared."""
 
     def notify(self) -> None: ...
 
@@ -33,7 +33,7 @@ class Notifier(Protocol):
 
 
 class CountingNotifier:
-    """For ports inside one thread, where nobody sleeps: whoever waits need not look again before it has rung."""
+    """For ports within one thread, where nothing sleeps: a role need not check again before `count` grows."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -65,7 +65,7 @@ class EventNotifier:
         return read_fd, write_fd
 
     def notify(self) -> None:
-        with suppress(BlockingIOError):  # a full pipe is heard already
+        with suppress(BlockingIOError):  # a full pipe is readable already
             os.write(self._write_fd, b"\1\0\0\0\0\0\0\0")
 
     def clear(self) -> None:
@@ -91,7 +91,7 @@ class HeapBlock(Block):
 
 
 class SharedBlock(Block):
-    """For roles of one machine: an anonymous file, known only by descriptors that are handed on."""
+    """For roles of one machine: an anonymous file, known only by its descriptors."""
 
     def __init__(self, nbytes: int, descriptors: Sequence[int]) -> None:
         self.nbytes, self.descriptors = nbytes, tuple(descriptors)
@@ -101,14 +101,14 @@ class SharedBlock(Block):
 
     @classmethod
     def create(cls, nbytes: int, num_notifiers: int) -> SharedBlock:
-        """Fresh memory; whoever gets `descriptors` can map it with the constructor."""
+        """Fresh memory; a process that gets the `descriptors` maps it with the constructor."""
         descriptors = [_anonymous_file(max(nbytes, 1))]
         for _ in range(num_notifiers):
             descriptors += EventNotifier.descriptors()
         return cls(nbytes, descriptors)
 
     def close(self) -> None:
-        """Forget the descriptors; the mapping goes with the last array that views it."""
+        """Close the descriptors; the mapping ends with the last array that views it."""
         for fd in set(self.descriptors):
             os.close(fd)
 

@@ -1,4 +1,4 @@
-"""Edges whose ends live on several nodes: each node has a block of its own, and node agents keep the blocks alike.
+"""Edges with ends on several nodes: each node has a block of its own, and node agents keep the blocks alike.
 
     node A (spoke)                                        node B (hub)
     producer 0 ─▶ ring 0 ─┐                          ┌─▶ ring 0 ─┐
@@ -6,21 +6,21 @@
                                                         ring 2 ──┘
                                                           ▲ producer 2 (lives on B, and is not mirrored)
 
-The hub is the node of the one whom all others speak to: the consumer of a queue, the request server of calls, the reader of a
-counters. Each other node that holds ends is a spoke. Roles know nothing of this.
+The hub is the node of the end that all others communicate with: the consumer of a queue, the request server of calls,
+the reader of counters. Each other node that holds ends is a spoke. Roles know nothing of this.
 
-Invariant: every word in memory has exactly one owner, a role or, where that role is away, the node agent. The sides never
-copy counters: they speak in the spoke's numbers, and the hub keeps the difference (the offset) for as long as an end
-stays what it is: the same end, epoch and life of the spoke's node agent.
+Invariant: every word in memory has exactly one owner, a role or, if that role is on another node, the node agent. The
+sides never copy counters: messages use the spoke's numbers, and the hub keeps the difference (the offset) for as long
+as the end, its epoch and the life of the spoke's node agent are the same.
 
-Here is what node agents do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives what
-is to be sent now, `apply()` takes what came.
+This is what node agents do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives
+what is to be sent now, `apply()` takes what arrived.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -29,31 +29,41 @@ from pappus.transports.memory import Notifier
 
 
 class Misplaced(WireError):
-    """The other side knows another placement. One of the two will be told soon, so it is worth trying again."""
+    """The other side knows another placement. One of the two will get an update soon: try again."""
 
 
 @dataclass(frozen=True)
 class PortLocations:
-    """Where the ends of an edge live.
+    """Where the ends of an edge are.
 
     An epoch changes whenever its end moves to another node, not when a role restarts where it was.
     """
 
     hub: str
-    """A node; empty while nobody holds that end."""
+    """A node; empty while no role holds that end."""
     hub_epoch: int
     hub_address: str
     """HOST:PORT of the hub's node agent."""
     ends: Mapping[int, tuple[str, int]]
-    """Of each producer, client or counter: its node and its epoch."""
+    """Node and epoch of each producer, client or counter."""
 
     def at(self, node: str) -> dict[int, int]:
-        """The epochs of the ends that live on a node."""
+        """The epochs of the ends on a node."""
         return {end: epoch for end, (where, epoch) in sorted(self.ends.items()) if where == node}
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A slot is returned to its producer only when the weights that were published before its release are there."""
+
+    version: Callable[[], int]
+    """The newest version where the hub is."""
+    delivered: Callable[[str], int]
+    """The newest version that a node has."""
+
+
 class Peer(NamedTuple):
-    """A spoke as the hub knows it. A node agent that comes back with fresh memory has another life."""
+    """A spoke as the hub knows it. A node agent that restarts with fresh memory has another life."""
 
     node: str
     life: int
@@ -64,27 +74,27 @@ class Half(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Look for changes this often, or, if 0, whenever a notifier has rung or something was applied."""
+        """Check for changes this often, or, if 0, after each notification and each message."""
         ...
 
     def changes(self) -> Iterator[bytes]:
-        """What the other side should hear now. Each message is made when it is asked for, so that no more than one at
-        a time takes memory; whoever does not want the rest just stops asking."""
+        """Messages for the other side. Each is made when it is asked for, so that only one at a time takes memory; the
+        caller may stop early."""
         ...
 
     def apply(self, message: bytes) -> None:
-        """Take what the other side sent. Raises `WireError` where it breaks the protocol: end the stream then."""
+        """Take what the other side sent. Raises `WireError` if it breaks the protocol: end the stream then."""
         ...
 
 
 class Spoke(Half, Protocol):
-    """The side that connects. All that must outlast a stream is in the words of the block."""
+    """The side that connects. All that must outlast a stream is in the block."""
 
     @property
     def notifiers(self) -> Sequence[Notifier]: ...
 
     def hello(self) -> bytes:
-        """What to say on each (re)connect."""
+        """The first message of each connection."""
         ...
 
     def welcomed(self, message: bytes) -> None:
@@ -105,12 +115,12 @@ class Hub(Protocol):
 
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
         """The half for a spoke's stream, and the answer to its hello. The peer's former half must not be used again.
-        Raises `Misplaced` for ends that do not live there."""
+        Raises `Misplaced` for ends that are not there."""
         ...
 
 
 class Mirror(Protocol):
-    """The memory of one edge on one node, of which a hub or a spoke can be made."""
+    """The memory of one edge on one node, from which a hub or a spoke is made."""
 
     @property
     def ends(self) -> int: ...
@@ -120,17 +130,17 @@ class Mirror(Protocol):
     def spoke(self, epochs: Mapping[int, int]) -> Spoke: ...
 
     def settle_as_hub(self, far: Collection[int]) -> None:
-        """A hub begins here: what is left of ends that live elsewhere is stale, and of an earlier hub."""
+        """A hub begins here: the state of ends on other nodes is stale, and of an earlier hub."""
         ...
 
     def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
-        """The hub is elsewhere, and perhaps not where it was: ends that are new here, or not here, begin with nothing
-        under way."""
+        """The hub is on another node, and may have moved: ends that are new here, or not here, begin with nothing in
+        flight."""
         ...
 
 
 class MirroredEdge:
-    """One edge on one node: the half that it has there, as placements come and go."""
+    """One edge on one node: its half there, as placements change."""
 
     def __init__(self, node: str, mirror: Mirror) -> None:
         self.node, self._mirror = node, mirror
@@ -140,8 +150,8 @@ class MirroredEdge:
         """A new object whenever a new stream is needed."""
 
     def place(self, placement: PortLocations) -> None:
-        """Settle the words. Roles that moved must not run meanwhile; those that stay may. A hub whose role restarts
-        where it was must not be placed nowhere in between: it would begin anew."""
+        """Settle the counters. Roles that moved must not run meanwhile; those that stay may. A hub whose role restarts
+        on its node must not be placed nowhere in between: it would begin afresh."""
         before, self.placement = self.placement, placement
         if placement.hub == self.node:
             self._become_hub(before)
@@ -169,7 +179,7 @@ class MirroredEdge:
             self.spoke = self._mirror.spoke(near)
 
     def notifiers(self) -> dict[Notifier, str]:
-        """The notifiers that the node agent hears here, and who may have to be told something when one rings."""
+        """The notifiers that the node agent listens to here, and the node that each concerns."""
         if self.hub is not None and self.hub.notifiers:
             far = ((end, node) for end, (node, _) in self.placement.ends.items() if node != self.node)
             return {self.hub.notifiers[end]: node for end, node in far}
@@ -177,18 +187,18 @@ class MirroredEdge:
 
 
 def lives_at(placement: PortLocations, end: int, node: str, epoch: int) -> bool:
-    """Whether what a spoke says of an end still counts."""
+    """Whether an end is still on that node, in that epoch."""
     return placement.ends.get(end) == (node, epoch)
 
 
 def check_ends(placement: PortLocations, node: str, epochs: Iterable[tuple[int, int]]) -> None:
-    """Raise `Misplaced` unless these ends live on that node in these epochs."""
+    """Raise `Misplaced` unless these ends are on that node in these epochs."""
     for end, epoch in epochs:
         if not lives_at(placement, end, node, epoch):
             where, known = placement.ends.get(end, ("nowhere", 0))
             raise Misplaced(
                 f"end {end} is on {node} in epoch {epoch} by what the spoke says, and on {where} in epoch {known} by "
-                "what the hub knows; one of them will hear of the change"
+                "what the hub knows; one of them will get an update"
             )
 
 

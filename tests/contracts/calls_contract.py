@@ -64,7 +64,11 @@ def open_all(request_client: RequestClient) -> None:
 
 
 def reply(request_client: RequestClient, env_group: int) -> Array:
-    return np.array(wait_for(request_client, lambda: [found] if (found := request_client.env_groups[env_group].reply()) is not None else [])[0])
+    def replies() -> list[Any]:
+        found = request_client.env_groups[env_group].reply()
+        return [] if found is None else [found]
+
+    return np.array(wait_for(request_client, replies)[0])
 
 
 def answer(calls: Sequence[Call], action: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pappus.transports.rings import RingQueue
+from pappus.edges.queue import RingQueue
 from pappus.types import ArraySpec, Unroll
 
 SPEC = Unroll(

@@ -74,7 +74,7 @@ class Checkpoints:
                 assert getattr(first.info, field).tolist() == getattr(second.info, field).tolist(), field
             assert (first.info.table_size, first.info.mass) == (second.info.table_size, second.info.mass)
 
-    def test_what_was_saved_comes_back_as_it_was(self, make: Way, tmp_path: Path) -> None:
+    def test_a_checkpoint_restores_all_items(self, make: Way, tmp_path: Path) -> None:
         client, _ = self.filled(make)
         chunks_become(client, 2, "queue")
         path = client.checkpoint(str(tmp_path / "saved"))
@@ -86,7 +86,7 @@ class Checkpoints:
         for table, turns in (("uniform", 5), ("ranked", 5), ("queue", 2), ("thrice", 4)):
             self.assert_alike(client, again, table, count=2, turns=turns)
 
-    def test_draws_are_alike_even_where_items_went_before(self, make: Way, tmp_path: Path) -> None:
+    def test_draws_stay_uniform_after_deletions(self, make: Way, tmp_path: Path) -> None:
         specs = [replay("ranked", 6, prioritized(0.7), MIN_HEAP), replay("old", 6, FIFO, UNIFORM), replay("uniform", 6)]
         client, service = make(specs)
         for table in ("ranked", "old", "uniform"):
@@ -97,7 +97,7 @@ class Checkpoints:
         for table in ("ranked", "old", "uniform"):
             self.assert_alike(client, again, table, count=8)
 
-    def test_what_comes_after_loading_is_as_it_would_have_been(self, make: Way, tmp_path: Path) -> None:
+    def test_a_restored_service_continues_exactly(self, make: Way, tmp_path: Path) -> None:
         client, service = self.filled(make)
         save(service, tmp_path / "saved")
         again, service = self.fresh(make)
@@ -122,7 +122,7 @@ class Checkpoints:
         seen += again.sample("t", 4).keys.tolist()
         assert len(set(seen)) == 7
 
-    def test_limiters_go_on_where_they_were(self, make: Way, tmp_path: Path) -> None:
+    def test_limiters_resume_their_counts(self, make: Way, tmp_path: Path) -> None:
         limiter = rate_limiters.sample_to_insert_ratio(1.0, 1, 2.0)
         client, service = make(replay(limiter=limiter))
         put(client, "t", [0, 1])
@@ -182,7 +182,7 @@ class Checkpoints:
         assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["mine"]
         eventually(lambda: only_items_hold_chunks(service), SECONDS)
 
-    def test_where_nothing_can_be_written_a_sentence_says_so_and_nothing_is_held(
+    def test_a_failed_save_is_reported_in_one_sentence_and_releases_everything(
         self, make: Way, tmp_path: Path
     ) -> None:
         client, service = self.filled(make)
@@ -318,7 +318,7 @@ class Checkpoints:
         _, service = self.fresh(make, **options)
         return save(service, path)
 
-    def test_saving_goes_on_beside_inserts_and_samples(self, make: Way, tmp_path: Path) -> None:
+    def test_saving_runs_beside_inserts_and_samples(self, make: Way, tmp_path: Path) -> None:
         client, service = make(replay(size=64), max_steps=400, chunk_length=4)
         stop = threading.Event()
 

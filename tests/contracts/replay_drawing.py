@@ -41,7 +41,7 @@ class DrawingAndDropping:
         ids=lambda o: o.name if isinstance(o, Selection) else "",
     )
     @pytest.mark.parametrize("count", [1, 4])
-    def test_items_that_go_when_sampled_come_in_order_one_by_one_and_in_batches(
+    def test_single_use_items_keep_their_order_one_by_one_and_in_batches(
         self, make: Way, order: Selection, expected: list[int], count: int
     ) -> None:
         client, _ = make(replay(sampler=order, max_times_sampled=1))
@@ -61,7 +61,7 @@ class DrawingAndDropping:
         put(client, "t", [5, 6, 7], [2.0, 2.0, 2.0])
         assert [drawn(client, "t")[0] for _ in range(3)] == [5, 6, 7]
 
-    def test_a_uniform_sampler_draws_all_alike_whatever_their_priorities(self, make: Way) -> None:
+    def test_a_uniform_sampler_ignores_priorities(self, make: Way) -> None:
         client, _ = make(replay(sampler=UNIFORM))
         put(client, "t", range(4), [1.0, 0.0, 50.0, 7.0])
         batch = client.sample("t", 8000)
@@ -69,7 +69,7 @@ class DrawingAndDropping:
         assert (batch.info.probabilities == 0.25).all()
         assert ((counts - 2000) ** 2 / 2000).sum() < 16.27, "0.999 of a chi-square with 3 degrees of freedom lie below"
 
-    def test_a_prioritized_sampler_draws_in_proportion_to_powers_and_says_so(self, make: Way) -> None:
+    def test_a_prioritized_sampler_draws_in_proportion_to_powers_and_reports_the_probabilities(self, make: Way) -> None:
         client, _ = make(replay(sampler=prioritized(0.5)))
         put(client, "t", range(3), [1.0, 4.0, 9.0])
         batch = client.sample("t", 6000)
@@ -94,13 +94,13 @@ class DrawingAndDropping:
         client.update_priorities("t", np.array([keys[5]]), np.array([3.0]))
         assert present(client, "t") == {5, 6}
 
-    def test_of_a_table_of_zero_priorities_nothing_comes_but_a_sentence(self, make: Way) -> None:
+    def test_a_table_of_zero_priorities_explains_why_nothing_is_drawn(self, make: Way) -> None:
         client, _ = make(replay(sampler=prioritized(1.0)))
         put(client, "t", [5, 6], [0.0, 0.0])
         with pytest.raises((UserError, TimeoutError), match="priorit"):
             client.sample("t", 1, timeout=0.05)
 
-    def test_items_that_go_when_sampled_are_drawn_by_priority_until_only_zeros_are_left(self, make: Way) -> None:
+    def test_single_use_items_are_drawn_by_priority_until_only_zeros_are_left(self, make: Way) -> None:
         client, _ = make(replay(sampler=prioritized(1.0), max_times_sampled=1))
         put(client, "t", range(4), [0.0, 1.0, 2.0, 0.0])
         assert sorted(drawn(client, "t", 4, timeout=0.05)) == [1, 2], "a batch of what there is"
@@ -142,7 +142,7 @@ class DrawingAndDropping:
         assert client.info("t")["size"] == 2 and 2 in present(client, "t")
 
     @pytest.mark.parametrize("remover", REMOVERS, ids=lambda o: o.name)
-    def test_items_that_come_together_leave_the_table_as_if_they_came_one_by_one(
+    def test_inserting_items_together_equals_inserting_one_by_one(
         self, make: Way, remover: Selection
     ) -> None:
         client, _ = make([replay("single", 3, remover=remover), replay("together", 3, remover=remover)])
@@ -152,7 +152,7 @@ class DrawingAndDropping:
         assert present(client, "single") == present(client, "together")
 
     @pytest.mark.parametrize("remover", [MIN_HEAP, MAX_HEAP, LIFO], ids=lambda o: o.name)
-    def test_several_that_go_at_once_are_those_that_the_remover_names(self, make: Way, remover: Selection) -> None:
+    def test_removing_several_items_follows_the_remover(self, make: Way, remover: Selection) -> None:
         client, _ = make(replay(size=4, remover=remover))
         put(client, "t", range(4), [1.0, 2.0, 3.0, 4.0])
         put(client, "t", [8, 9], [2.5, 2.5], together=2)
@@ -165,7 +165,7 @@ class DrawingAndDropping:
         assert present(client, "t") == {7, 8, 9}
         assert client.info("t")["inserts"] == 10 and client.info("t")["deletes"] == 7
 
-    def test_sampler_and_remover_go_their_own_ways(self, make: Way) -> None:
+    def test_sampler_and_remover_are_independent(self, make: Way) -> None:
         client, _ = make(replay(size=3, sampler=MAX_HEAP, remover=FIFO))
         put(client, "t", range(3), [9.0, 5.0, 6.0])
         assert drawn(client, "t") == [0]

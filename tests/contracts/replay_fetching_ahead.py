@@ -29,7 +29,7 @@ from tests.process_tools import eventually
 class FetchingAhead:
     """`Client.sampler`."""
 
-    def test_one_that_fetches_ahead_keeps_the_order_of_a_queue(self, make: Way) -> None:
+    def test_fetching_ahead_keeps_the_order_of_a_queue(self, make: Way) -> None:
         client, service = make(tables.queue("t", 4, NUMBER))
         writing = Background(lambda: put(make.client(service), "t", range(24)))
         with client.sampler("t", 3, prefetch=1) as sampler:
@@ -45,7 +45,7 @@ class FetchingAhead:
         writing.result()
         assert sorted(found) == list(range(24))
 
-    def test_batches_come_without_end_and_shaped(self, make: Way) -> None:
+    def test_a_sampler_yields_shaped_batches_without_end(self, make: Way) -> None:
         client, _ = make(replay(size=4, signature=STEP))
         with client.writer() as writer:
             writer.append(step(4))
@@ -74,7 +74,7 @@ class FetchingAhead:
         eventually(lambda: "waits to" not in service.explain("empty"), SECONDS)
         eventually(lambda: not any(t.is_alive() for s in (waits, ready) for t in s._threads), SECONDS)
 
-    def test_asking_a_closed_one_is_answered(self, make: Way) -> None:
+    def test_a_closed_sampler_ends_its_iteration(self, make: Way) -> None:
         client, _ = make(replay())
         put(client, "t", [0])
         sampler = client.sampler("t", 1)
@@ -84,7 +84,7 @@ class FetchingAhead:
         with contextlib.suppress(PappusError):
             assert len(asking.result(2.0)) < 4, "a closed one has no batches without end"
 
-    def test_closing_wakes_whoever_waits_for_a_batch(self, make: Way) -> None:
+    def test_closing_wakes_a_waiting_sampler(self, make: Way) -> None:
         client, service = make(replay())
         sampler = client.sampler("t", 1)
         asking = Background(lambda: list(itertools.islice(sampler, 1)))

@@ -79,13 +79,13 @@ class Ragged:
 class Fields:
     """What a batch looks like, against plain loops over the steps that were written."""
 
-    def test_columns_come_as_they_were_written_and_zero_beyond_an_item_s_end(self, make: Way) -> None:
+    def test_columns_are_sampled_as_written_with_zeros_beyond_an_item_s_end(self, make: Way) -> None:
         ragged = Ragged(make)
         data = ragged.sample(**{name: col(name) for name in STEP})
         for name in STEP:
             assert (data[name] == ragged.padded(ragged.column(name))).all() and data[name].dtype == STEP[name].dtype
 
-    def test_without_a_trajectory_every_column_comes_whole(self, make: Way) -> None:
+    def test_without_a_trajectory_all_columns_are_returned(self, make: Way) -> None:
         ragged = Ragged(make)
         data = ragged.client.sample("t", ragged.count, timeout=SECONDS).data
         for name in STEP:
@@ -290,7 +290,7 @@ class Fields:
         with pytest.raises(UserError, match="must name each of batch, time, d0 once"):
             Ragged(make).sample(turned=col("obs").transpose("time", "batch"))
 
-    def test_concatenating_puts_fields_behind_one_another(self, make: Way) -> None:
+    def test_concatenate_joins_fields_along_a_dimension(self, make: Way) -> None:
         ragged = Ragged(make, [3, 3])
         data = ragged.sample(
             time=concatenate(col("reward"), col("discount")[:2], over="time"),
@@ -360,7 +360,7 @@ class Fields:
         with pytest.raises(UserError, match="shows nothing"):
             Trajectory()
 
-    def test_numbers_of_every_kind_come_back_as_they_went(self, make: Way) -> None:
+    def test_numbers_of_every_dtype_survive_a_round_trip(self, make: Way) -> None:
         kinds = ["bool", "int8", "uint16", "int32", "uint64", "float16", "float64"]
         shapes = {"one": (), "table": (2, 3), "empty": (0,)}
         columns = {f"{kind} {name}": ArraySpec(shape, kind) for kind in kinds for name, shape in shapes.items()}

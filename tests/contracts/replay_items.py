@@ -34,7 +34,7 @@ class Items:
     """What is known of items, and what changes them."""
 
     @pytest.mark.parametrize("times", [1, 3])
-    def test_an_item_goes_when_it_was_sampled_so_often(self, make: Way, times: int) -> None:
+    def test_an_item_is_removed_after_max_times_sampled(self, make: Way, times: int) -> None:
         client, _ = make(replay(max_times_sampled=times))
         put(client, "t", range(4))
         found = [drawn(client, "t")[0] for _ in range(4 * times)]
@@ -43,14 +43,14 @@ class Items:
         chunks_become(client, 0)
 
     @pytest.mark.parametrize("times", [1, 3])
-    def test_one_batch_draws_no_item_more_often_than_that(self, make: Way, times: int) -> None:
+    def test_one_batch_respects_max_times_sampled(self, make: Way, times: int) -> None:
         client, _ = make(replay(sampler=FIFO, max_times_sampled=times))
         put(client, "t", range(4))
         batch = client.sample("t", 4 * times + 5, timeout=0)
         assert numbers(batch) == [number for number in range(4) for _ in range(times)]
         assert batch.info.times_sampled.tolist() == list(range(1, times + 1)) * 4
 
-    def test_a_batch_says_what_was_drawn(self, make: Way) -> None:
+    def test_a_batch_reports_keys_probabilities_and_ages(self, make: Way) -> None:
         client, _ = make(replay(size=4, sampler=prioritized(1.0)))
         put(client, "t", range(6), [9.0, 9.0, 1.0, 2.0, 3.0, 4.0])
         batch = client.sample("t", 200)
@@ -102,7 +102,7 @@ class Items:
                 client.reset("t")
         assert len(set(seen)) == len(seen)
 
-    def test_updates_pass_over_keys_that_are_gone_or_never_were(self, make: Way) -> None:
+    def test_updates_ignore_keys_of_removed_or_unknown_items(self, make: Way) -> None:
         client, _ = make(replay(size=2, sampler=prioritized(1.0)))
         put(client, "t", range(3))
         keys = keys_of(client, "t")
@@ -111,7 +111,7 @@ class Items:
         batch = client.sample("t", 50)
         assert set(zip(numbers(batch), batch.info.priorities.tolist(), strict=True)) == {(1, 1.0), (2, 6.0)}
 
-    def test_of_a_key_that_comes_twice_in_an_update_the_last_one_counts(self, make: Way) -> None:
+    def test_the_last_priority_of_a_repeated_key_counts(self, make: Way) -> None:
         client, _ = make([replay("sums", sampler=prioritized(1.0)), replay("heap", sampler=MAX_HEAP)])
         for table in ("sums", "heap"):
             put(client, table, [0, 1])
@@ -178,7 +178,7 @@ class Items:
         assert present(client, "t") == {1, 3} and client.info("t")["deletes"] == 2
         assert client.delete("t", np.array([], np.int64)) == 0
 
-    def test_a_reset_empties_a_table_and_counts_afresh(self, make: Way) -> None:
+    def test_a_reset_empties_a_table_and_its_counts(self, make: Way) -> None:
         client, _ = make([replay("t", limiter=rate_limiters.min_size(2)), replay("other")])
         put(client, "t", range(5))
         put(client, "other", [9])
@@ -199,7 +199,7 @@ class Items:
         put(client, "t", [1], [1.0])
         assert client.weigh("t") == (10.0, 2)
 
-    def test_a_misspelt_table_is_named_with_the_one_that_was_meant(self, make: Way) -> None:
+    def test_a_misspelt_table_suggests_the_closest_name(self, make: Way) -> None:
         client, _ = make(replay("replay"))
         asks: list[Callable[[], Any]] = [
             lambda: client.sample("repaly", 1), lambda: client.info("repaly"), lambda: client.explain("repaly"),

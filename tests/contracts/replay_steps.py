@@ -36,7 +36,7 @@ from tests.contracts.replay_tools import (
 class Steps:
     """Where steps are, who holds them, and when they are free."""
 
-    def test_a_chunk_is_free_when_its_last_item_goes(self, make: Way) -> None:
+    def test_a_chunk_is_free_when_its_last_item_is_removed(self, make: Way) -> None:
         client, _ = make(replay(), max_steps=16, chunk_length=4)
         put(client, "t", range(6))
         chunks_become(client, 2)
@@ -86,7 +86,7 @@ class Steps:
         client.info("t")
         chunks_become(client, 0)
 
-    def test_what_a_client_was_reading_is_free_when_it_is_gone(self, make: Way) -> None:
+    def test_a_disconnected_client_releases_what_it_was_reading(self, make: Way) -> None:
         client, service = make(replay())
         put(client, "t", [1, 2])
         session = make.session(service)
@@ -122,7 +122,7 @@ class Steps:
         chunks_become(client, 0)
 
     @pytest.mark.parametrize("chunk_length", [3, 16])
-    def test_compressed_columns_come_back_as_they_were_written(self, make: Way, chunk_length: int) -> None:
+    def test_compressed_columns_are_read_as_written(self, make: Way, chunk_length: int) -> None:
         table = tables.queue("t", 64, STEP, lead=2)
         client, service = make(table, max_steps=256, chunk_length=chunk_length, compress=["obs", "reward"])
         with client.writer(history=4) as writer:
@@ -261,7 +261,7 @@ class Steps:
         client.move_bounds("t", least=-1000.0, most=1000.0, min_size=1)
         assert len(sampling.result()) == 1
 
-    def test_a_table_that_waits_for_another_one_s_samples_is_not_said_to_be_too_small(self, make: Way) -> None:
+    def test_a_table_that_waits_for_samples_of_another_is_not_reported_as_too_small(self, make: Way) -> None:
         """There would be room as soon as the queue is sampled."""
         rare = replay("rare", size=100, limiter=RateLimiter(1.0, 50, 0.0, 100.0), max_times_sampled=1)
         client, service = make([rare, tables.queue("t", 1000, NUMBER)], max_steps=16, chunk_length=4)
@@ -276,7 +276,7 @@ class Steps:
         with pytest.raises(TimeoutError, match="samples wait for 49 more items"):
             sampling.result()
 
-    def test_a_sampler_that_comes_later_ends_the_wait_of_a_writer_that_is_stuck(self, make: Way) -> None:
+    def test_a_later_sampler_ends_the_wait_of_a_stuck_writer(self, make: Way) -> None:
         limiter = RateLimiter(1.0, 50, 0.0, 100.0)
         client, service = make(replay(size=100, limiter=limiter, max_times_sampled=1), max_steps=16, chunk_length=4)
         writing = Background(lambda: put_sequences(make.client(service), "t", 50, 8))
@@ -286,7 +286,7 @@ class Steps:
         with pytest.raises(UserError, match="raise max_steps to"):
             writing.result()
 
-    def test_where_items_go_before_a_table_opens_it_says_so(self, make: Way) -> None:
+    def test_evictions_before_a_table_opens_are_explained(self, make: Way) -> None:
         client, _ = make(replay(size=100, limiter=rate_limiters.min_size(50)), max_steps=16, chunk_length=4)
         put_sequences(client, "t", 50, 8)
         assert "max_steps is too small for min_size=50" in client.explain("t")

@@ -56,7 +56,7 @@ class Waiting:
         put(client, "t", [2])
         assert present(client, "t") == {1, 2}
 
-    def test_where_only_samples_wait_inserts_go_on_for_ever(self, make: Way) -> None:
+    def test_inserts_never_wait_without_an_upper_bound(self, make: Way) -> None:
         client, _ = make(replay(size=4, limiter=rate_limiters.min_size(4)))
         put(client, "t", range(300), together=7, history=16)
         assert client.info("t")["inserts"] == 300 and present(client, "t") == {296, 297, 298, 299}
@@ -183,7 +183,7 @@ class Waiting:
         batch = client.sample("t", 1)
         assert batch.info.times_sampled.tolist() == [1] and client.info("t")["samples"] == 1
 
-    def test_whoever_waits_without_a_limit_is_told_why_every_now_and_then(
+    def test_long_waits_are_explained_in_the_log(
         self, make: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(pappus.replay.clients.client, "PATIENCE_SECONDS", 0.02)
@@ -214,7 +214,7 @@ class Waiting:
             put(client, "t", [i])
         assert sorted(consumer.result() for consumer in consumers) == [[0, 1], [2, 3]]
 
-    def test_somebody_else_s_wait_can_be_explained_and_ended_by_the_same_client(self, make: Way) -> None:
+    def test_a_client_can_explain_and_end_its_own_waiting_sample(self, make: Way) -> None:
         client, service = make(replay(limiter=rate_limiters.min_size(5)))
         put(client, "t", [3])
         sampling = Background(lambda: drawn(client, "t"))
@@ -230,7 +230,7 @@ class Waiting:
             client.sample("t", 1, Trajectory(x=col("x").stack(3)))
         assert client.info("t")["size"] == 1
 
-    def test_moving_min_size_wakes_whoever_waits_to_sample(self, make: Way) -> None:
+    def test_moving_min_size_wakes_waiting_samples(self, make: Way) -> None:
         client, service = make(replay(limiter=rate_limiters.min_size(5)))
         put(client, "t", [3])
         sampling = Background(lambda: drawn(make.client(service), "t"))
@@ -238,7 +238,7 @@ class Waiting:
         client.move_bounds("t", min_size=1)
         assert sampling.result() == [3]
 
-    def test_moving_the_upper_bound_wakes_whoever_waits_to_insert(self, make: Way) -> None:
+    def test_moving_the_upper_bound_wakes_waiting_inserts(self, make: Way) -> None:
         client, service = make(replay(limiter=rate_limiters.queue(1)))
         inserting = Background(lambda: put(make.client(service), "t", range(4)))
         waiting(service, "t", "waits to insert")
@@ -247,7 +247,7 @@ class Waiting:
         client.move_bounds("t", most=4.0)
         inserting.result()
 
-    def test_moving_the_lower_bound_wakes_whoever_waits_to_sample(self, make: Way) -> None:
+    def test_moving_the_lower_bound_wakes_waiting_samples(self, make: Way) -> None:
         client, service = make(replay(limiter=rate_limiters.queue(4)))
         put(client, "t", [6])
         assert drawn(client, "t") == [6]
@@ -269,7 +269,7 @@ class Waiting:
         put(client, "t", [1, 2])
         assert len(drawn(client, "t", 2)) == 2
 
-    def test_a_reset_wakes_whoever_waits_to_insert(self, make: Way) -> None:
+    def test_a_reset_wakes_waiting_inserts(self, make: Way) -> None:
         client, service = make(tables.queue("t", 2, NUMBER))
         put(client, "t", [0, 1])
         inserting = Background(lambda: put(make.client(service), "t", [2]))
@@ -310,12 +310,12 @@ class Waiting:
         chunks_become(client, 1)
         assert client.info("t")["size"] == 1
 
-    def test_an_open_table_says_so(self, make: Way) -> None:
+    def test_an_open_table_explains_that_it_is_open(self, make: Way) -> None:
         client, _ = make(replay())
         put(client, "t", [0, 1])
         assert client.explain("t") == "table 't': open: 2 items, balance 2"
 
-    def test_explanations_name_all_who_wait_and_no_others(self, make: Way) -> None:
+    def test_explanations_name_exactly_the_waiting_clients(self, make: Way) -> None:
         client, service = make([
             replay("one", limiter=rate_limiters.min_size(2)), tables.queue("two", 1, NUMBER), replay("three")
         ])

@@ -144,7 +144,7 @@ class Writing:
         with pytest.raises(UserError, match="was left out when the items were made"):
             client.sample("t", 1)
 
-    def test_an_unknown_column_is_named_with_the_one_that_was_meant(self, make: Way) -> None:
+    def test_an_unknown_column_suggests_the_closest_name(self, make: Way) -> None:
         client, service = make(replay(signature=STEP))
         with client.writer() as writer:
             with pytest.raises(UserError, match=r"no column 'rewrad' .*did you mean 'reward'"):
@@ -194,7 +194,7 @@ class Writing:
             assert len(writer.history) == 0
 
     @pytest.mark.parametrize("wrong", [None, "seven", [], object()], ids=["None", "text", "empty", "object"])
-    def test_after_a_step_that_was_refused_a_writer_goes_on_as_if_it_had_not_been(self, make: Way, wrong: Any) -> None:
+    def test_a_refused_step_leaves_a_writer_unchanged(self, make: Way, wrong: Any) -> None:
         client, _ = make(tables.queue("t", 16, NUMBER), chunk_length=2)
         with client.writer() as writer:
             for i in range(4):
@@ -203,7 +203,7 @@ class Writing:
                 add(writer, "t", 10 + i)
         assert drawn(client, "t", 4) == [10, 11, 12, 13]
 
-    def test_after_a_wrong_mask_of_first_steps_a_writer_goes_on_as_if_it_had_not_been(self, make: Way) -> None:
+    def test_a_refused_mask_of_first_steps_leaves_a_writer_unchanged(self, make: Way) -> None:
         client, _ = make(tables.queue("t", 16, NUMBER), chunk_length=2)
         with client.writer(envs=2) as writer:
             with pytest.raises(PappusError):
@@ -320,7 +320,7 @@ class Writing:
         with pytest.raises(UserError, match="must be at least 1"):
             client.writer(**wrong)
 
-    def test_items_wait_for_each_other_as_long_as_is_said(self, make: Way) -> None:
+    def test_max_pending_items_are_inserted_together(self, make: Way) -> None:
         client, _ = make(replay())
         with client.writer(max_pending=3) as writer:
             add(writer, "t", 0)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from pappus.core import Sink, Source, Waitable, WeightsReader, WeightsWriter
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import PappusError
 from pappus.kinds import RoleKind
 from pappus.roles.role import IDLE, Role
@@ -84,8 +86,8 @@ class Failing(Role):
 
 def program(producers: int = 2) -> Program:
     made = Program("toy")
-    queue = made.queue("items", SPEC, producers, 2)
-    weights = made.weights("weights", 4)
+    queue = made.connect(QueueEdge("items", SPEC, producers, 2))
+    weights = made.connect(WeightsEdge("weights", 4))
     for i in range(producers):
         made.add(PRODUCER, Producer, index=i, sink=queue.sink(i), weights=weights.reader())
     made.add(CONSUMER, Consumer, essential=True, source=queue.source(), weights=weights.writer())

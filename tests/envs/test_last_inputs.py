@@ -115,5 +115,5 @@ class Boastful(toy_envs.Counter):
 
 
 def test_an_env_with_such_a_key_of_its_own_is_refused() -> None:
-    with pytest.raises(UserError, match="already has a key 'last_reward'; turn env_options.last_inputs off"):
+    with pytest.raises(UserError, match=r"already has a key 'last_reward'; turn env_options.last_inputs off"):
         make_env(Boastful, 1, 0, OPTIONS)

@@ -88,7 +88,7 @@ def test_no_more_is_fetched_ahead_than_was_asked_for(replay: SharedReplay) -> No
     assert not source._thread.is_alive(), "one that waits for room for a whole group ends, too"
 
 
-def test_of_large_batches_two_lie_ready(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_large_batches_are_fetched_ahead(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "AHEAD_BYTES", 1)
     source = replay.source()
     for _ in range(10):
@@ -111,7 +111,7 @@ def test_few_ahead_are_fetched_one_by_one(prefetch: int, replay: SharedReplay, m
 
 
 @pytest.mark.parametrize(("tolerance", "ratio"), [(1.0, 0.25), (2.0, 0.5), (8.0, 4.0)])
-def test_a_group_never_waits_for_those_who_wait_for_it(
+def test_a_group_never_deadlocks_with_the_writers(
     tolerance: float, ratio: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps that a half-drawn group held would be missing to the writers whose items the rest of it waits for."""
@@ -153,7 +153,7 @@ def change_all(source: PrefetchedSource, heavy: Any) -> None:
     source.update(nothing._replace(keys=heavy), np.array([3.0, 1.0]))
 
 
-def test_whoever_waits_holds_no_priorities_back(replay: SharedReplay) -> None:
+def test_a_waiting_learner_sends_its_priorities(replay: SharedReplay) -> None:
     source, looking = replay.source(), Client(replay._reach)
     heavy = taken(source).keys[:2]
     while source._together <= 1:
@@ -182,7 +182,7 @@ def test_priorities_that_are_left_are_sent_at_the_end(replay: SharedReplay) -> N
     looking.close()
 
 
-def test_priorities_for_a_service_that_is_gone_are_dropped(replay: SharedReplay) -> None:
+def test_priorities_for_a_lost_service_are_dropped(replay: SharedReplay) -> None:
     source, looking = replay.source(), Client(replay._reach)
     heavy = taken(source).keys[:2]
     while source._together <= 1:

@@ -73,7 +73,7 @@ def test_new_priorities_decide_what_is_drawn_and_weights_make_up_for_it() -> Non
     assert batch.weight[batch.keys == keys[1]] == pytest.approx(1.0, rel=1e-3)
 
 
-def test_a_sink_that_loses_its_service_counts_what_may_be_lost_and_begins_afresh() -> None:
+def test_a_sink_that_loses_its_service_counts_lost_items_and_starts_anew() -> None:
     replay = DirectReplay(spec())
     client, opened = Client.of(replay.service), []
 
@@ -104,7 +104,7 @@ def taken(source: Any) -> ItemBatch:
     return batch
 
 
-def test_processes_share_a_table_and_come_back_to_its_successor(tmp_path: Path) -> None:
+def test_processes_share_a_table_and_reconnect_to_its_successor(tmp_path: Path) -> None:
     replay = SharedReplay(spec(str(tmp_path / "socket")), np.zeros(1, np.int64))
     sink, source = replay.sink(2), replay.source()
     assert not sink.ready() and source.take() is None and source.info() == {}
@@ -154,7 +154,7 @@ def test_a_thread_that_records_and_samples_never_waits_for_itself(
     assert abs(info["samples"] - 8 * (info["inserts"] - 20)) <= 64
 
 
-def test_rows_that_come_and_batches_that_go_are_counted() -> None:
+def test_recorded_rows_and_taken_batches_are_metered() -> None:
     replay = DirectReplay(spec())
     sink, source = replay.sink(2), replay.source()
     for step in steps(40):

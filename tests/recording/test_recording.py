@@ -228,7 +228,7 @@ class TestSequences:
             assert not any(np.delete(flags[:, i], np.r_[at]).any() for flags in (items.valid, items.first))
             assert priorities[i] == pytest.approx(priority(piece, shape) + SMALLEST, rel=1e-4, abs=1e-5)
 
-    def test_every_transition_of_an_ended_episode_is_learnt_from(self, shape: R2D2Config, seed: int) -> None:
+    def test_every_transition_of_an_ended_episode_is_learned_from(self, shape: R2D2Config, seed: int) -> None:
         streams, items, _ = played(shape, seed)
         trained, rows = items.valid[shape.burn_in :], items.observation["where"][shape.burn_in :]
         learnt = {(int(env), -int(row)) for env, row in rows[trained]}
@@ -259,7 +259,7 @@ class TestSequences:
         assert starts and begun == starts
 
 
-def test_items_that_are_held_back_are_the_same_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_items_that_are_inserted_in_groups_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     streams, algorithm = Streams(MIXED, 200, seed=4), dqn(3, GAMMA, SCALE)
     at_once, priorities = recorded(streams, algorithm)
     monkeypatch.setattr("pappus.recording.transitions.SEND_ITEMS", 7)

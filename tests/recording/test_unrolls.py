@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import optree
 
+from pappus.edges.queue import RingQueue
 from pappus.recording.unrolls import BatchPacker, UnrollWriter
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep, Unroll, unroll_spec
 
 T, N = 3, 2
@@ -52,7 +52,7 @@ def test_consecutive_unrolls_share_one_observation_and_no_transition() -> None:
     assert [*one.reward[:, 0], *two.reward[:, 0]] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_writer_goes_on_in_a_half_written_slot() -> None:
+def test_a_writer_continues_a_half_written_slot() -> None:
     whole, half = slot(), slot()
     write(UnrollWriter(T), whole, 0)
     writer = UnrollWriter(T)
@@ -94,7 +94,7 @@ def test_an_unroll_wider_than_a_batch_spans_several() -> None:
     assert packed([9], batch_size=4)[0] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_packing_stops_where_there_is_no_room_and_goes_on_from_there() -> None:
+def test_packing_stops_when_slots_run_out_and_continues_from_there() -> None:
     spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 2)
     queue = RingQueue("batches", spec, 1, 1, HeapBlock(*RingQueue.footprint(spec, 1, 1)))
     packer, source = BatchPacker(queue.sink(0), 2), queue.source()

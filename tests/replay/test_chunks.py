@@ -45,7 +45,7 @@ def test_rows_are_found_across_chunks(
 
 
 @pytest.mark.parametrize("kind", KERNELS)
-def test_a_chunk_is_free_when_nobody_holds_it_and_not_before(kind: str) -> None:
+def test_a_chunk_is_free_when_its_last_holder_releases_it(kind: str) -> None:
     store = chunks(20, 5, KERNELS[kind]())
     freed: list[int] = []
     store.on_free = lambda found: freed.extend(found.tolist())

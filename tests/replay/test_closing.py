@@ -69,7 +69,7 @@ def test_closing_gives_descriptors_and_memory_back() -> None:
     assert allocated[0]() is None and descriptors() == before
 
 
-def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
+def test_an_unused_service_is_freed_at_once() -> None:
     gc.disable()
     try:
         service = Service([replay()])
@@ -83,7 +83,7 @@ def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
         gc.enable()
 
 
-def test_who_waits_when_a_service_is_closed_is_told_so() -> None:
+def test_closing_a_service_ends_waits_with_an_error() -> None:
     service = Service([replay()])
     client = Client.of(service)
     sampling = Background(lambda: drawn(client, "t"))
@@ -110,7 +110,7 @@ def test_a_closed_service_does_nothing_any_more(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_drafts_of_processes_that_are_gone_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_only_drafts_of_dead_processes_are_removed(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     me, thread = os.getpid(), threading.get_ident()

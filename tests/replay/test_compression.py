@@ -151,7 +151,7 @@ def test_what_is_restored_is_compressed_block_by_block(
     check(Client.of(again), 5)
 
 
-def test_memory_goes_back_to_the_system() -> None:
+def test_memory_is_returned_to_the_system() -> None:
     service = Service([uniform_replay("replay", 4000, SIGNATURE)], 4000, compress=["obs"])
     client = Client.of(service)
     write(client, 4000)

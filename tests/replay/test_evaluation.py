@@ -23,7 +23,7 @@ def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "usable_cores", lambda: 4)
 
 
-def test_copies_are_complete_whoever_made_them() -> None:
+def test_copies_are_complete_whichever_thread_made_them() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         copies, asked = Copies(), []

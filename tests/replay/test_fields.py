@@ -330,7 +330,7 @@ def test_the_sum_of_no_steps_is_0_and_their_product_1(data: Any, key: slice) -> 
 
 @relaxed
 @given(data=ITEMS, column=COLUMN, key=KEY)
-def test_a_mask_says_which_steps_are_real(data: Any, column: str, key: slice) -> None:
+def test_a_mask_marks_real_steps(data: Any, column: str, key: slice) -> None:
     items = Items(*data)
     lengths = [len(steps[key]) for steps in items.own[column]]
     found = items.evaluate(col(column)[key].mask())
@@ -352,7 +352,7 @@ def test_two_columns_combine_step_by_step(data: Any) -> None:
 
 @relaxed
 @given(data=ITEMS, count=st.integers(1, LEAD + 1))
-def test_fields_behind_one_another_are_each_as_they_were(data: Any, count: int) -> None:
+def test_concatenated_fields_keep_their_values(data: Any, count: int) -> None:
     shapes, chunk_length, seed = data
     alike = [Item(shape.before, shapes[0].length, 0) for shape in shapes]
     items = Items(alike, chunk_length, seed)

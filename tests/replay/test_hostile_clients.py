@@ -274,7 +274,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     found.close()
 
 
-def test_nothing_is_done_for_who_does_not_say_hello(site: Site) -> None:
+def test_requests_before_hello_are_refused(site: Site) -> None:
     line = site.line()
     for words in ({"do": "reset", "table": "t"}, {"do": "take", "count": 3, "seconds": None}, {"do": "info"}, {}):
         line.say(message(words))
@@ -300,7 +300,7 @@ def test_a_stranger_is_not_listened_to_for_long(site: Site) -> None:
     site.unharmed()
 
 
-def test_who_stays_silent_is_shown_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_clients_are_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pappus.replay.wire.grpc_wire.HELLO_SECONDS", 0.05)
     site = Site("grpc", tmp_path)
     try:
@@ -417,7 +417,7 @@ def test_unknown_requests_are_refused(site: Site) -> None:
     site.unharmed()
 
 
-def test_tables_that_are_none_are_refused(site: Site) -> None:
+def test_illegal_tables_are_refused(site: Site) -> None:
     for table in ("T", "", None, 0, ["t"], {"t": 1}, True):
         site.all_refused([
             (table, {"do": "insert", "table": table}, ONE_ITEM), (table, {**SAMPLE, "table": table}),
@@ -442,7 +442,7 @@ def test_a_negative_number_of_chunks_adds_none(site: Site, count: int) -> None:
     site.unharmed()
 
 
-def test_times_that_are_none_are_refused(site: Site) -> None:
+def test_illegal_time_limits_are_refused(site: Site) -> None:
     for seconds in ("soon", [], {}, "1"):
         site.refused({"do": "take", "count": 1, "seconds": seconds})
         site.refused({**SAMPLE, "table": "q", "seconds": seconds})
@@ -602,7 +602,7 @@ def test_a_batch_that_cannot_be_sent_is_not_held(site: Site) -> None:
     site.unharmed()
 
 
-def test_batches_that_one_does_not_read_are_not_ended(site: Site) -> None:
+def test_unread_batches_stay_held(site: Site) -> None:
     reader = sockets.connect(site.path) if site.near else None
     held = reader.sample("t", 2, frozenset(["x"]), 0, 1.0, True) if reader is not None else None
     for number in (0, -1, HUGE, 10**30, "x", None, 1.5, float("nan"), float("inf"), *range(20)):
@@ -627,7 +627,7 @@ def test_updates_that_do_not_fit_change_nothing(site: Site) -> None:
     site.unharmed()
 
 
-def test_keys_that_are_none_name_nothing(site: Site) -> None:
+def test_illegal_keys_match_no_item(site: Site) -> None:
     for keys in ([-1], [HUGE], [-HUGE], [1e300], [np.nan], [], [[7]], 7):
         for request in ("update", "delete"):
             answer = site.ask({"do": request, "table": "t"}, keys=keys, priorities=np.ones(np.shape(keys)))
@@ -722,7 +722,7 @@ def test_a_client_that_dies_while_it_waits_with_more_to_say_is_forgotten(site: S
     site.unharmed()
 
 
-def test_a_client_that_takes_everything_gives_it_back_when_it_goes(site: Site) -> None:
+def test_a_client_that_holds_everything_releases_it_when_it_disconnects(site: Site) -> None:
     while (answer := site.ask({"do": "take", "count": 1, "seconds": 0.0})) is not None and len(answer.arrays["chunks"]):
         pass
     writing = Background(lambda: put(site.client, "t", [4, 5]))

@@ -42,7 +42,7 @@ def literally(
     places=st.lists(st.integers(0, 4), min_size=1, max_size=40), most=st.integers(2, 5), spare=st.integers(0, 5),
     data=st.data(),
 )
-def test_random_draws_pass_over_what_would_have_gone(
+def test_random_draws_skip_items_that_would_be_removed(
     places: list[int], most: int, spare: int, data: st.DataObject
 ) -> None:
     before = data.draw(st.lists(st.integers(0, most - 1), min_size=5, max_size=5))
@@ -79,7 +79,7 @@ def test_a_batch_takes_all_that_there_is_and_no_item_too_often(sampler: Selectio
 
 
 @pytest.mark.parametrize("sampler", [UNIFORM, FIFO], ids=lambda s: s.name)
-def test_items_that_a_checkpoint_knows_to_be_sampled_too_often_go_the_next_time(
+def test_restored_items_beyond_the_sample_limit_are_removed_after_the_next_draw(
     sampler: Selection, tmp_path: Path
 ) -> None:
     service = Service([replay(sampler=sampler)])

@@ -68,7 +68,7 @@ def test_words_and_arrays_arrive_as_they_were_sent(words: dict[str, Any], arrays
     array=hnp.arrays("float32", hnp.array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=6)),
     cut=st.integers(0, 6), turn=st.booleans(),
 )
-def test_arrays_arrive_however_they_lie_in_memory_and_in_however_many_parts(
+def test_arrays_of_any_memory_layout_arrive_in_any_number_of_parts(
     array: Array, cut: int, turn: bool
 ) -> None:
     array = array.T if turn else array[::-1]

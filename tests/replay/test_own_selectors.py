@@ -63,20 +63,20 @@ def test_a_built_in_name_is_found_and_makes_a_table(name: str) -> None:
     assert find_selector(name) is BUILT_IN[name] and len(drawn(service, 5)) == 5
 
 
-def test_a_selector_of_ones_own_draws_as_it_says() -> None:
+def test_a_custom_selector_draws_with_its_probabilities() -> None:
     service = Service([table()])
     put(Client.of(service), "t", range(8))
     counts = np.bincount(drawn(service, 6000), minlength=8)
     assert set(np.round(counts / 500)) == {1.0, 2.0}
 
 
-def test_distinct_draws_end_although_one_item_is_nearly_certain() -> None:
+def test_distinct_draws_terminate_although_one_item_is_nearly_certain() -> None:
     service = Service([table(f"{HERE}:Highest", max_times_sampled=1)])
     put(Client.of(service), "t", range(8), [float(n) for n in range(8)])
     assert drawn(service, 8) == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
-def test_a_remover_of_ones_own_chooses_what_goes() -> None:
+def test_a_custom_remover_chooses_the_items_to_remove() -> None:
     service = Service([table("uniform", f"{HERE}:Highest")])
     put(Client.of(service), "t", range(20), [float(n) for n in range(20)])
     assert set(drawn(service, 500)) == {0, 1, 2, 3, 4, 5, 6, 19}
@@ -99,7 +99,7 @@ def test_an_entry_point_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
         (f"{HERE}:incomplete", "has no random, oldest_first, insert"),
     ],
 )
-def test_what_is_no_selector_is_refused_in_one_sentence(name: str, sentence: str) -> None:
+def test_an_illegal_selector_is_refused_in_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(UserError) as caught:
         Service([table(name)])
     assert sentence in str(caught.value)
@@ -112,7 +112,7 @@ def test_a_client_of_a_table_with_a_selector_that_it_does_not_have_imports_nothi
     assert table_from(described).sampler == Selection("no.such:Selector")
 
 
-def test_a_checkpoint_of_a_table_with_a_selector_of_ones_own_goes_on_as_it_was(tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_custom_selector_resumes_exactly(tmp_path: Path) -> None:
     service = Service([table()], seed=3)
     put(Client.of(service), "t", range(11))
     folder = save(service, tmp_path / "saved")
@@ -156,7 +156,7 @@ def test_a_run_with_an_unknown_sampler_is_refused(tmp_path: Path, capsys: pytest
     assert "no selector is called 'uniforn'; did you mean 'uniform'?" in capsys.readouterr().err
 
 
-def test_ranks_decide_how_likely_an_item_is() -> None:
+def test_rank_based_draws_depend_on_ranks_only() -> None:
     from examples.own_selector import RankBased
 
     selector, rng = RankBased(8, 1.0), np.random.default_rng(0)

@@ -97,7 +97,7 @@ def test_a_band_narrower_than_a_step_is_refused_with_the_least_that_works() -> N
         sample_to_insert_ratio(8.0, 100, 3.0)
 
 
-def test_bounds_move_while_somebody_waits_and_a_wrong_move_changes_nothing() -> None:
+def test_bounds_can_move_during_a_wait_and_a_wrong_move_changes_nothing() -> None:
     limiter = queue(1)
     limiter.inserts = 1
     assert not limiter.can_insert()
@@ -108,7 +108,7 @@ def test_bounds_move_while_somebody_waits_and_a_wrong_move_changes_nothing() -> 
     assert (limiter.least, limiter.most, limiter.min_size) == (0.0, 5.0, 1)
 
 
-def test_an_open_limiter_says_so() -> None:
+def test_an_open_limiter_explains_that_it_is_open() -> None:
     limiter = min_size(1)
     limiter.inserts = 3
     assert limiter.explain() == "open: 3 items, balance 3"

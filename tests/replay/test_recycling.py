@@ -16,13 +16,13 @@ from pappus.replay.sampling.evaluation import KEPT, SMALLEST, Recycler
 SHAPE = (SMALLEST,)
 
 
-def test_an_array_that_nobody_holds_is_handed_out_again() -> None:
+def test_an_unreferenced_array_is_reused() -> None:
     recycler = Recycler()
     where = recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data
     assert recycler.empty(SHAPE, np.dtype(np.uint8)).ctypes.data == where
 
 
-def test_an_array_that_somebody_holds_is_not() -> None:
+def test_a_referenced_array_is_not_reused() -> None:
     recycler = Recycler()
     for hold in (lambda a: a, lambda a: a[3:5], lambda a: a.reshape(2, -1).T, torch.from_numpy, memoryview):
         array = recycler.empty(SHAPE, np.dtype(np.uint8))
@@ -47,7 +47,7 @@ def test_few_are_remembered() -> None:
     assert len(recycler._arrays) == KEPT and len({array.ctypes.data for array in held}) == 3 * KEPT
 
 
-def test_a_service_that_nobody_uses_any_more_is_gone_at_once() -> None:
+def test_an_unused_service_is_freed_at_once() -> None:
     service = Service([uniform_replay("t", 10, {"x": ArraySpec((), "int64")})])
     client = Client.of(service)
     with client.writer() as writer:

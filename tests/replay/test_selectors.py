@@ -62,7 +62,7 @@ def test_a_selector_draws_what_its_rule_says_after_any_history(
 
 
 @pytest.mark.parametrize(("kind", "weights"), [("uniform", [1, 1, 1, 1]), ("prioritized", [1, 2, 3, 6])])
-def test_draws_are_as_likely_as_they_are_said_to_be(kind: str, weights: list[int]) -> None:
+def test_draws_have_the_probabilities_that_are_reported(kind: str, weights: list[int]) -> None:
     selector, count = MAKE[kind](), 100_000
     selector.insert(np.array([3, 5, 7, 11]), np.array(weights, np.float64))
     selector.insert(np.array([2]), np.array([9.0]))
@@ -97,7 +97,7 @@ def test_what_is_no_priority_or_no_alpha_is_refused(wrong: float) -> None:
         Prioritized(4, wrong)
 
 
-def test_a_heap_that_is_updated_for_ever_stays_small() -> None:
+def test_a_heap_with_many_updates_stays_small() -> None:
     heap = MinHeap(CAPACITY)
     heap.insert(np.arange(10), np.arange(10.0))
     for turn in range(10_000):
@@ -130,7 +130,7 @@ def test_distinct_draws_follow_the_order_of_the_selector() -> None:
         assert selector.sample(3, rng, distinct=True)[0].tolist() == order
 
 
-def test_drawing_several_from_priorities_is_drawing_one_and_deleting_it_again_and_again() -> None:
+def test_distinct_prioritized_draws_equal_repeated_draw_and_delete() -> None:
     """The first two of three with weights 1, 2, 5: P(a, b) = w_a / 8 · w_b / (8 − w_a)."""
     selector, rng = Prioritized(CAPACITY, 1.0), np.random.default_rng(1)
     weights = np.array([1.0, 2.0, 5.0])
@@ -161,7 +161,7 @@ def test_gaps_do_not_stop_the_order_of_age() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.permutations(range(12)), st.integers(0, 12), st.integers(0, 12))
-def test_places_that_go_together_leave_the_others(order: list[int], count: int, gone: int) -> None:
+def test_deleting_several_places_keeps_the_others(order: list[int], count: int, gone: int) -> None:
     selector, places = Uniform(12), np.array(order[:count], np.int64)
     selector.insert(places, np.ones(count))
     left = places[gone:]

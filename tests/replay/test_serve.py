@@ -201,7 +201,7 @@ def test_a_wrong_line_gets_one_sentence(
     assert complaint in said and said.count("\n") == 1
 
 
-def test_the_file_says_it_all(tmp_path: Path) -> None:
+def test_a_file_describes_tables_completely(tmp_path: Path) -> None:
     (tmp_path / "tables.yaml").write_text(TABLES)
     found = load_tables(tmp_path / "tables.yaml")
     table = found.tables[0]

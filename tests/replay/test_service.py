@@ -43,7 +43,7 @@ def test_room_that_others_will_soon_give_back_is_not_made_a_second_time() -> Non
     assert len(service.take_chunks(session, 1, seconds=0.0)) == 1
 
 
-def test_padding_outlives_what_is_done_to_a_field() -> None:
+def test_padding_survives_operations_on_a_field() -> None:
     client = Client.of(Service([uniform_replay("t", 10, SIGNATURE)], 100))
     with client.writer() as writer:
         for length in (1, 3):
@@ -63,7 +63,7 @@ def test_items_without_the_lead_that_a_table_wants_are_not_restored(tmp_path: Pa
         load(Service([uniform_replay("t", 10, SIGNATURE, lead=3)]), tmp_path / "saved")
 
 
-def test_a_sampler_that_failed_says_so_every_time() -> None:
+def test_a_failed_sampler_raises_every_time() -> None:
     client = Client.of(Service([uniform_replay("t", 10, SIGNATURE)]))
     write(client, range(5))
     with client.sampler("t", 1, Trajectory(x=col("x").sum("nowhere"))) as sampler:
@@ -86,7 +86,7 @@ def test_a_message_of_any_size_is_cut_into_parts_and_put_together_again() -> Non
         Parts(iter([b"\xff" * 8])).join()
 
 
-def test_batches_that_are_fetched_together_come_one_by_one() -> None:
+def test_batches_fetched_in_groups_are_yielded_one_by_one() -> None:
     client = Client.of(Service([uniform_replay("t", 100, SIGNATURE)]))
     write(client, range(50))
     shape = Trajectory(x=col("x")[0], time_first=col("x").transpose("time", "batch"))

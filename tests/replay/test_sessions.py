@@ -125,7 +125,7 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ThroughSh
     way.close()
 
 
-def test_a_client_whose_service_is_gone_is_told_so(remote: ThroughSharedMemory | OverGrpc) -> None:
+def test_a_client_of_a_lost_service_gets_an_error(remote: ThroughSharedMemory | OverGrpc) -> None:
     client, _ = remote(replay())
     writer, sampler = client.writer(), client.sampler("t", 1)
     add(writer, "t", 1)
@@ -146,7 +146,7 @@ def test_a_client_whose_service_is_gone_is_told_so(remote: ThroughSharedMemory |
         client.writer()
 
 
-def test_a_client_that_was_closed_says_so(remote: ThroughSharedMemory | OverGrpc) -> None:
+def test_a_closed_client_raises(remote: ThroughSharedMemory | OverGrpc) -> None:
     client, _ = remote(replay())
     put(client, "t", [1])
     client.close()

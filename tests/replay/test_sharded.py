@@ -94,7 +94,7 @@ def test_fields_of_different_lengths_are_padded_to_the_longest_of_all_shards() -
     assert set(batch.data["mask"].sum(1)) == {2, 5}
 
 
-def test_nothing_to_sample_is_said_after_the_timeout() -> None:
+def test_a_timeout_explains_why_nothing_was_sampled() -> None:
     client = shards(*[uniform_replay("replay", 100, SIGNATURE, min_size=3)] * 2)
     write(client, range(2), priority=1.0)
     with pytest.raises(TimeoutError, match=r"shard 0.*1 more items"):

@@ -51,7 +51,7 @@ def test_a_draw_is_where_the_plain_running_sum_passes(
     capacity=st.integers(1, 40),
     batches=st.lists(st.lists(st.tuples(st.integers(0, 39), st.floats(0, 100)), min_size=1, max_size=8), max_size=8),
 )
-def test_many_updates_leave_the_tree_that_one_would_have_made(
+def test_many_updates_give_the_same_tree_as_one(
     kind: str, capacity: int, batches: list[list[tuple[int, float]]]
 ) -> None:
     tree, plain = SumTree(capacity, kernels_of(kind)), np.zeros(capacity)

@@ -12,6 +12,7 @@ import numpy as np
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce, Source, Waitable
+from pappus.edges.all_reduce import AllReduceEdge
 from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
@@ -20,7 +21,6 @@ from pappus.roles.role import Role
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.threads import one_thread
-from pappus.topologies.program import AllReduceEdge
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 
 T, N, UPDATES = 5, 3, 50
@@ -123,7 +123,7 @@ def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Lea
 class KeepsWeights(Role):
     """A learner that writes its weights down after so many updates, and is done then."""
 
-    def __init__(self, name: str, incarnation: int, all_reduce: AllReduce, folder: Path) -> None:
+    def __init__(self, name: str, incarnation: int, index: int, all_reduce: AllReduce, folder: Path) -> None:
         super().__init__(name)
         unrolls = record(all_reduce.members * UPDATES)[all_reduce.member :: all_reduce.members]
         self._learner, self._folder = learner(name, unrolls, 1, all_reduce), folder

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from pappus.config import OptimizerConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.shared_parameters import ParameterMemory
+from pappus.edges.weights import FlatWeights
 from pappus.roles.lock_free import LockFreeChannel, statistics_of
 from pappus.roles.master import Master
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.shared_parameters import ParameterMemory
-from pappus.transports.weights import FlatWeights
 
 SIZE, STEPS = 4, 100
 

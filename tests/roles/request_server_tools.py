@@ -34,7 +34,9 @@ class FakeRequestServer:
     leaving: list[Hashable] = field(default_factory=list)
     closed: bool = False
 
-    def ask(self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
+    def ask(
+        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1
+    ) -> FakeCall:
         """A request that arrives with the next look: `mark` is what all envs show, and their reward."""
         request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(self.env, num_envs))
         request.observation[:] = mark

@@ -12,6 +12,7 @@ import torch
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.config import EnvOptions, NetworkConfig, OptimizerConfig
 from pappus.core import Waitable
+from pappus.edges.counters import SharedCounters
 from pappus.envs.vector import make_env
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
@@ -23,7 +24,6 @@ from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, map_leaves, unroll_spec
 

@@ -5,6 +5,8 @@ import pytest
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.roles.actor import Actor
@@ -12,8 +14,6 @@ from pappus.roles.evaluator import Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import unroll_spec
 
 T, N = 7, 4

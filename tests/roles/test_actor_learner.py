@@ -10,6 +10,9 @@ import torch
 
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
 from pappus.roles.actor_learner import Bundle
@@ -19,10 +22,7 @@ from pappus.roles.parameter_server import Gradient, gradient_spec
 from pappus.roles.replay_training import ReplayTraining
 from pappus.roles.shards import ShardedChannel, shard_sizes
 from pappus.telemetry.metrics import Metrics
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
 SHARDS = 2

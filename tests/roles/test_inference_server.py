@@ -11,16 +11,17 @@ import torch
 from pappus.accelerator import Accelerator
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig
+from pappus.edges.device import DeviceQueue, DeviceWeights
+from pappus.edges.loan import BufferLoan
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.gpu_inference import DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
-from pappus.transports.device import BufferLoan, DeviceQueue, DeviceWeights
 from pappus.transports.memory import CountingNotifier, HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 
@@ -50,7 +51,8 @@ class Setup:
             weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
             weights.publish(flat.values.detach().numpy(), 0)
             acting = ActingNetwork(algorithm, weights, 5, "float32")
-            self.server: InferenceServer[Any] = CpuInference("inference", self.request_server, acting, [queue.sink(0)], settings)
+            sinks = [queue.sink(0)]
+            self.server: InferenceServer[Any] = CpuInference("inference", self.request_server, acting, sinks, settings)
             self.source: Any = queue.source()
         else:
             batches = DeviceQueue("batches", spec(batch_size), capacity, CPU, [CountingNotifier(), CountingNotifier()])
@@ -63,7 +65,9 @@ class Setup:
             self.source = batches.source()
         self.time = 0
 
-    def ask(self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1) -> FakeCall:
+    def ask(
+        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1
+    ) -> FakeCall:
         return self.request_server.ask(env_group, mark, num_envs, first, session)
 
     def work(self) -> Any:

@@ -10,12 +10,12 @@ import torch
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.errors import NonFiniteError
 from pappus.roles.gradient_step import LearnerSettings
 from pappus.telemetry.checkpoint import load_state
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, leaves_of, unroll_spec
 from tests.roles.learner_tools import unroll_learner
 

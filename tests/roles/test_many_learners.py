@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from pappus.edges.all_reduce import MemoryAllReduce
 from pappus.errors import NonFiniteError, RunError
 from pappus.roles.learner import Learner
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
 from tests.roles.learner_tools import UPDATES, N, T, all_reduce_edge, alone, learner, record, weights_of
 from tests.roles.test_learner import Spy
 

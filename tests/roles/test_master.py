@@ -16,7 +16,7 @@ UP, DOWN = np.full(SIZE, -1, np.float32), np.ones(SIZE, np.float32)
 
 def work(setup: Setup, gradient: np.ndarray, steps: int = 10, worker: int = 0) -> None:
     """What a worker does at the end of an unroll."""
-    setup.gradient_channels[worker].send(gradient, 0.0)
+    setup.channels[worker].send(gradient, 0.0)
     setup.steps.counter(worker).add(steps)
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from pappus.config import OptimizerConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.roles.parameter_server import TRUSTED, Gradient, ParameterServer, ServerSettings, UsualLoss, gradient_spec
 from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 
 SIZE = 5
 RATE = OptimizerConfig("rmsprop", 0.1, anneal=True, decay=0.0, momentum=0.0, epsilon=0.0)

@@ -14,13 +14,13 @@ from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig, RunConfig
+from pappus.edges.queue import RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.ops.distributions import Categorical
 from pappus.roles.policy import LocalPolicy
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import Timestep, unroll_spec
 
 N = 512

@@ -6,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 
 from pappus.config import EnvOptions
+from pappus.edges.counters import SharedCounters
 from pappus.envs.vector import make_env
 from pappus.roles.replay_actor import ReplayActor
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
 from pappus.types import Timestep
 from tests.envs import toy_envs
@@ -116,4 +116,4 @@ def test_what_was_lost_is_reported_once() -> None:
     setup.actor.step()
     report = setup.actor.metrics.drain()
     assert report["counts"]["items_lost"] == 12 and setup.sink.lost == 0
-    assert sum("12 items were under way" in str(event) for event in report["events"]) == 1
+    assert sum("12 unconfirmed items" in str(event) for event in report["events"]) == 1

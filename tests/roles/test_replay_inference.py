@@ -12,6 +12,8 @@ import torch
 from pappus.algorithms.epsilon_greedy import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.ops.q_learning import ladder
 from pappus.recording.direct import DirectReplay
@@ -19,9 +21,7 @@ from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork
 from pappus.roles.replay_inference import ReplayInference
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.weights import FlatWeights
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 

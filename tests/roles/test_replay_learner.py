@@ -8,15 +8,15 @@ import torch
 
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.edges.counters import SharedCounters
+from pappus.edges.weights import FlatWeights
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.learner import Learner, Publication
 from pappus.roles.replay_training import SMALLEST_PRIORITY, ReplayTraining
 from pappus.telemetry.metrics import Metrics
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.weights import FlatWeights
 from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from pappus.edges.queue import RingQueue
 from pappus.roles.round_robin_sink import RoundRobinSink
 from pappus.transports.memory import HeapBlock
-from pappus.transports.rings import RingQueue
 from tests.contracts.queue_contract import SPEC
 
 

@@ -13,13 +13,13 @@ from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce
+from pappus.edges.all_reduce import MemoryAllReduce
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.learner import Learner, Publication
 from pappus.roles.role import IDLE
 from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
 from pappus.types import Unroll
 from tests.roles.learner_tools import ENV, NETWORK, UPDATES, N, Recorded, T, record, unroll_learner, weights_of
 

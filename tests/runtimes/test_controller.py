@@ -319,7 +319,7 @@ def test_a_learner_that_comes_back_with_an_earlier_state_takes_the_counts_back(t
     play.controller.rewind(steps=2000, updates=2)
     assert (play.run_stats.env_steps, play.run_stats.updates) == (2000, 2)
     assert play.oldest_versions == [5, 2], "version 5 may never come again"
-    assert "goes on from 2,000 steps; 3 updates are lost" in str(play.run_stats.events[-1])
+    assert "continues from 2,000 steps; 3 updates are lost" in str(play.run_stats.events[-1])
     play.evaluated(100.0, version=2)
     play.learn(steps=2000)
     play.controller.decide()
@@ -347,4 +347,5 @@ def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_run_from_its_end(
     play.controller.interrupt()
     play.controller.decide()
     play.controller.save_failed("replay has no place")
-    assert play.controller.decide() and "replay has no place; the one before it is kept" in str(play.run_stats.events[-1])
+    assert play.controller.decide()
+    assert "replay has no place; the one before it is kept" in str(play.run_stats.events[-1])

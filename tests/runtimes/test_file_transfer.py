@@ -34,7 +34,7 @@ def node(tmp_path: Path, name: str, *roles: str) -> tuple[Path, Office, FileTran
     here, there = tmp_path / name / "run", tmp_path / "driver" / "run"
     there.mkdir(parents=True, exist_ok=True)
     fd_server = Office(here, there)
-    return here, fd_server, FileTransfer(fd_server.ask, here / ".driver", roles)
+    return here, fd_server, FileTransfer(fd_server.ask, here / ".driver", roles, "replay" in roles)
 
 
 def test_what_roles_save_arrives_and_what_they_begin_with_comes_back(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import DeadlockError
 from pappus.roles.role import IDLE, Idle, Role
 from pappus.runtimes.inline import ROUNDS_PER_REPORT, InlineRuntime
@@ -21,13 +23,14 @@ class TestInlineRuntime(RuntimeContract):
 
 def test_a_deadlock_is_found_and_says_who_waits_for_what() -> None:
     made = Program("deadlock")
-    queue, weights = made.queue("items", SPEC, producers=1, capacity=1), made.weights("weights", 4)
+    queue = made.connect(QueueEdge("items", SPEC, producers=1, capacity=1))
+    weights = made.connect(WeightsEdge("weights", 4))
     made.add(PRODUCER, Producer, index=0, sink=queue.sink(0), weights=weights.reader())
     made.add(CONSUMER, Consumer, source=queue.source(), weights=weights.writer())  # takes two, the queue holds one
     with pytest.raises(DeadlockError) as caught:
         InlineRuntime(made, FakeController()).run()  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "nobody can go on: producer-0 waits for items slots (all 1 slots are full); "
+        "no role can continue: producer-0 waits for items slots (all 1 slots are full); "
         "consumer waits for items (1 of 2 unrolls are ready)"
     )
 

@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 
 from pappus.config import WireConfig
+from pappus.edges.calls import CallsEdge, SharedCalls
+from pappus.edges.counters import CounterEdge, SharedCounters
+from pappus.edges.edge import Edge
+from pappus.edges.queue import QueueEdge, RingQueue
+from pappus.edges.shared_parameters import SharedParametersEdge
+from pappus.edges.weights import FlatWeights, WeightsEdge
 from pappus.errors import RunError
 from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
-from pappus.runtimes.wiring import transport
-from pappus.topologies.program import CallsEdge, Edge, Program
-from pappus.transports.calls import SharedCalls
-from pappus.transports.counters import SharedCounters
 from pappus.transports.grpc_streams import METHOD, SERVICE, MirrorStream
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, answer, ask, open_all, reply, take
 from tests.contracts.queue_contract import SPEC, mark_of, put
@@ -37,14 +37,13 @@ HOST = "127.0.0.1"
 
 
 def edges() -> dict[str, Edge]:
-    program = Program("node_agents")
-    program.queue("items", SPEC, producers=2, capacity=2)
-    program.queue("held", SPEC, producers=2, capacity=1, after="weights")
-    program.weights("weights", 3)
-    program.calls(CallsEdge("calls", REQUEST, ACTION, 2, 2, ENVS, WireConfig()))
-    program.counters("steps", 2)
-    program.shared_parameters("shared_parameters", 3, 1)
-    return program.edges
+    made = [
+        QueueEdge("items", SPEC, producers=2, capacity=2),
+        QueueEdge("held", SPEC, producers=2, capacity=1, after="weights"), WeightsEdge("weights", 3),
+        CallsEdge("calls", REQUEST, ACTION, 2, 2, ENVS, WireConfig()), CounterEdge("steps", 2),
+        SharedParametersEdge("shared_parameters", 3, 1),
+    ]
+    return {edge.name: edge for edge in made}
 
 
 class Cluster:
@@ -70,7 +69,7 @@ class Cluster:
             node_agent.place(edge, placement)
 
     def of(self, node: str, edge: str) -> Any:
-        return transport(self.edges[edge], self.node_agents[node].block(edge))
+        return self.edges[edge].open(self.node_agents[node].block(edge))
 
     def queue(self, node: str, name: str = "items") -> RingQueue:
         queue = self.of(node, name)
@@ -310,9 +309,8 @@ def test_a_role_in_another_process_maps_the_blocks_and_notices_the_node_agents_e
 
 
 def test_blocks_with_more_notifiers_than_the_system_passes_at_once_are_mapped() -> None:
-    program = Program("many")
-    program.queue("items", {"x": next(iter(SPEC.observation.values()))}, producers=600, capacity=1)
-    node_agent = NodeAgent("a", HOST, program.edges, "")
+    many = QueueEdge("items", {"x": next(iter(SPEC.observation.values()))}, producers=600, capacity=1)
+    node_agent = NodeAgent("a", HOST, {many.name: many}, "")
     line, blocks = fetch_blocks(node_agent.socket, ["items"])
     blocks["items"].notifiers[600].notify()
     assert os.read(node_agent.block("items").notifiers[600].fileno(), 8), "the last notifier is the last notifier"

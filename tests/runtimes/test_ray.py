@@ -15,6 +15,7 @@ import pytest
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
 from pappus.core import Waitable, WeightsReader, WeightsWriter
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import RoleDied, UserError
 from pappus.kinds import ACTOR, RoleKind
 from pappus.roles.role import IDLE, Role
@@ -182,7 +183,7 @@ def elastic() -> Program:
 class Idler(Role):
     """Does nothing, for ever."""
 
-    def __init__(self, name: str, incarnation: int) -> None:
+    def __init__(self, name: str, incarnation: int, index: int) -> None:
         super().__init__(name)
 
     def step(self) -> Waitable | None:
@@ -274,7 +275,7 @@ class Publisher(Role):
 class Reader(Role):
     """Reads every version that it sees."""
 
-    def __init__(self, name: str, incarnation: int, weights: WeightsReader) -> None:
+    def __init__(self, name: str, incarnation: int, index: int, weights: WeightsReader) -> None:
         super().__init__(name)
         self._weights, self._flat, self._version = weights, np.zeros(1 << 18, np.float32), -1
 
@@ -306,7 +307,7 @@ class WatchesTheStore(FakeController):
 
 def test_versions_that_nobody_holds_are_released_from_the_object_store(cluster: Any, tmp_path: Path) -> None:
     made = Program("weights")
-    weights = made.weights("weights", 1 << 18)
+    weights = made.connect(WeightsEdge("weights", 1 << 18))
     made.add(RoleKind("publisher"), Publisher, weights=weights.writer())
     made.add(PRODUCER, Reader, index=0, weights=weights.reader())
     controller = WatchesTheStore()

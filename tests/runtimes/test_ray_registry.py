@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pappus.edges.weights import FlatWeights
 from pappus.transports.memory import SharedBlock
-from pappus.transports.weights import FlatWeights
 from tests.contracts.runtime_contract import program
 
 ray = pytest.importorskip("ray")
@@ -119,7 +119,9 @@ def test_hub_and_ends_learn_of_each_other_and_an_end_that_restarts_in_its_place_
     assert [name for name, _ in far.told[before:]] == ["where"]
 
 
-def test_weights_are_carried_to_every_node_that_reads_them(registry: Registry, node_agents: list[FakeNodeAgent]) -> None:
+def test_weights_are_carried_to_every_node_that_reads_them(
+    registry: Registry, node_agents: list[FakeNodeAgent]
+) -> None:
     for group, node in (("consumer", "head"), ("producer-0", "far"), ("producer-1", "head")):
         registry.settle(group, node, node)
     head, far = node_agents

@@ -8,6 +8,7 @@ import pytest
 
 from pappus.api import configure, describe
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig
+from pappus.edges.all_reduce import AllReduceEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.roles.role import Role
@@ -20,7 +21,7 @@ from pappus.runtimes.resources import (
     still_waiting,
 )
 from pappus.topologies.apex import apex
-from pappus.topologies.program import AllReduceEdge, Program
+from pappus.topologies.program import Program
 
 GIB = 2**30
 
@@ -53,14 +54,15 @@ def test_a_learner_on_cuda_reserves_a_gpu_of_its_own() -> None:
 
 
 def test_what_is_asked_for_a_kind_holds_for_all_of_it() -> None:
-    found = colocations(program(), config(resources={"actor": "CPU=2,memory=3GiB,far=1"}, placement={"actor": "SPREAD"}))
+    settings = config(resources={"actor": "CPU=2,memory=3GiB,far=1"}, placement={"actor": "SPREAD"})
+    found = colocations(program(), settings)
     assert [(one.total, one.strategy) for one in found[:2]] == 2 * [({"CPU": 2, "memory": 3 * GIB, "far": 1}, "SPREAD")]
     assert found[2].strategy == "PACK"
 
 
 def test_groups_that_share_memory_share_a_node_and_add_up() -> None:
     made = program(0)
-    all_reduce = made.all_reduce(AllReduceEdge("other learners", 2, 8, "memory"))
+    all_reduce = made.connect(AllReduceEdge("other learners", 2, 8, "memory"))
     made.add(RoleKind("first"), Role, member=all_reduce.member(0))
     made.add(RoleKind("second"), Role, member=all_reduce.member(1))
     together = [colocation for colocation in colocations(made, config()) if len(colocation.groups) > 1]

@@ -10,6 +10,9 @@ from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.api import configure, describe
 from pappus.config import NetworkConfig
 from pappus.core import Waitable, WeightsWriter
+from pappus.edges.counters import CounterEdge
+from pappus.edges.replay import ReplayEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
 from pappus.recording.layout import TABLE
@@ -18,7 +21,7 @@ from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
-from pappus.topologies.program import CounterEdge, Program, ReplayEdge, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import Run, off_policy, on_policy
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from pappus.validation import validate
@@ -73,11 +76,11 @@ def test_the_program_is_the_papers_figure() -> None:
     assert replay.spec.layout.experience == Transitions(3, 0.99)
     assert isinstance(weights, WeightsEdge) and weights.size == 4 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
     assert isinstance(steps, CounterEdge) and steps.writers == 3
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
-    assert sides["actor-2"] == {("replay", "recorder", 4), ("weights", "reader", 0), ("steps", "counter", 2)}
-    assert sides["replay"] == {("replay", "host", 0)}
-    assert sides["learner"] == {("replay", "source", 0), ("weights", "writer", 0), ("steps", "reader", 0)}
-    assert sides["evaluator"] == {("weights", "reader", 0)}
+    ends = {spec.name: set(map(str, spec.ends())) for spec in made.roles}
+    assert ends["actor-2"] == {"replay.sink(4)", "weights.reader()", "steps.counter(2)"}
+    assert ends["replay"] == {"replay.host()"}
+    assert ends["learner"] == {"replay.source()", "weights.writer()", "steps.reader()"}
+    assert ends["evaluator"] == {"weights.reader()"}
 
 
 @pytest.mark.parametrize(("system", "env", "settings"), RUNS, ids=[run[0] for run in RUNS])

@@ -8,6 +8,7 @@ from torch import nn
 
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig
+from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
 from pappus.recording.layout import TABLE
 from pappus.recording.transitions import SEND_ITEMS
@@ -17,7 +18,7 @@ from pappus.roles.replay_server import ReplayServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
 from pappus.topologies.gorila import GorilaConfig, gorila
-from pappus.topologies.program import Program, ReplayEdge
+from pappus.topologies.program import Program
 from tests.contracts.runtime_contract import FakeController
 
 BUNDLES = [0, 1, 2]
@@ -37,7 +38,8 @@ class UntilLearnt(FakeController):
 
 
 def program(settings: dict[str, Any]) -> Program:
-    return find_system("gorila-dqn").topology.build(describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1"))
+    run = describe(configure("gorila-dqn", "CartPole-v1", settings), "CartPole-v1")
+    return find_system("gorila-dqn").topology.build(run)
 
 
 def learnt(settings: dict[str, Any]) -> InlineRuntime:
@@ -71,12 +73,12 @@ def test_a_central_memory_is_one_durable_role_that_every_bundle_writes_and_draws
         "bundle-0", "bundle-1", "bundle-2", "replay", "parameter-server-0", "parameter-server-1", "evaluator"
     ]
     assert [node.name for node in made.roles if node.durable] == ["replay", "parameter-server-0", "parameter-server-1"]
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in made.roles}
-    assert sides["replay"] == {("replay", "host", 0)}
+    ends = {spec.name: set(map(str, spec.ends())) for spec in made.roles}
+    assert ends["replay"] == {"replay.host()"}
     for i in BUNDLES:
-        assert sides[f"bundle-{i}"] == {
-            ("replay", "recorder", 2), ("replay", "source", 0), ("steps", "counter", i), ("gradients-0", "sink", i),
-            ("gradients-1", "sink", i), ("weights-0", "reader", 0), ("weights-1", "reader", 0),
+        assert ends[f"bundle-{i}"] == {
+            "replay.sink(2)", "replay.source()", f"steps.counter({i})", f"gradients-0.sink({i})",
+            f"gradients-1.sink({i})", "weights-0.reader()", "weights-1.reader()",
         }
 
 

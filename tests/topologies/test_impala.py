@@ -7,11 +7,14 @@ import pytest
 from torch import nn
 
 from pappus.api import configure, describe
+from pappus.edges.all_reduce import AllReduceEdge
+from pappus.edges.queue import QueueEdge
+from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import RoleKind
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
-from pappus.topologies.program import AllReduceEdge, Program, QueueEdge, WeightsEdge
+from pappus.topologies.program import Program
 from pappus.topologies.run import derive_seed
 from pappus.validation import validate
 
@@ -25,10 +28,10 @@ def test_the_program_is_the_papers_figure() -> None:
     assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 2)
     assert unrolls.spec.observation.shape == (6, 4, 4) and unrolls.spec.reward.shape == (5, 4)
     assert isinstance(weights, WeightsEdge) and weights.size == 4 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
-    assert sides["actor-2"] == {("unrolls", "sink", 2), ("weights", "reader", 0)}
-    assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0)}
-    assert sides["evaluator"] == {("weights", "reader", 0)}
+    ends = {spec.name: set(map(str, spec.ends())) for spec in program.roles}
+    assert ends["actor-2"] == {"unrolls.sink(2)", "weights.reader()"}
+    assert ends["learner"] == {"unrolls.source()", "weights.writer()"}
+    assert ends["evaluator"] == {"weights.reader()"}
 
 
 def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
@@ -38,11 +41,11 @@ def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
     assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
     assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
     assert [node.saved for node in learners.values()] == [True, False], "the first saves for both"
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
-    assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
-    assert sides["learner-1"] == {("unrolls-1", "source", 0), ("other learners", "member", 1)}
-    sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
-    assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
+    ends = {spec.name: set(map(str, spec.ends())) for spec in program.roles}
+    assert ends["learner"] == {"unrolls.source()", "weights.writer()", "other learners.member(0)"}
+    assert ends["learner-1"] == {"unrolls-1.source()", "other learners.member(1)"}
+    sinks = [next(end for end in ends[f"actor-{i}"] if "sink" in end) for i in range(5)]
+    assert sinks == ["unrolls.sink(0)", "unrolls-1.sink(0)", "unrolls.sink(1)", "unrolls-1.sink(1)", "unrolls.sink(2)"]
     assert [node.arguments["slots"] for node in learners.values()] == [3, 2], "one unroll of each of its actors"
     all_reduce = program.edges["other learners"]
     assert isinstance(all_reduce, AllReduceEdge) and all_reduce.backend == "memory"
@@ -94,11 +97,11 @@ def test_running_moments_are_for_many_learners_too() -> None:
 def test_names_are_given_once() -> None:
     program = Program("toy")
     program.add(RoleKind("role"), Role)
-    program.weights("weights", 1)
+    program.connect(WeightsEdge("weights", 1))
     with pytest.raises(UserError, match="role 'role' is in program 'toy' twice"):
         program.add(RoleKind("role"), Role)
     with pytest.raises(UserError, match="edge 'weights' is in program 'toy' twice"):
-        program.weights("weights", 1)
+        program.connect(WeightsEdge("weights", 1))
 
 
 def test_seeds_differ_by_purpose_and_repeat_for_the_same_one() -> None:

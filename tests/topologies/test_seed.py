@@ -14,6 +14,10 @@ import pappus
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.api import configure, describe
 from pappus.config import EnvOptions, NetworkConfig, WireConfig
+from pappus.edges.calls import CallsEdge
+from pappus.edges.loan import LoanEdge
+from pappus.edges.queue import QueueEdge, RingQueue
+from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
@@ -22,14 +26,11 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.policy import ActingNetwork, LocalPolicy
 from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter
-from pappus.topologies.program import CallsEdge, LoanEdge, QueueEdge
 from pappus.topologies.seed import seed
 from pappus.transports.addresses import Address
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
 from pappus.transports.memory import EventNotifier, HeapBlock
-from pappus.transports.rings import RingQueue
-from pappus.transports.weights import FlatWeights
 from pappus.types import Unroll, request_spec, unroll_spec
 from pappus.validation import validate
 from tests.contracts.calls_contract import reply
@@ -48,17 +49,17 @@ def test_the_program_is_the_papers_figure() -> None:
     calls, batches = built.edges["inference"], built.edges["batches"]
     assert isinstance(calls, CallsEdge) and (calls.clients, calls.env_groups, calls.envs) == (2, 3, 2)
     assert isinstance(batches, QueueEdge) and batches.spec.reward.shape == (5, 8) and not batches.device
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.roles}
-    assert sides["actor-1"] == {("inference", "client", 1)}, "an actor holds envs and a line, and no weights"
-    assert sides["inference"] == {("inference", "server", 0), ("batches", "sink", 0), ("weights", "reader", 0)}
-    assert sides["learner"] == {("batches", "source", 0), ("weights", "writer", 0)}
+    ends = {spec.name: set(map(str, spec.ends())) for spec in built.roles}
+    assert ends["actor-1"] == {"inference.client(1)"}, "an actor holds envs and a line, and no weights"
+    assert ends["inference"] == {"inference.server()", "batches.sink(0)", "weights.reader()"}
+    assert ends["learner"] == {"batches.source()", "weights.writer()"}
 
 
 def test_many_learners_share_one_inference_server_that_deals_batches_out() -> None:
     built = program(learners=2, batch_size=0)
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in built.roles}
-    assert {("batches", "sink", 0), ("batches-1", "sink", 0)} < sides["inference"]
-    assert sides["learner-1"] == {("batches-1", "source", 0), ("other learners", "member", 1)}
+    ends = {spec.name: set(map(str, spec.ends())) for spec in built.roles}
+    assert {"batches.sink(0)", "batches-1.sink(0)"} < ends["inference"]
+    assert ends["learner-1"] == {"batches-1.source()", "other learners.member(1)"}
     assert built.edges["batches"].spec.reward.shape == (5, 6), "each takes its half of all 12 envs"
 
 
@@ -118,9 +119,13 @@ class Server(threading.Thread):
         queue = RingQueue("batches", spec(envs), 1, 1, HeapBlock(*RingQueue.footprint(spec(envs), 1, 1)))
         notifier = EventNotifier(*EventNotifier.descriptors())
         env, wire = algorithm.env, WireConfig(listen=f"unix:{folder}/wire")
-        self.request_server = GrpcRequestServer("inference", wire, request_spec(env), env.action.array, env.action.choices, "run", notifier)
+        action = env.action
+        self.request_server = GrpcRequestServer(
+            "inference", wire, request_spec(env), action.array, action.choices, "run", notifier
+        )
         acting = ActingNetwork(algorithm, weights, 5, "float32")
-        self.role = CpuInference("inference", self.request_server, acting, [queue.sink(0)], InferenceSettings(spec, 1000, envs))
+        settings = InferenceSettings(spec, 1000, envs)
+        self.role = CpuInference("inference", self.request_server, acting, [queue.sink(0)], settings)
         self.stopped = False
 
     def run(self) -> None:

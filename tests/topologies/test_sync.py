@@ -10,10 +10,10 @@ import pytest
 
 from pappus.algorithms.ppo import PPO
 from pappus.api import configure, describe
+from pappus.edges.queue import QueueEdge
 from pappus.errors import UserError
 from pappus.roles.learner import Learner
-from pappus.runtimes.wiring import Wiring, footprint
-from pappus.topologies.program import QueueEdge
+from pappus.runtimes.wiring import Wiring
 from pappus.topologies.run import Run
 from pappus.topologies.sync import sync
 from pappus.transports.memory import HeapBlock
@@ -26,7 +26,7 @@ def build(settings: dict[str, Any], system: str = "ppo", env: Any = "CartPole-v1
     """The roles of a program, to be stepped by hand."""
     sizes = {name: value for name, value in SMALL.items() if system == "ppo" or not name.startswith("algorithm.")}
     program = sync(describe(configure(system, env, {**sizes, **settings}), env))
-    wiring = Wiring(program.edges.values(), {e.name: HeapBlock(*footprint(e)) for e in program.edges.values()})
+    wiring = Wiring(program.edges.values(), {e.name: e.new_block(HeapBlock) for e in program.edges.values()})
     return {node.name: wiring.build(node, 0) for node in program.roles}
 
 
@@ -53,13 +53,13 @@ def test_many_learners_have_some_of_the_workers_each() -> None:
     assert list(learners) == ["learner", "learner-1"] and all(node.essential for node in learners.values())
     assert [node.begins_with for node in learners.values()] == ["learner", "learner"]
     assert [node.arguments["slots"] for node in learners.values()] == [2, 2], "the straggler is the first one's"
-    sides = {node.name: {(end.edge, end.side, end.index) for end in node.ends()} for node in program.roles}
-    assert sides["learner"] == {("unrolls", "source", 0), ("weights", "writer", 0), ("other learners", "member", 0)}
-    assert sides["learner-1"] == {
-        ("unrolls-1", "source", 0), ("other learners", "member", 1), ("weights", "reader", 0),
+    ends = {spec.name: set(map(str, spec.ends())) for spec in program.roles}
+    assert ends["learner"] == {"unrolls.source()", "weights.writer()", "other learners.member(0)"}
+    assert ends["learner-1"] == {
+        "unrolls-1.source()", "other learners.member(1)", "weights.reader()",
     }
-    sinks = [next((edge, index) for edge, side, index in sides[f"actor-{i}"] if side == "sink") for i in range(5)]
-    assert sinks == [("unrolls", 0), ("unrolls-1", 0), ("unrolls", 1), ("unrolls-1", 1), ("unrolls", 2)]
+    sinks = [next(end for end in ends[f"actor-{i}"] if "sink" in end) for i in range(5)]
+    assert sinks == ["unrolls.sink(0)", "unrolls-1.sink(0)", "unrolls.sink(1)", "unrolls-1.sink(1)", "unrolls.sink(2)"]
 
 
 def test_who_asks_for_learners_gets_workers_for_them() -> None:

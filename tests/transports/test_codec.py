@@ -36,7 +36,8 @@ WELCOMES = st.builds(Welcome, MANY_TENSORS, TENSORS, st.lists(NUMBERS, max_size=
 HELLO = Hello((Tensor("observation", (84, 300), "uint8"),), Tensor("action", (), "int64"), 2, 16, "me", "secret")
 WELCOME = Welcome(HELLO.tensors, HELLO.action, (5, 300), "run")
 DECODERS: list[Callable[[bytes], object]] = [
-    Hello.decode, Welcome.decode, lambda data: decode_env_group(data, "Steps"), lambda data: decode_env_group(data, "Actions"),
+    Hello.decode, Welcome.decode, lambda data: decode_env_group(data, "Steps"),
+    lambda data: decode_env_group(data, "Actions"),
 ]
 Official = dict[str, Any]
 

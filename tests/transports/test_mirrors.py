@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pappus.edges.calls import SharedCalls, SharedRequestClient, SharedRequestServer
+from pappus.edges.counters import SharedCounters
+from pappus.edges.mirrored_calls import CallsMirror
+from pappus.edges.mirrored_counters import CountersMirror
+from pappus.edges.mirrored_queue import QueueMirror
+from pappus.edges.queue import RingQueue, RingSource
 from pappus.errors import WireError
-from pappus.transports.calls import SharedCalls, SharedRequestClient, SharedRequestServer
-from pappus.transports.counters import SharedCounters
 from pappus.transports.memory import HeapBlock
-from pappus.transports.mirrored_calls import CallsMirror
-from pappus.transports.mirrored_counters import CountersMirror
-from pappus.transports.mirrored_queue import Hold, QueueMirror
-from pappus.transports.mirrors import Half, Hub, MirroredEdge, Misplaced, Peer, PortLocations, Spoke
-from pappus.transports.rings import RingQueue, RingSource
+from pappus.transports.mirrors import Half, Hold, Hub, MirroredEdge, Misplaced, Peer, PortLocations, Spoke
 from pappus.types import ArraySpec
 
 NODES = "abc"

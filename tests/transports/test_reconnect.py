@@ -28,7 +28,8 @@ def request_client_to(
     address: str, env_groups: int = 1, patience: float = 20.0, spec: EnvSpec = ENV
 ) -> tuple[GrpcRequestClient, list[str]]:
     told: list[str] = []
-    return GrpcRequestClient(Address.parse(address), spec, env_groups, ENVS, Identity("test"), patience, told.append), told
+    where = Address.parse(address)
+    return GrpcRequestClient(where, spec, env_groups, ENVS, Identity("test"), patience, told.append), told
 
 
 def test_env_groups_that_waited_when_the_server_went_ask_its_successor(address: str) -> None:

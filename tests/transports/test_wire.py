@@ -77,7 +77,9 @@ WRONG_HELLOS = {
 
 
 @pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_HELLOS.values(), ids=WRONG_HELLOS)
-def test_a_wrong_hello_is_refused(request_server: GrpcRequestServer, witness: Witness, wrong: Hello, status: str, sentence: str) -> None:
+def test_a_wrong_hello_is_refused(
+    request_server: GrpcRequestServer, witness: Witness, wrong: Hello, status: str, sentence: str
+) -> None:
     line = Line(request_server.address, wrong.encode())
     code, text = line.ending()
     assert code == status and sentence in text, text
@@ -120,7 +122,9 @@ WRONG_STEPS = {
 
 
 @pytest.mark.parametrize(("wrong", "status", "sentence"), WRONG_STEPS.values(), ids=WRONG_STEPS)
-def test_wrong_steps_end_the_stream(request_server: GrpcRequestServer, witness: Witness, wrong: bytes, status: str, sentence: str) -> None:
+def test_wrong_steps_end_the_stream(
+    request_server: GrpcRequestServer, witness: Witness, wrong: bytes, status: str, sentence: str
+) -> None:
     line = Line(request_server.address, hello(env_groups=2).encode())
     line.hear()
     line.say(wrong)
@@ -136,7 +140,9 @@ def test_sending_out_of_turn_ends_the_stream(request_server: GrpcRequestServer, 
     take(request_server, 1)
 
 
-def test_a_stream_without_hello_is_ended(request_server: GrpcRequestServer, witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_hello_is_ended(
+    request_server: GrpcRequestServer, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grpc_request_server, "HANDSHAKE_SECONDS", 0.05)
     code, text = Line(request_server.address).ending()
     assert code == "DEADLINE_EXCEEDED" and "no Hello came within" in text
@@ -153,7 +159,9 @@ def test_envs_that_leave_make_room_for_others(request_server: GrpcRequestServer,
         assert len(left) == 15 and len(set(left)) == 15
 
 
-def test_clients_that_join_at_once_do_not_exceed_the_limit_together(request_server: GrpcRequestServer, witness: Witness) -> None:
+def test_clients_that_join_at_once_do_not_exceed_the_limit_together(
+    request_server: GrpcRequestServer, witness: Witness
+) -> None:
     request_server.news()
     lines, news = [Line(request_server.address, hello().encode()) for _ in range(40)], list[str]()
 
@@ -235,7 +243,8 @@ def test_150_000_mutated_steps_are_understood_or_refused(request_server: GrpcReq
     originals = [steps(env_group) for env_group in range(2)]
     accepted = 0
     for turn in range(150_000):
-        accepted += accepts(lambda message: request_server._understand(stream, message), mutate(rng, originals[turn % 2]))
+        mutated = mutate(rng, originals[turn % 2])
+        accepted += accepts(lambda message: request_server._understand(stream, message), mutated)
     assert 1000 < accepted < 140_000, "the mutations reach both ends"
 
 
@@ -243,11 +252,14 @@ def test_50_000_mutated_hellos_are_understood_or_refused(request_server: GrpcReq
     rng, original = random.Random(2), hello(env_groups=3, token="", name="fuzz").encode()
     accepted = 0
     for _ in range(50_000):
-        accepted += accepts(lambda message: request_server._check(understood(Hello.decode, message)), mutate(rng, original))
+        mutated = mutate(rng, original)
+        accepted += accepts(lambda message: request_server._check(understood(Hello.decode, message)), mutated)
     assert 100 < accepted < 45_000, "the mutations reach both ends"
 
 
-def test_300_mutated_conversations_over_the_socket_end_with_a_status(request_server: GrpcRequestServer, witness: Witness) -> None:
+def test_300_mutated_conversations_over_the_socket_end_with_a_status(
+    request_server: GrpcRequestServer, witness: Witness
+) -> None:
     rng = random.Random(3)
     documented = {INVALID, "FAILED_PRECONDITION", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
     for turn in range(300):

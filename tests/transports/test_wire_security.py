@@ -56,7 +56,8 @@ def test_only_the_right_token_opens(token_file: str) -> None:
         line = Line(request_server.address, hello(token="sésame").encode())
         assert Welcome.decode(line.hear()).run == "run"
         for token in ("Sésame", "sésame ", "sésamesésame", "x" * 10_000):
-            assert Line(request_server.address, hello(token=token).encode()).ending() == ("UNAUTHENTICATED", "the token is wrong")
+            ending = Line(request_server.address, hello(token=token).encode()).ending()
+            assert ending == ("UNAUTHENTICATED", "the token is wrong")
         assert Line(request_server.address, hello().encode()).ending() == ("UNAUTHENTICATED", "a token is needed")
         assert "ésame" not in " ".join(request_server.news())
         line.close()
@@ -136,7 +137,8 @@ def test_a_server_with_tls_takes_nobody_without(certificates: Certificates) -> N
 
 def test_mutual_tls_takes_clients_that_the_authority_signed_and_no_other(certificates: Certificates) -> None:
     with request_server_at(**tls(certificates, mutual=True)) as request_server:
-        assert_works(request_client_with(request_server.address, certificates.authority, certificates.client), request_server)
+        client = request_client_with(request_server.address, certificates.authority, certificates.client)
+        assert_works(client, request_server)
         request_server.news()
         for pair in [("", ""), certificates.strangers_client]:
             failure = failure_of(request_client_with(request_server.address, certificates.authority, pair))

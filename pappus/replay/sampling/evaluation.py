@@ -24,6 +24,16 @@ from pappus.replay.storage.items import Windows
 from pappus.telemetry.processes import usable_cores
 from pappus.types import Array
 
+WORTH_A_THREAD = 4 << 20
+"""Bytes; a smaller copy is done before another thread wakes up."""
+MOST_THREADS = 4
+"""More do not help: memory bandwidth is the limit."""
+_pool: ThreadPoolExecutor | None = None
+SMALLEST = 1 << 18
+"""Bytes; smaller arrays come from memory that the process keeps anyway."""
+KEPT = 8
+"""Maximum number of arrays to keep."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -221,15 +231,6 @@ class Context:
         return out
 
 
-WORTH_A_THREAD = 4 << 20
-"""Bytes; a smaller copy is done before another thread wakes up."""
-
-MOST_THREADS = 4
-"""More do not help: memory bandwidth is the limit."""
-
-_pool: ThreadPoolExecutor | None = None
-
-
 class Copies:
     """Copies in progress. Large ones are split into blocks for a thread pool; `complete` helps with the rest."""
 
@@ -293,12 +294,6 @@ def _forget_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_threads)
-
-SMALLEST = 1 << 18
-"""Bytes; smaller arrays come from memory that the process keeps anyway."""
-
-KEPT = 8
-"""Maximum number of arrays to keep."""
 
 
 class Recycler:

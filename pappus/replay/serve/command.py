@@ -24,7 +24,6 @@ from pappus.telemetry.processes import set_title
 from pappus.transports.addresses import check_wire, with_port
 
 REPORT_SECONDS = 10.0
-
 KEPT = 2
 """Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
 

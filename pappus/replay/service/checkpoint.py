@@ -36,10 +36,8 @@ from pappus.telemetry.files import sync
 from pappus.types import Array
 
 FORMAT = "pappus replay 2"
-
 DRAFT = re.compile(r"\..+\.(?P<process>[1-9]\d*)-(?P<thread>\d+)")
 """Name of a checkpoint that is not complete: .NAME.PROCESS-THREAD."""
-
 BLOCK_BYTES = 8 << 20
 """Chunks are written and released in blocks of about this size, column by column."""
 

@@ -15,7 +15,6 @@ from pappus.types import Array
 
 ALIVE_SECONDS = 0.5
 """Interval at which a waiting call checks that its client is still alive."""
-
 PATIENCE_SECONDS = 10.0
 """After this time the log explains a wait; again after twice and four times as long."""
 

@@ -64,12 +64,10 @@ def _add(holders: Array, chunks: Array, by: int) -> None:
 
 
 NUMPY = ChunkKernels(_locate_with_numpy, _add_with_numpy)
-
 LOOPS = ChunkKernels(_locate, _add)
 
 Signature: TypeAlias = Mapping[str, ArraySpec]
 """The columns of a step by name."""
-
 PAGE = 4096
 
 

@@ -25,14 +25,10 @@ Compress: TypeAlias = Sequence[str] | Literal["auto"]
 
 BLOCK_ROWS = 8
 """Rows per compressed block: larger blocks compress better, smaller ones are faster to read."""
-
 LEVEL = 1
-
 SMALLEST_CHUNK = 16 * PAGE
 """`auto` skips columns with smaller chunks: partial pages at a chunk's ends cannot be freed, so nothing is gained."""
-
 WORTH_WHILE = 0.5
-
 TRIALS = 4
 """Chunks on which `auto` bases its decision."""
 

@@ -33,21 +33,22 @@ from pappus.replay.wire.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.wire.remote import FarSession
 from pappus.replay.wire.served_session import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_listen import SERVER_OPTIONS, open_doors, shut_doors
+from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.grpc_request_client import Identity
 from pappus.transports.memory import EventNotifier
 
 METHOD = "/pappus.Replay/Session"
-
 PART_BYTES = 1 << 20
-
 SIZE = struct.Struct("<Q")
-
 MAX_SESSIONS = 1024
 """Maximum number of sessions; each has a thread, which mostly sleeps."""
-
 CONNECT_SECONDS = HELLO_SECONDS = 10.0
 """Time limits for a server to answer, and for a client to authenticate."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""As glibc's malloc.h numbers them."""
+KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
+"""Bytes that the C library may keep at the end of a heap, and the largest block that is allocated from a heap (glibc
+allows at most 32 MiB)."""
 
 
 class GrpcServer:
@@ -67,14 +68,14 @@ class GrpcServer:
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("pappus.Replay", {"Session": handler}),)
         )
-        self._doors = open_doors(self._server, wire)
+        self._doors = listen(self._server, wire)
         self.address = self._doors.address
         self._server.start()
 
     def close(self) -> None:
         """End all sessions."""
         self._server.stop(0.5).wait()
-        shut_doors(self._doors)
+        stop_listening(self._doors)
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         session = ServedSession(
@@ -237,14 +238,6 @@ def connect(address: str, identity: Identity | None = None) -> FarSession:
         raise UserError(f"no replay service answers at {address}: {error}") from None
     finally:
         timer.cancel()
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""As glibc's malloc.h numbers them."""
-
-KEPT_FREE, LARGEST_KEPT = 64 << 20, 32 << 20
-"""Bytes that the C library may keep at the end of a heap, and the largest block that is allocated from a heap (glibc
-allows at most 32 MiB)."""
 
 
 @functools.cache

@@ -22,7 +22,6 @@ from pappus.types import Array
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_MESSAGE = 1 << 30
-
 MAX_WORDS = 1 << 20
 
 MAX_DIMS, MAX_DIM = 16, 1 << 40

@@ -20,7 +20,6 @@ from pappus.types import Array, ArraySpec
 
 WINDOW_BYTES, WINDOW_MESSAGES = 32 << 20, 128
 """Requests that may be unanswered at a time; a writer that is further ahead waits."""
-
 SPARE_CHUNKS = 4
 """Chunks per env that a writer fetches at a time, so that it seldom waits for one."""
 

@@ -37,17 +37,15 @@ from pappus.replay.wire.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Me
 from pappus.types import Array
 
 PROTOCOL = 1
-
 MAX_HELLO = 64 << 10
 """Bytes of a message before authentication: enough for a name and a token."""
-
 MAX_BATCH = 1 << 24
-
 MAX_SECONDS = 1e6
-
 MAX_BOUND = 1e15
-
 MAX_INTEGER = (1 << 63) - 1
+BLOCK_BYTES = 512 << 10
+RUN_BYTES = 16 << 10
+"""If consecutive rows have this many bytes on average, they are sent without a copy."""
 
 
 class ServedSession:
@@ -344,12 +342,6 @@ def columns_of(answer: Message) -> dict[str, Array]:
     return {
         name.removeprefix("column/"): array for name, array in answer.arrays.items() if name.startswith("column/")
     }
-
-
-BLOCK_BYTES = 512 << 10
-
-RUN_BYTES = 16 << 10
-"""If consecutive rows have this many bytes on average, they are sent without a copy."""
 
 
 def pieces_of(column: Array, rows: Array) -> Iterator[Array]:

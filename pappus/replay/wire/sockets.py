@@ -28,7 +28,6 @@ from pappus.transports.addresses import make_way
 from pappus.transports.memory import SharedBlock
 
 SIZE = struct.Struct("<Q")
-
 ACCEPT_PAUSE_SECONDS = 0.1
 
 log = logging.getLogger("pappus.replay")

@@ -1,6 +1,6 @@
 """Queues of slots that are written and read in place.
 
-Each producer has a ring of its own, so that a slot never changes hands between producers:
+Each producer has a ring of its own, so that a slot is never shared between producers:
 
     committed ─ counts slots that the producer has filled; only the producer writes it
     released  ─ counts slots that the consumer has given back; only the consumer writes it
@@ -12,15 +12,84 @@ same slot again, and nothing is lost or leaked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pappus.core import Sink, Source
+from pappus.edges.edge import Edge, Port, PortRef
 from pappus.telemetry.meter import Meter
 from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
 from pappus.types import Array, Nest, Unroll, leaves_of
 
+if TYPE_CHECKING:  # a device needs torch
+    from pappus.edges.device import DeviceQueue
+    from pappus.recording.shared import ServiceDirectory
+    from pappus.transports.mirrors import Hold, Mirror
+
 _COUNTERS = 128  # bytes: one cache line for each counter
+
+
+@dataclass(frozen=True)
+class QueueEdge(Edge):
+    """A bounded queue of items from several producers to one consumer.
+
+    With a `device`, the items are in its memory, and the one producer and the consumer share a process. With `after`
+    (the name of a weights edge), a slot is returned to its producer only when the weights that were published before
+    its release are there, too.
+    """
+
+    spec: Nest
+    producers: int
+    capacity: int
+    device: str = ""
+    after: str = ""
+
+    def sink(self, producer: int) -> PortRef[Sink]:
+        """For the producer of that number."""
+        return PortRef(self.name, _sink, (producer,))
+
+    def source(self) -> PortRef[Source]:
+        """For the consumer."""
+        return PortRef(self.name, _source)
+
+    def memory(self) -> tuple[int, int]:
+        return (0, 2) if self.device else RingQueue.footprint(self.spec, self.producers, self.capacity)
+
+    def open(self, block: Block, services: ServiceDirectory | None = None) -> RingQueue | DeviceQueue:
+        if not self.device:
+            return RingQueue(self.label, self.spec, self.producers, self.capacity, block)
+        from pappus.accelerator import Accelerator
+        from pappus.edges.device import DeviceQueue
+
+        return DeviceQueue(self.name, self.spec, self.capacity, Accelerator(self.device), block.notifiers)
+
+    def poison(self, block: Block) -> None:
+        if not self.device:
+            for ring in RingQueue("", self.spec, self.producers, self.capacity, block).rings:
+                poison(ring)
+
+    def hub(self) -> PortRef[Any] | None:
+        return None if self.device else self.source()
+
+    def spokes(self) -> Sequence[PortRef[Any]]:
+        return [self.sink(producer) for producer in range(self.producers)]
+
+    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
+        from pappus.edges.mirrored_queue import QueueMirror
+
+        after = hold(self.after) if self.after else None
+        return QueueMirror(self.spec, self.producers, self.capacity, block, after)
+
+
+def _sink(queue: RingQueue | DeviceQueue, producer: int) -> Sink:
+    return queue.sink(producer)
+
+
+def _source(queue: RingQueue | DeviceQueue) -> Source:
+    return queue.source()
 
 
 class Ring:
@@ -36,7 +105,7 @@ class Ring:
         ]
 
     def ready(self) -> int:
-        """Slots that wait for the consumer."""
+        """Slots that are ready for the consumer."""
         return int(self.committed[0] - self.released[0])
 
 
@@ -45,15 +114,14 @@ def ring_bytes(spec: Nest, capacity: int) -> int:
     return _COUNTERS + capacity * layout_bytes(spec)
 
 
-class RingSink:
+class RingSink(Port):
     """The producer's end of its ring."""
 
     def __init__(self, name: str, ring: Ring, freed: Notifier, filled: Notifier, meter: Meter) -> None:
-        self.name = f"{name} slots"
+        super().__init__(f"{name} slots", freed)
         self._meter = meter
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
-        self._ring, self._freed, self._filled = ring, freed, filled
-        self.notifier = freed
+        self._ring, self._filled, self.notifier = ring, filled, freed
 
     def acquire(self) -> Unroll | None:
         ring = self._ring
@@ -69,20 +137,13 @@ class RingSink:
     def explain(self) -> str:
         return f"all {self._ring.capacity} slots are full"
 
-    def fileno(self) -> int:
-        return self._freed.fileno()
 
-    def clear(self) -> None:
-        self._freed.clear()
-
-
-class RingSource:
+class RingSource(Port):
     """The consumer's end of all rings; producers are served in turn, so none is starved."""
 
     def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Notifier], filled: Notifier) -> None:
-        self.name = name
-        self._rings, self._freed, self._filled = rings, freed, filled
-        self.notifier = filled
+        super().__init__(name, filled)
+        self._rings, self._freed, self.notifier = rings, freed, filled
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
@@ -115,15 +176,9 @@ class RingSource:
     def explain(self) -> str:
         return f"{self.depth()} of {self._wanted} unrolls are ready"
 
-    def fileno(self) -> int:
-        return self._filled.fileno()
-
-    def clear(self) -> None:
-        self._filled.clear()
-
 
 class RingQueue:
-    """A bounded queue of unrolls from several producers to one consumer."""
+    """A queue edge in memory."""
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
         self._name = name
@@ -134,19 +189,19 @@ class RingQueue:
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
-        """Bytes and notifiers that its block must have."""
+        """Bytes and notifiers of its block."""
         return producers * ring_bytes(spec, capacity), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
-        """The end for one producer."""
+        """The end of one producer."""
         return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled, self.meter)
 
     def source(self) -> RingSource:
-        """The end for the consumer."""
+        """The consumer's end."""
         return RingSource(self._name, self.rings, self._freed, self._filled)
 
 
 def poison(ring: Ring) -> None:
-    """Fill slots with what no env produces, so that a field nobody wrote shows up at once."""
+    """Fill slots with values that no env produces."""
     for leaf in leaves_of(ring.slots):
         leaf.fill(np.nan if leaf.dtype.kind == "f" else True if leaf.dtype.kind == "b" else np.iinfo(leaf.dtype).max)

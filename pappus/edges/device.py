@@ -1,27 +1,29 @@
-"""Edges between roles that share a process and a device: nothing crosses to the host.
+"""Queues and weights between roles that share a process and a device: nothing crosses to the host.
 
-Roles run in threads of their own, each with a stream of its own. A slot (or a buffer of weights) that changes hands
-carries an event with it: whoever gets it lets its stream wait for what the other stream was told to do with it.
+Each role runs in its own thread, with its own stream. A slot (or a buffer of weights) is handed over with an event: the
+stream of the role that receives it waits for the work that the other stream has queued on it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from pappus.accelerator import Accelerator
+from pappus.edges.edge import Port
 from pappus.transports.memory import Notifier
 from pappus.types import ArraySpec, Nest, Unroll, map_leaves
 
 
 class DeviceQueue:
-    """A bounded queue of unrolls on a device, from one producer to one consumer. Both ends are this object's."""
+    """A queue edge on a device, from one producer to one consumer."""
 
-    def __init__(self, name: str, spec: Nest, capacity: int, accelerator: Accelerator, notifiers: Sequence[Notifier]) -> None:
+    def __init__(
+        self, name: str, spec: Nest, capacity: int, accelerator: Accelerator, notifiers: Sequence[Notifier]
+    ) -> None:
         self.accelerator, self.capacity = accelerator, capacity
         self.slots: list[Unroll] = [map_leaves(self._allocate, spec) for _ in range(capacity)]
         self.events: list[Any] = [None] * capacity
@@ -31,8 +33,8 @@ class DeviceQueue:
     def _allocate(self, leaf: ArraySpec) -> torch.Tensor:
         return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=self.accelerator.device)
 
-    def sink(self) -> DeviceSink:
-        """The producer's end."""
+    def sink(self, producer: int = 0) -> DeviceSink:
+        """The producer's end; there is only one."""
         return DeviceSink(self._name, self, self._freed, self._filled)
 
     def source(self) -> DeviceSource:
@@ -40,12 +42,12 @@ class DeviceQueue:
         return DeviceSource(self._name, self, self._filled, self._freed)
 
 
-class DeviceSink:
-    """Where batches are written."""
+class DeviceSink(Port):
+    """The producer's end."""
 
     def __init__(self, name: str, queue: DeviceQueue, freed: Notifier, filled: Notifier) -> None:
-        self.name = f"{name} slots"
-        self._queue, self._freed, self._filled = queue, freed, filled
+        super().__init__(f"{name} slots", freed)
+        self._queue, self._filled = queue, filled
 
     def acquire(self) -> Unroll | None:
         queue = self._queue
@@ -65,19 +67,13 @@ class DeviceSink:
     def explain(self) -> str:
         return f"all {self._queue.capacity} slots are full"
 
-    def fileno(self) -> int:
-        return self._freed.fileno()
 
-    def clear(self) -> None:
-        self._freed.clear()
-
-
-class DeviceSource:
-    """Where batches are read."""
+class DeviceSource(Port):
+    """The consumer's end."""
 
     def __init__(self, name: str, queue: DeviceQueue, filled: Notifier, freed: Notifier) -> None:
-        self.name = name
-        self._queue, self._filled, self._freed = queue, filled, freed
+        super().__init__(name, filled)
+        self._queue, self._freed = queue, freed
         self._wanted = 1
 
     def take(self, count: int) -> list[Unroll] | None:
@@ -103,90 +99,21 @@ class DeviceSource:
     def explain(self) -> str:
         return f"{self.depth()} of {self._wanted} batches are ready"
 
-    def fileno(self) -> int:
-        return self._filled.fileno()
 
-    def clear(self) -> None:
-        self._filled.clear()
-
-
-class BufferLoan:
-    """Through which objects go from one role to another of the same process, and come back when they were used."""
-
-    def __init__(self, name: str, notifiers: Sequence[Notifier]) -> None:
-        self._name, (self._given, self._returned) = name, notifiers
-        self.given: deque[Any] = deque()
-        self.returned: deque[Any] = deque()
-
-    def lender(self) -> BufferLender:
-        """The end of the one whose objects they are."""
-        return BufferLender(self._name, self, self._given, self._returned)
-
-    def borrower(self) -> BufferBorrower:
-        """The end of the one who uses them."""
-        return BufferBorrower(self._name, self, self._given, self._returned)
-
-
-class BufferLender:
-    """Gives objects away and gets them back."""
-
-    def __init__(self, name: str, loan: BufferLoan, given: Notifier, returned: Notifier) -> None:
-        self.name = f"{name} back"
-        self._loan, self._given, self._returned = loan, given, returned
-
-    def give(self, thing: Any) -> None:
-        self._loan.given.append(thing)
-        self._given.notify()
-
-    def returned(self) -> list[Any]:
-        """What has come back since the last look."""
-        return [self._loan.returned.popleft() for _ in range(len(self._loan.returned))]
-
-    def explain(self) -> str:
-        return f"{len(self._loan.given)} are still to be used"
-
-    def fileno(self) -> int:
-        return self._returned.fileno()
-
-    def clear(self) -> None:
-        self._returned.clear()
-
-
-class BufferBorrower:
-    """Takes objects and gives them back."""
-
-    def __init__(self, name: str, loan: BufferLoan, given: Notifier, returned: Notifier) -> None:
-        self.name = name
-        self._loan, self._given, self._returned = loan, given, returned
-
-    def take(self) -> Any:
-        """The oldest object, or None."""
-        return self._loan.given.popleft() if self._loan.given else None
-
-    def give_back(self, thing: Any) -> None:
-        self._loan.returned.append(thing)
-        self._returned.notify()
-
-    def explain(self) -> str:
-        return "nothing was given"
-
-    def fileno(self) -> int:
-        return self._given.fileno()
-
-    def clear(self) -> None:
-        self._given.clear()
-
-
-class DeviceWeights:
+class DeviceWeights(Port):
     """Both ends of a weights edge on a device: two buffers, written in turn, never while one is read."""
 
     def __init__(self, name: str, size: int, accelerator: Accelerator, notifier: Notifier) -> None:
-        self.name = name
-        self._accelerator, self._notifier, self._lock = accelerator, notifier, threading.Lock()
+        super().__init__(name, notifier)
+        self._accelerator, self._lock = accelerator, threading.Lock()
         self._buffers = [torch.zeros(size, device=accelerator.device) for _ in range(2)]
         self._written: list[Any] = [None, None]
         self._read: list[Any] = [None, None]
         self._newest, self._version = 0, -1
+
+    def reader(self) -> DeviceWeights:
+        """The reader's end."""
+        return self
 
     def publish(self, flat: torch.Tensor, version: int) -> None:
         """Make `flat` the newest version."""
@@ -198,7 +125,7 @@ class DeviceWeights:
             self._newest, first = i, self._version < 0
             self._version = version
         if first:
-            self._notifier.notify()  # never cleared: from now on nobody has to wait for weights
+            self._notifier.notify()  # never cleared: from now on there are weights
 
     def version(self) -> int:
         """The newest version, -1 before the first."""
@@ -215,8 +142,5 @@ class DeviceWeights:
 
     def explain(self) -> str:
         return "no version was published yet"
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
 
     def clear(self) -> None: ...

@@ -1,8 +1,8 @@
-"""A counters over several nodes.
+"""Counters over several nodes.
 
-A counter's word is its own, wherever it lives. The hub's node agent adds up what far counters count; a spoke's node agent
-puts into the last word what its node lacks, so that all read the same total, up to what is under way. On a spoke the
-words of counters that live elsewhere are 0. Per stream:
+Each counter owns its word, wherever it is. The hub's node agent adds up what far counters count; a spoke's node agent
+writes into the last word what its node lacks, so that all read the same total, up to what is in flight. On a spoke the
+words of counters on other nodes are 0. Per stream:
 
     spoke → hub   hello: of each counter its epoch, its word, and what that was when this hub was placed
     spoke → hub   whenever some have changed: of each its epoch and its word
@@ -16,26 +16,26 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from pappus.edges.counters import PER_LINE
 from pappus.errors import WireError
-from pappus.transports.counters import PER_LINE
 from pappus.transports.memory import Block, Notifier
 from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
 
 SECONDS = 0.05
-"""A total is as old as this on other nodes, at most, beside the way there."""
+"""How old a total on another node may be, plus the network's latency."""
 _HELLO = struct.Struct("<4q")
 _COUNTED = struct.Struct("<3q")
 _LACK = struct.Struct("<q")
 
 
 class CountersMirror:
-    """The words of one counters on one node; the last one is nobody's own."""
+    """The words of a counters edge on one node; the last one belongs to no counter."""
 
     def __init__(self, writers: int, block: Block) -> None:
         self.ends = writers
         self.words = block.memory.view(np.int64)[::PER_LINE]
         self.before = np.zeros(writers, np.int64)
-        """What was counted here before there was this hub, which knows of it by other ways."""
+        """What was counted here before this hub was placed, which has it from its checkpoint."""
 
     def hub(self, placement: PortLocations) -> CountersHub:
         return CountersHub(self, placement)
@@ -44,11 +44,11 @@ class CountersMirror:
         return CountersSpoke(self, epochs)
 
     def settle_as_hub(self, far: Collection[int]) -> None:
-        """Whoever holds the total sets it."""
+        """The role that reads the total sets it."""
         self.words[[*far, -1]] = 0
 
     def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
-        """What others counted, and what was counted before, remains in the total until the hub says more."""
+        """What others counted, and what was counted before, remains in the total until the hub sends a new one."""
         ends = list(stale)
         counted = int(self.words[ends].sum())
         self.words[ends] = 0  # first: a total that is too small for a moment harms less than one that is too large
@@ -59,7 +59,7 @@ class CountersMirror:
 
 
 class CountersSpoke:
-    """Tells what is counted on this node, and hears what it lacks."""
+    """Sends what is counted on this node, and receives what it lacks."""
 
     seconds = SECONDS
 
@@ -105,7 +105,7 @@ class CountersHub:
         offsets = {end: self._offset(end, epoch, peer.life, before) for end, epoch, _, before in rows}
         half = CountersStream(self, peer.node, offsets)
         for end, epoch, word, _ in rows:
-            half.hear(end, epoch, word)
+            half.note(end, epoch, word)
         return half, half.lack()
 
     def _offset(self, end: int, epoch: int, life: int, before: int) -> int:
@@ -124,7 +124,7 @@ class CountersStream:
     def __init__(self, hub: CountersHub, node: str, offsets: Mapping[int, int]) -> None:
         self._hub, self._node, self._offsets = hub, node, offsets
         self._counted: dict[int, int] = {}
-        """The spoke's words, as far as they are known: also of a counter that moved, until the spoke hears of it."""
+        """The spoke's words, as far as they are known: also of a counter that moved, until the spoke knows of it."""
         self._told = b""
 
     def lack(self) -> bytes:
@@ -141,9 +141,9 @@ class CountersStream:
         for end, epoch, word in rows_of(_COUNTED, message):
             if end not in self._offsets:
                 raise WireError(f"counter {end} was not announced")
-            self.hear(end, epoch, word)
+            self.note(end, epoch, word)
 
-    def hear(self, end: int, epoch: int, word: int) -> None:
+    def note(self, end: int, epoch: int, word: int) -> None:
         """A counter has come so far."""
         self._counted[end] = word
         if lives_at(self._hub.placement, end, self._node, epoch):

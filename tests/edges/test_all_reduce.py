@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from pappus.config import SupervisionConfig
+from pappus.edges.all_reduce import MemoryAllReduce
 from pappus.errors import RoleDied
 from pappus.kinds import LEARNER
 from pappus.runtimes.local import LocalRuntime
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
-from pappus.transports.memory_all_reduce import MemoryAllReduce
 from tests.contracts.runtime_contract import FakeController
 from tests.roles.learner_tools import UPDATES, KeepsWeights, all_reduce_edge, alone, record, weights_of
 
@@ -83,7 +83,7 @@ class Killer(FakeController):
 
 def run(backend: str, controller: Any, folder: Path) -> None:
     program = Program("two learners")
-    edge = program.all_reduce(all_reduce_edge(2, backend))
+    edge = program.connect(all_reduce_edge(2, backend))
     for i in range(2):
         program.add(LEARNER, KeepsWeights, index=i, essential=True, all_reduce=edge.member(i), folder=folder)
     LocalRuntime(program, controller, SupervisionConfig(stop_seconds=5)).run()

@@ -3,12 +3,12 @@
     spoke's env group   sent and session are the client's, answered its node agent's
     hub's env group     sent and session are the hub's node agent's, answered the request server's
 
-A request is known by its end's epoch, the life of the spoke's node agent, and the spoke's `sent`. A hub applies each only
-once, however often it comes; a spoke takes only the answer to what it asked last. Per stream:
+A request is identified by its end's epoch, the life of the spoke's node agent, and the spoke's `sent`. A hub applies
+each only once, however often it arrives; a spoke takes only the answer to its last request. Per stream:
 
     spoke → hub   hello: of each end its epoch
     hub → spoke   welcome: nothing
-    spoke → hub   requests, each with env group, epoch, sent, session; all that are not answered come again in a new stream
+    spoke → hub   requests, each with env group, epoch, sent, session; a new stream repeats unanswered ones
     hub → spoke   replies, each with env group, epoch, sent
 """
 
@@ -20,14 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pappus.edges.calls import SharedCalls
 from pappus.errors import WireError
-from pappus.transports.calls import SharedCalls
 from pappus.transports.memory import Block, layout_bytes
 from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
 from pappus.types import Array, Nest
 
 BATCH_BYTES = 1 << 20
-"""What is ready at once travels in one message, which costs more than its bytes; beyond this size no more."""
+"""Largest message: what is ready at once is sent together, since a message costs more than its bytes."""
 _HELLO = struct.Struct("<2q")
 _REQUEST = struct.Struct("<4q")
 _REPLY = struct.Struct("<3q")
@@ -39,7 +39,8 @@ class CallsMirror:
     def __init__(self, request: Nest, reply: Nest, clients: int, env_groups: int, block: Block) -> None:
         self.ends, self.env_groups = clients, env_groups
         self.words = SharedCalls("", request, reply, clients, env_groups, block)
-        arrays = block.memory[-clients * env_groups * layout_bytes((request, reply)) :].reshape(clients * env_groups, -1)
+        total = clients * env_groups
+        arrays = block.memory[-total * layout_bytes((request, reply)) :].reshape(total, -1)
         self.requests, self.replies = np.split(arrays, [layout_bytes(request)], axis=1)
 
     def hub(self, placement: PortLocations) -> CallsHub:
@@ -108,7 +109,7 @@ class CallsSpoke:
 
 
 class CallsHub:
-    """Puts the requests of far clients before the request server; what it has applied outlasts their streams."""
+    """Passes the requests of far clients to the request server; what it has applied outlasts their streams."""
 
     def __init__(self, mirror: CallsMirror, placement: PortLocations) -> None:
         self.placement, self.notifiers = placement, mirror.words.replied
@@ -132,7 +133,7 @@ class CallsHub:
 
 
 class Asked(NamedTuple):
-    """What tells requests of an env group apart."""
+    """Identifies a request of an env group."""
 
     asker: tuple[int, int, int]
     """The end's epoch, the life of its node agent, and the session: another asker has other envs."""
@@ -148,9 +149,9 @@ class CallsStream:
         self._hub, self._peer = hub, peer
         self._batch = max(1, BATCH_BYTES // hub.mirror.replies.shape[1])
         self._owed: dict[int, Asked] = {}
-        """Requests that were applied, and whose reply this stream has not brought."""
+        """Requests that were applied, and whose reply this stream has not sent."""
         self._aside: dict[int, tuple[Asked, Array]] = {}
-        """Requests of env groups in which a predecessor's is not answered yet. That answer goes to nobody."""
+        """Requests of env groups in which a predecessor's is not answered yet. That answer is dropped."""
 
     def apply(self, message: bytes) -> None:
         words = self._hub.mirror.words
@@ -171,8 +172,8 @@ class CallsStream:
             asked, request = self._aside.pop(env_group)
             if self._lives(env_group, asked):
                 self._apply(env_group, asked, request)
-        while answered := [env_group for env_group in self._owed if words.sent[env_group] == words.answered[env_group]][: self._batch]:
-            yield b"".join(part for env_group in answered for part in self._reply(env_group, self._owed.pop(env_group)))
+        while answered := [group for group in self._owed if words.sent[group] == words.answered[group]][: self._batch]:
+            yield b"".join(part for group in answered for part in self._reply(group, self._owed.pop(group)))
 
     def _apply(self, env_group: int, asked: Asked, request: Array) -> None:
         self._hub.apply(env_group, asked, request)

@@ -7,18 +7,70 @@ other processors the system calls and the interpreter between them have to keep 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
 import numpy as np
 
+from pappus.core import ShardWeights, WeightsReader
+from pappus.edges.edge import Edge, Port, PortRef
 from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
 from pappus.types import Array
 
+if TYPE_CHECKING:  # a device needs torch
+    from pappus.edges.device import DeviceWeights
+    from pappus.recording.shared import ServiceDirectory
 
-class FlatWeights:
-    """Both ends of a weights edge over raw memory."""
+
+@dataclass(frozen=True)
+class WeightsEdge(Edge):
+    """Versions of one flat buffer of `size` float32, from one writer to any number of readers.
+
+    With a `device`, the buffer is in its memory, and there is one reader, in the writer's process.
+    """
+
+    broadcast: ClassVar[bool] = True
+
+    size: int
+    device: str = ""
+
+    def writer(self) -> PortRef[ShardWeights]:
+        """For the role that publishes."""
+        return PortRef(self.name, _writer)
+
+    def reader(self) -> PortRef[WeightsReader]:
+        """For a role that reads the newest version."""
+        return PortRef(self.name, _reader)
+
+    def memory(self) -> tuple[int, int]:
+        return (0, 2) if self.device else FlatWeights.footprint(self.size)
+
+    def open(self, block: Block, services: ServiceDirectory | None = None) -> FlatWeights | DeviceWeights:
+        if not self.device:
+            return FlatWeights(self.name, self.size, block)
+        from pappus.accelerator import Accelerator
+        from pappus.edges.device import DeviceWeights
+
+        return DeviceWeights(self.name, self.size, Accelerator(self.device), block.notifiers[0])
+
+    def hub(self) -> PortRef[Any] | None:
+        return None if self.device else self.writer()
+
+
+def _writer(weights: FlatWeights | DeviceWeights) -> ShardWeights:
+    return weights
+
+
+def _reader(weights: FlatWeights | DeviceWeights) -> WeightsReader:
+    return weights.reader()
+
+
+class FlatWeights(Port):
+    """Both ends of a weights edge in memory."""
 
     def __init__(self, name: str, size: int, block: Block) -> None:
-        self.name = name
+        super().__init__(name, block.notifiers[0])
         self.size, self._block = size, block
         self.meter = Meter()
         header = block.memory[:ALIGNMENT].view(np.int64)
@@ -29,20 +81,20 @@ class FlatWeights:
         self._buffers = [
             block.memory[ALIGNMENT + i * stride : ALIGNMENT + i * stride + size * 4].view(np.float32) for i in range(2)
         ]
-        self._notifier, self.changed = block.notifiers
+        self.changed = block.notifiers[1]
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
-        """Bytes and notifiers that its block must have."""
+        """Bytes and notifiers of its block."""
         return ALIGNMENT + 2 * aligned(size * 4), 2
 
     def reader(self) -> FlatWeights:
-        """An end with a meter of its own: what each role reads can be told apart, also where they share a process."""
+        """A reader's end, with its own meter: roles that share a process report separately what they read."""
         return FlatWeights(self.name, self.size, self._block)
 
     def publish(self, flat: Array, version: int) -> None:
-        """Make `flat` the newest version. The next number goes to the other buffer, so that nobody who reads is
-        disturbed; one that skips numbers may make a reader read again."""
+        """Make `flat` the newest version. Consecutive versions alternate between the buffers, so that readers are not
+        disturbed; a version that skips numbers may make a reader read again."""
         i = (version + 1) % 2
         self._sequence[i] |= 1  # odd already if a predecessor was killed here
         self._buffers[i][:] = flat
@@ -50,12 +102,12 @@ class FlatWeights:
         self._sequence[i] += 1
         self._published[0] = version + 1
         if version == 0 or self._sequence[1 - i] == 0:
-            self._notifier.notify()  # never cleared: from now on nobody has to wait for weights
+            self._notifier.notify()  # never cleared: from now on there are weights
         if self._followed[0]:
             self.changed.notify()
 
     def follow(self) -> None:
-        """Have `changed` ring with every version from now on, for one who carries them elsewhere."""
+        """Notify `changed` with every version from now on, for a node agent that copies them to other nodes."""
         self._followed[0] = 1
 
     def version(self) -> int:
@@ -76,8 +128,5 @@ class FlatWeights:
 
     def explain(self) -> str:
         return "no version was published yet"
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
 
     def clear(self) -> None: ...

@@ -4,16 +4,17 @@ import select
 
 import numpy as np
 
+from pappus.edges.shared_parameters import ParameterMemory, SharedParametersEdge
 from pappus.transports.memory import ALIGNMENT, HeapBlock, SharedBlock
-from pappus.transports.shared_parameters import ParameterMemory
 
 SIZE, ROWS = 5, 3
 
 
 def test_fresh_shared_parameters_are_closed_and_hold_zeros() -> None:
-    shared_parameters = ParameterMemory("shared_parameters", SIZE, ROWS, HeapBlock(*ParameterMemory.footprint(SIZE, ROWS)))
-    assert not shared_parameters.ready() and shared_parameters.rows.shape == (ROWS, SIZE) and not shared_parameters.rows.any()
-    assert shared_parameters.counted.tolist() == [0, 0] and not shared_parameters.resting()
+    edge = SharedParametersEdge("shared parameters", SIZE, ROWS)
+    shared = edge.open(edge.new_block(HeapBlock))
+    assert not shared.ready() and shared.rows.shape == (ROWS, SIZE) and not shared.rows.any()
+    assert shared.counted.tolist() == [0, 0] and not shared.resting()
 
 
 def test_rows_and_counts_do_not_overlap_and_rows_begin_on_cache_lines() -> None:

@@ -5,8 +5,8 @@ import select
 
 import numpy as np
 
+from pappus.edges.weights import FlatWeights
 from pappus.transports.memory import HeapBlock, SharedBlock
-from pappus.transports.weights import FlatWeights
 
 SIZE = 100_000
 

@@ -7,8 +7,8 @@ import select
 
 import numpy as np
 
+from pappus.edges.queue import RingQueue, poison
 from pappus.transports.memory import Block, HeapBlock, SharedBlock
-from pappus.transports.rings import RingQueue, poison
 from tests.contracts.queue_contract import SPEC, QueueContract, mark_of, put
 
 

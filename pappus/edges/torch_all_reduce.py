@@ -1,4 +1,4 @@
-"""Where the gradients of several learners meet, through torch.distributed: gloo between CPUs, nccl between GPUs.
+"""All-reduce through torch.distributed: gloo between CPUs, nccl between GPUs.
 
 Member 0 listens on a loopback port and writes its number into the block; the others find it there.
 """
@@ -16,17 +16,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from pappus.edges.edge import Port
 from pappus.errors import RunError
 from pappus.telemetry.meter import Meter
-from pappus.transports.memory import ALIGNMENT, Block
+from pappus.transports.memory import Block, Notifier
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
-"""Members that have not found each other after so long never will."""
+"""Members that have not found each other by then never will."""
 SUM_SECONDS = 600.0
-"""A sum that is not there after so long is given up: somebody is stuck. Who is dead is noticed at once."""
+"""A sum that is not complete by then is an error: a member hangs. A dead one is noticed at once."""
 GRACE_SECONDS = 10.0
-"""A sum that failed is reported so late: by then the supervisor has heard of the death that was the reason."""
+"""Delay before a failed sum is an error: by then the supervisor knows which member died, and says so."""
 
 
 class TorchAllReduce:
@@ -37,13 +38,8 @@ class TorchAllReduce:
         self.meter = Meter()
         self._port, self._notifiers = block.memory.view(np.int64)[:1], block.notifiers
 
-    @staticmethod
-    def footprint(members: int) -> tuple[int, int]:
-        """Bytes and notifiers that its block must have."""
-        return ALIGNMENT, members
-
     def member(self, index: int) -> TorchMember:
-        """The end of the member of that number, when all have found each other."""
+        """The end of the member of that number; returns when all have found each other."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # its sockets are for this machine only
         store = self._listen() if index == 0 else self._find(index)
         dist.init_process_group(
@@ -65,7 +61,7 @@ class TorchAllReduce:
         select.select([notifier.fileno()], [], [], START_SECONDS)
         notifier.clear()
         if not self._port[0]:
-            raise RunError(f"the first of {self.members} learners was not there within {START_SECONDS:.0f} s")
+            raise RunError(f"the first of {self.members} learners did not start within {START_SECONDS:.0f} s")
         return self._store(int(self._port[0]), is_master=False)
 
     def _store(self, port: int, **settings: Any) -> Any:
@@ -75,18 +71,19 @@ class TorchAllReduce:
         )
 
 
-class TorchMember:
+class TorchMember(Port):
     """One learner's end of a process group."""
 
-    def __init__(self, all_reduce: TorchAllReduce, index: int, notifier: Any) -> None:
-        self.name, self.member, self.members = all_reduce.name, index, all_reduce.members
-        self._on_device, self._notifier, self._meter = all_reduce.backend == "nccl", notifier, all_reduce.meter
+    def __init__(self, all_reduce: TorchAllReduce, index: int, notifier: Notifier) -> None:
+        super().__init__(all_reduce.name, notifier)
+        self.member, self.members = index, all_reduce.members
+        self._on_device, self._meter = all_reduce.backend == "nccl", all_reduce.meter
         self._work: Any = None
         self._done, self._failure, self._failed_at = False, "", 0.0
 
     def bring(self, flat: torch.Tensor) -> None:
-        """Begin to add up, in place and beside the client."""
-        self._done = self._on_device  # there the sum is there for whatever the same stream does next
+        """Start the sum, in place and in the background."""
+        self._done = self._on_device  # later work of the same stream sees the sum
         self._work = dist.all_reduce(flat, async_op=True)
         if not self._on_device:
             self._work.get_future().add_done_callback(self._note)
@@ -96,7 +93,7 @@ class TorchMember:
         self._notifier.notify()
 
     def collect(self, flat: torch.Tensor) -> bool:
-        """Whether it is added up."""
+        """Whether the sum is complete."""
         if not self._done:
             return False
         if self._failure:
@@ -106,7 +103,7 @@ class TorchMember:
         except RuntimeError as error:
             self._failure, self._failed_at = str(error).splitlines()[0], time.monotonic()
             return False
-        self._meter.total += (self.members - 1) * flat.nbytes  # everybody's, by whatever way the backend adds them up
+        self._meter.total += (self.members - 1) * flat.nbytes  # as if each member sent its own to all others
         return True
 
     def _wait_for_the_reason(self) -> bool:
@@ -116,9 +113,3 @@ class TorchMember:
 
     def explain(self) -> str:
         return self._failure or f"not all of {self.members} have brought theirs"
-
-    def fileno(self) -> int:
-        return int(self._notifier.fileno())
-
-    def clear(self) -> None:
-        self._notifier.clear()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pappus.config import WireConfig
+from pappus.edges.calls import SharedCalls, SharedRequestClient, SharedRequestServer
 from pappus.transports.addresses import Address
-from pappus.transports.calls import SharedCalls, SharedRequestClient, SharedRequestServer
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
 from pappus.transports.memory import EventNotifier, HeapBlock, SharedBlock
@@ -41,7 +41,9 @@ class TestHeap(CallsContract):
         request_client.env_groups = request_client.env_groups[:env_groups]
         return request_client
 
-    def test_a_successor_of_the_request_server_finds_what_was_not_answered(self, request_server: SharedRequestServer) -> None:
+    def test_a_successor_of_the_request_server_finds_what_was_not_answered(
+        self, request_server: SharedRequestServer
+    ) -> None:
         request_client = self.client(1)
         open_all(request_client)
         ask(request_client, 0, 6)
@@ -51,7 +53,9 @@ class TestHeap(CallsContract):
         answer([again], 2)
         assert request_client.env_groups[0].reply() is not None
 
-    def test_an_env_group_with_a_predecessors_request_in_flight_opens_after_the_answer(self, request_server: SharedRequestServer) -> None:
+    def test_an_env_group_with_a_predecessors_request_in_flight_opens_after_the_answer(
+        self, request_server: SharedRequestServer
+    ) -> None:
         open_all(self.client(1))
         ask(self.client(1), 0, 1)
         successor = self.client(1)
@@ -70,7 +74,8 @@ class TestGrpcOverUnixSocket(CallsContract):
     @pytest.fixture
     def request_server(self, tmp_path: Path) -> Iterator[GrpcRequestServer]:
         wire = WireConfig(listen=self.listen.format(tmp_path))
-        request_server = GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", EventNotifier(*EventNotifier.descriptors()))
+        notifier = EventNotifier(*EventNotifier.descriptors())
+        request_server = GrpcRequestServer("inference", wire, REQUEST, ACTION, (5,), "run", notifier)
         self.address, self.clients = Address.parse(self.prefix + request_server.address), list[GrpcRequestClient]()
         yield request_server
         for request_client in self.clients:

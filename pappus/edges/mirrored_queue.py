@@ -4,10 +4,10 @@
     hub's ring     committed is the hub's node agent's, released the consumer's
 
 Slots are numbered by the spoke's `committed`. A slot is released at the spoke only when the consumer has released it,
-so whatever a hub may lose when it goes is still with the spokes and is sent again to the next one. Per stream:
+so what a hub may lose when it dies is still at the spokes and is sent again to the next one. Per stream:
 
     spoke → hub   hello: of each end its epoch, released, committed
-    hub → spoke   welcome: of each end its epoch, R (released by the consumer), C (the slot to go on with)
+    hub → spoke   welcome: of each end its epoch, R (released by the consumer), C (the slot to continue with)
     spoke → hub   end, epoch, number, the slot's bytes; only numbers below R + capacity, so that the hub has room
     hub → spoke   of each end that changed its epoch and R
 """
@@ -16,30 +16,19 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from pappus.edges.queue import RingQueue, ring_bytes
 from pappus.errors import WireError
 from pappus.transports.memory import Block
-from pappus.transports.mirrors import Half, Peer, PortLocations, check_ends, lives_at, rows_of
-from pappus.transports.rings import RingQueue, ring_bytes
+from pappus.transports.mirrors import Half, Hold, Peer, PortLocations, check_ends, lives_at, rows_of
 from pappus.types import Nest
 
 _STATE = struct.Struct("<4q")
 _SLOT = struct.Struct("<3q")
 _RELEASED = struct.Struct("<3q")
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A slot comes back to its producer no sooner than the weights that were published before it was released."""
-
-    version: Callable[[], int]
-    """The newest version where the hub is."""
-    delivered: Callable[[str], int]
-    """The newest version that a node has."""
 
 
 class QueueMirror:
@@ -140,7 +129,7 @@ class QueueHub:
         if hold is None:
             return released
         if released > notes[-1][0]:
-            version = hold.version()  # read after `released`, so that it is no older than what it has to be
+            version = hold.version()  # read after `released`, so that it is not older than the release
             if len(notes) > 1 and notes[-1][1] == version:
                 notes.pop()
             notes.append((released, version))
@@ -195,7 +184,7 @@ class QueueStream:
             raise WireError(f"a message of {len(message)} bytes is no slot")
         end, epoch, number = _SLOT.unpack_from(message)
         if end not in self._ends or not lives_at(self._hub.placement, end, self._node, epoch):
-            return  # it was under way when the producer moved
+            return  # it was in flight when the producer moved
         mirror, ring = self._hub.mirror, self._hub.mirror.rings[end]
         committed = int(ring.committed[0])
         number += self._ends[end][1]

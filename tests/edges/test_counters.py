@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pappus.transports.counters import SharedCounters
+from pappus.edges.counters import SharedCounters
 from pappus.transports.memory import ALIGNMENT, HeapBlock, SharedBlock
 
 
