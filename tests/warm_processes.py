@@ -59,11 +59,11 @@ def _received(duplicate: Any) -> Descriptor:
 
 
 class Forked:
-    """A process that was forked from the template; it has this process's environment, folder and output."""
+    """A process that was forked from the template; it has this process's environment, folder and output (or another)."""
 
-    def __init__(self, target: Callable[..., NoReturn], *arguments: Any) -> None:
-        output = [Descriptor(number) for number in (1, 2)]
-        self._process = _template.Process(target=_begin, args=(dict(os.environ), output, target, *arguments))
+    def __init__(self, target: Callable[..., NoReturn], *arguments: Any, output: Sequence[int] = (1, 2)) -> None:
+        arguments = (dict(os.environ), [Descriptor(number) for number in output], target, *arguments)
+        self._process = _template.Process(target=_begin, args=arguments, daemon=True)  # pytest does not wait for it
         threads = os.environ.get("OPENBLAS_NUM_THREADS")
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the template: its threads would not survive a fork
         try:
@@ -129,7 +129,8 @@ class Child:
 
 def start(log: Path, *words: str) -> Forked:
     """A `pappus` command that writes all it says to a file."""
-    return Forked(_command, str(log), list(words))
+    with log.open("w") as file:
+        return Forked(_command, list(words), output=(file.fileno(), file.fileno()))
 
 
 def start_interpreter(log: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -140,12 +141,9 @@ def start_interpreter(log: Path, *words: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _command(log: str, words: Sequence[str]) -> NoReturn:
+def _command(words: Sequence[str]) -> NoReturn:
     from pappus.cli import main
 
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for descriptor in (1, 2):
-        os.dup2(output, descriptor)
     os.chdir(ROOT)
     ForkServer.__init__ = _fork_a_server  # type: ignore[method-assign]
     sys.exit(main(words))

@@ -97,7 +97,7 @@ def test_two_systems_run_and_a_failure_neither_ends_the_rest_nor_is_kept(
     assert "1/1 cartpole a3c seed 1" in capsys.readouterr().out, "only what failed is run again"
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert [line["system"] for line in lines] == ["a2c", "a3c", "a3c"]
-    assert lines[2]["updates_per_second"] > 0 and lines[2]["bytes_per_step"]["shared_parameters"] > 0
+    assert lines[2]["updates_per_second"] > 0 and lines[2]["bytes_per_step"]["shared parameters"] > 0
     assert {path.name for path in plots.glob("*.png")} == {
         "architectures-cartpole-return.png", "architectures-cartpole-cost.png"
     }
