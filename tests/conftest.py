@@ -4,7 +4,7 @@ A lane is a marker that each test gets from the place where it stands. `make tes
 time; `make test-fast` runs the lane `quick` alone.
 
     quick      in one process, most in milliseconds
-    long       in one process, for seconds: values of the closed form, runs that repeat to the bit
+    long       in one process, for seconds: whole runs, values of the closed form, the suite of all replay sessions
     learning   the known scores, in real processes
     processes  commands that are killed, interrupted and resumed
     ray        clusters
@@ -25,10 +25,14 @@ LANES = {
     "ray": ("runtimes/test_ray.py", "test_ray_processes.py"),
     "learning": ("test_learning.py",),
     "processes": (
-        "benchmarks/test_architectures.py", "clients/", "runtimes/test_local.py", "test_population.py",
-        "test_processes.py", "test_remote.py", "test_without_ray.py",
+        "benchmarks/test_architectures.py", "clients/", "replay/test_serve.py", "runtimes/test_local.py",
+        "test_api.py", "test_kinds.py", "test_population.py", "test_processes.py", "test_remote.py",
+        "test_systems.py", "test_without_ray.py",
     ),
-    "long": ("conformance/", "test_determinism.py"),
+    "long": (
+        "conformance/", "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py",
+        "test_seconds.py", "topologies/",
+    ),
 }
 """Files and folders of tests/; what is not here is quick."""
 

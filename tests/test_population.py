@@ -22,6 +22,8 @@ TINY = [
     "ppo", "--env", "CartPole-v1", "--envs-per-actor", "2", "--unroll-length", "8", "--algorithm.epochs", "1",
     "--evaluation.episodes", "1",
 ]
+INLINE = [*TINY, "--runtime", "inline"]
+"""A member is a process anyway. How the processes of one run end with it is tested in `test_processes.py`."""
 SECONDS = 120.0
 
 
@@ -90,7 +92,7 @@ def test_runs_are_whole_and_a_second_time_nothing_is_left_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = tmp_path / "all"
-    words = ["train", *TINY, "--steps", "64", "--seeds", "1..2", "--run-dir", str(directory)]
+    words = ["train", *INLINE, "--steps", "64", "--seeds", "1..2", "--run-dir", str(directory)]
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "seed-1" in shown and "steps done" in shown and "over 2 seeds" in shown
@@ -106,7 +108,7 @@ def test_runs_are_whole_and_a_second_time_nothing_is_left_to_do(
 
 
 def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = members_of("ppo", [*TINY[1:], "--steps", "64"], [1], {})
+    good = members_of("ppo", [*INLINE[1:], "--steps", "64"], [1], {})
     bad = Member("bad", "", ("ppo", "--env", "tests.envs.broken:missing"))
     population = Population(tmp_path / "all", [bad, *good], jobs=1)
     assert population.run() == 1
@@ -142,7 +144,7 @@ def _begun(metrics: Path) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_run_outlives_its_population(how: signal.Signals, tmp_path: Path) -> None:
     directory = tmp_path / "all"
-    words = [*TINY, "--steps", "1000000000", "--seeds", "1..2", "--jobs", "2", "--run-dir", str(directory)]
+    words = [*(TINY if how == signal.SIGINT else INLINE), "--steps", "1000000000", "--seeds", "1..2", "--jobs", "2", "--run-dir", str(directory)]
     process = subprocess.Popen(
         [sys.executable, "-m", "pappus", "train", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "COLUMNS": "100"}, start_new_session=True,

@@ -22,9 +22,9 @@ Start = Callable[..., Training]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Training] = []
 
-    def begin(*words: str) -> Training:
-        directory = tmp_path / "run"
-        started.append(Training(directory, *(words or ENDLESS), "--run-dir", str(directory)))
+    def begin(*words: str, interpreter: bool = False) -> Training:
+        directory, words = tmp_path / "run", words or tuple(ENDLESS)
+        started.append(Training(directory, *words, "--run-dir", str(directory), interpreter=interpreter))
         return started[-1]
 
     yield begin
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_ctrl_c_saves_a_checkpoint_stops_every_process_and_can_be_resumed(start: Start) -> None:
-    training = start()
+    training = start(interpreter=True)
     training.until_it_learns()
     training.interrupt()
     assert training.wait() == 130
@@ -198,13 +198,13 @@ def test_a_killed_replay_comes_back_from_its_checkpoint_and_says_what_is_lost(
 @WITH_REPLAY
 def test_a_run_with_replay_is_resumed_with_its_table(start: Start, system: list[str], writer: str) -> None:
     training = start(*system, *VALUES)
-    training.until_it_learns(3000)
+    training.until_it_learns(2000)
     training.interrupt()
     assert training.wait() == 130
     before = training.summary()["steps"]
-    again = Training(training.directory, "--resume", str(training.directory), "--steps", str(before + 3000))
+    again = Training(training.directory, "--resume", str(training.directory), "--steps", str(before + 1000))
     assert again.wait(60) == 0, again.output()
-    assert again.summary()["steps"] >= before + 3000
+    assert again.summary()["steps"] >= before + 1000
     lines = [json.loads(line) for line in (training.directory / "metrics.jsonl").read_text().splitlines()]
     sizes = [line["replay/size"] for line in lines if line["step"] > before and "replay/size" in line]
     assert min(sizes) > 0.9 * before, "the items of the first part are there"

@@ -52,7 +52,7 @@ def cluster() -> Iterator[Any]:
 def run(made: Program, controller: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
     config = RunConfig(
         AlgorithmConfig(), runtime="ray", run_dir=str(directory), cluster=ClusterConfig(**cluster),
-        supervision=SupervisionConfig(max_deaths_in_a_row=2),
+        supervision=SupervisionConfig(max_deaths_in_a_row=1),
     )
     RayRuntime(made, controller, config).run(checkpoint)
 
@@ -89,13 +89,13 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("system", "far", "settings"),
     [
-        ("impala", "actor", {"envs_per_actor": 8, "steps": 20_000}),
-        ("seed-vtrace", "actor", {"envs_per_actor": 8, "steps": 8_000, "batch_size": 8}),
-        ("ppo", "actor", {"actors": 2, "steps": 10_000}),
-        ("a3c", "worker", {"steps": 10_000}),
-        ("gorila-dqn", "bundle", {"steps": 4_000, "topology.replay.warm_up": 200}),
-        ("apex-dqn", "actor", {"steps": 4_000, "topology.replay.warm_up": 200}),
-        ("seed-r2d2", "actor", {"steps": 3_000, "topology.replay.warm_up": 50}),
+        ("impala", "actor", {"envs_per_actor": 8, "steps": 10_000}),
+        ("seed-vtrace", "actor", {"envs_per_actor": 8, "steps": 4_000, "batch_size": 8}),
+        ("ppo", "actor", {"actors": 2, "steps": 5_000}),
+        ("a3c", "worker", {"steps": 5_000}),
+        ("gorila-dqn", "bundle", {"steps": 1_000, "topology.replay.warm_up": 200}),
+        ("apex-dqn", "actor", {"steps": 1_000, "topology.replay.warm_up": 200}),
+        ("seed-r2d2", "actor", {"steps": 1_000, "topology.replay.warm_up": 10}),
     ],
 )
 def test_every_topology_trains_with_its_actors_on_other_nodes(
@@ -119,7 +119,7 @@ def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, 
 
 
 def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(cluster: Any, tmp_path: Path) -> None:
-    with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
+    with pytest.raises(RoleDied, match=r"dying died 2 times in a row; the first time:") as caught:
         run(with_dying("exception", lives=99), EndsWhenReborn("dying", lives=99), tmp_path)
     assert "ValueError: the env broke" in str(caught.value)
 
