@@ -166,7 +166,7 @@ def flow(edge: Edge, count: int, size: int) -> Flow:
 
 def replay_flows(program: Program, rows: Sequence[Row], one: Traffic) -> dict[str, Flow]:
     """What actors record goes straight to the replay server, past the node agents: rows as the actors count them,
-    without what gRPC adds. The role that samples lives beside the replay server here, unless it is an actor's process."""
+    without what gRPC adds. The role that samples lives beside the replay server, unless it is an actor's process."""
     names = [name for name, edge in program.edges.items() if isinstance(edge, ReplayEdge)]
     held = [(spec.kind, ref) for spec in program.roles for ref in spec.ends()]
     recorders = {kind.name for kind, ref in held if kind.steps_envs and ref.edge in names}

@@ -153,3 +153,13 @@ def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path, settings: Set
     with pytest.raises(UserError):
         pappus.resume(tmp_path / "run", **{"env": None, "steps": 600} | settings)
     assert (tmp_path / "run" / "config.yaml").read_text() == before
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_synchronous_central_inference_is_the_same_as_inference_in_the_worker(
+    tmp_path: Path, whole: Whole, algorithm: str, core: str
+) -> None:
+    settings = {**SMALL, **BARRIER[algorithm], "core": core, "actors": 1}
+    central = again(f"{algorithm}@seed", "CartPole-v1", {**settings, "topology.env_groups": 1}, tmp_path / "central")
+    assert central == whole(algorithm, "CartPole-v1", settings)

@@ -76,4 +76,4 @@ def _decided(size: int) -> Any:
     """Weights of a policy with an opinion."""
     import numpy as np
 
-    return np.random.default_rng(3).normal(0, 0.4, size).astype(np.float32)
+    return np.random.default_rng(3).normal(0, 0.8, size).astype(np.float32)

@@ -144,7 +144,8 @@ def _begun(metrics: Path) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_run_outlives_its_population(how: signal.Signals, tmp_path: Path) -> None:
     directory = tmp_path / "all"
-    words = [*(TINY if how == signal.SIGINT else INLINE), "--steps", "1000000000", "--seeds", "1..2", "--jobs", "2", "--run-dir", str(directory)]
+    line = f"--steps 1000000000 --seeds 1..2 --jobs 2 --run-dir {directory}"
+    words = [*(TINY if how == signal.SIGINT else INLINE), *line.split()]
     process = subprocess.Popen(
         [sys.executable, "-m", "pappus", "train", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "COLUMNS": "100"}, start_new_session=True,

@@ -122,10 +122,8 @@ class DeviceWeights(Port):
             self._accelerator.follow(self._read[i])
             self._buffers[i].copy_(flat)
             self._written[i] = self._accelerator.mark(self._written[i])
-            self._newest, first = i, self._version < 0
-            self._version = version
-        if first:
-            self._notifier.notify()  # never cleared: from now on there are weights
+            self._newest, self._version = i, version
+        self._notifier.notify()  # synchronous inference waits for every version, others for the first
 
     def version(self) -> int:
         """The newest version, -1 before the first."""
@@ -141,6 +139,4 @@ class DeviceWeights(Port):
             return self._version
 
     def explain(self) -> str:
-        return "no version was published yet"
-
-    def clear(self) -> None: ...
+        return f"no version newer than {self._version} was published yet"

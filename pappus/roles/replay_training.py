@@ -164,7 +164,7 @@ class TargetNetwork:
 class PriorityStaleness:
     """When the priority of each item was written last, as far as this learner wrote it.
 
-    A key tells the place of its item in a table of `capacity` (docs/replay.md), so two numbers per place are enough.
+    A key encodes the place of its item in a table of `capacity` (docs/concepts/replay.md): two numbers per place do.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -156,7 +156,7 @@ def test_a_batch_is_no_wider_than_allowed(place: str) -> None:
 def test_an_env_group_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) -> None:
     setup = Setup(place, batch_size=1, capacity=1)
     waiting = setup.play("fast", 100)[-1]
-    assert not waiting.answered and setup.work().name == setup.server._outlet.name
+    assert not waiting.answered and setup.work().name == setup.server._either.name
     assert all(call.answered for call in setup.play("slow", 2))
     assert setup.source.take(1) is not None
     setup.source.release()

@@ -164,7 +164,7 @@ def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> Non
         ({"topology.shards": 2}, "shards=2, .* lock-free updates pass none; use --topology.updates serialised"),
         ({"topology.max_staleness": 5}, "max_staleness=5 .*use --topology.updates serialised"),
         ({"optimizer.decay": 1.0}, r"optimizer.decay=1.0 and momentum=0.9 must be below 1 for adam"),
-        ({"topology.updates": "locked"}, "invalid choice 'locked'"),
+        ({"topology.updates": "locked"}, "topology.updates='locked' must be one of auto, lock-free, serialised"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(settings: dict[str, Any], sentence: str) -> None:

@@ -192,7 +192,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason:
         ("td3", {"algorithm.noise.sigma": -1.0}, "sigma=-1.0"),
         ("td3", {"algorithm.smoothing": -1.0}, "smoothing=-1.0"),
         ("gorila-dqn", {"topology.shards": 0}, "shards=0"),
-        ("gorila-dqn", {"topology.replay_memory": "shared"}, "invalid choice 'shared' for .*'local', 'central'"),
+        ("gorila-dqn", {"topology.replay_memory": "shared"}, "replay_memory='shared' must be one of local, central"),
         ("gorila-dqn", {"device": "cuda"}, "gorila's many learners share no device"),
     ],
 )

@@ -235,7 +235,7 @@ class OwnMinibatches(PPO):
 class NotSynced(PPO):
     """Cannot be shared."""
 
-    synced: Any = property()
+    synced: Any = None
 
 
 def other(kind: type[PPO], settings: dict[str, Any]) -> Run:

@@ -1,0 +1,65 @@
+"""Synchronous batches of an inference server: data of one version of the weights, the newest, in each."""
+
+from __future__ import annotations
+
+import pytest
+
+from pappus.roles.inference_server import BatchBarrier
+
+
+def full(batch_size: int, width: int, version: int) -> BatchBarrier:
+    """A barrier after one whole batch."""
+    barrier = BatchBarrier(batch_size)
+    for _ in range(batch_size // width):
+        assert barrier.begins(width, version)
+    for _ in range(batch_size // width):
+        barrier.ended(width, version)
+    return barrier
+
+
+def test_unrolls_begin_while_the_batch_has_room_and_no_further() -> None:
+    barrier = BatchBarrier(4)
+    assert barrier.begins(2, 0) and barrier.begins(2, 0)
+    assert not barrier.begins(2, 0), "the batch is reserved, though nothing was delivered yet"
+
+
+def test_the_next_batch_begins_with_newer_weights_only() -> None:
+    barrier = full(4, 2, version=7)
+    assert not barrier.begins(2, 7), "the learner has not published what it learnt"
+    assert barrier.begins(2, 8)
+
+
+def test_an_env_group_that_finished_early_waits_for_the_others() -> None:
+    barrier = BatchBarrier(4)
+    assert barrier.begins(2, 0) and barrier.begins(2, 0)
+    barrier.ended(2, 0)
+    assert not barrier.begins(2, 0)
+    barrier.ended(2, 0)
+    assert barrier.begins(2, 1)
+
+
+def test_few_envs_fill_a_batch_with_several_unrolls_each() -> None:
+    barrier = BatchBarrier(6)
+    for _ in range(3):
+        assert barrier.begins(2, 0)
+        barrier.ended(2, 0)
+    assert not barrier.begins(2, 0) and barrier.begins(2, 1)
+
+
+def test_columns_of_envs_that_left_are_free_for_others() -> None:
+    barrier = BatchBarrier(4)
+    assert barrier.begins(2, 0) and barrier.begins(2, 0)
+    barrier.ended(2, 0)
+    barrier.left(2)
+    assert barrier.begins(2, 0), "a successor takes the place, with the weights of the same batch"
+    barrier.ended(2, 0)
+    assert not barrier.begins(2, 0)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_barrier_continues_from_what_it_saved(width: int) -> None:
+    barrier = BatchBarrier(4)
+    barrier.begins(width, 3)
+    successor = BatchBarrier(4)
+    successor.load(barrier.save())
+    assert (successor.reserved, successor.delivered, successor.trained_on) == (width, 0, -1)
