@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -20,6 +18,7 @@ from pappus.errors import UserError
 from pappus.settings import ALIASES
 from pappus.system import System
 from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table
+from tests.warm_processes import run
 
 FRESH = "needs unrolls of the newest weights, and impala's actors lag behind; use {0}@sync, or vtrace or appo"
 REPLAY = "learns from replay, and {1} has none; use {0}@apex"
@@ -137,11 +136,6 @@ def own_folder(tmp_path: Path) -> Path:
     """A folder outside the repository, with a system of its own."""
     (tmp_path / "my_module.py").write_text(textwrap.dedent(OWN_SYSTEM))
     return tmp_path
-
-
-def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pappus", *line.split()]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def test_an_own_system_is_trained_evaluated_resumed_and_seeded_from_its_folder(own_folder: Path) -> None:

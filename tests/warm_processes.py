@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from multiprocessing.reduction import DupFd
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn, Protocol
 
 from setproctitle import getproctitle
@@ -59,7 +60,7 @@ def _received(duplicate: Any) -> Descriptor:
 
 
 class Forked:
-    """A process that was forked from the template; it has this process's environment, folder and output (or another)."""
+    """A process that was forked from the template, with this process's environment, folder and output (or another)."""
 
     def __init__(self, target: Callable[..., NoReturn], *arguments: Any, output: Sequence[int] = (1, 2)) -> None:
         arguments = (dict(os.environ), [Descriptor(number) for number in output], target, *arguments)
@@ -130,7 +131,15 @@ class Child:
 def start(log: Path, *words: str) -> Forked:
     """A `pappus` command that writes all it says to a file."""
     with log.open("w") as file:
-        return Forked(_command, list(words), output=(file.fileno(), file.fileno()))
+        return Forked(_command, ROOT, list(words), output=(file.fileno(), file.fileno()))
+
+
+def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """A `pappus` command that was given in a folder, when it has ended."""
+    with TemporaryFile("w+") as output, TemporaryFile("w+") as error:
+        code = Forked(_command, folder, line.split(), output=(output.fileno(), error.fileno())).wait(120)
+        texts = [file.seek(0) or file.read() for file in (output, error)]
+        return subprocess.CompletedProcess(line, code, *texts)
 
 
 def start_interpreter(log: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -141,10 +150,10 @@ def start_interpreter(log: Path, *words: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _command(words: Sequence[str]) -> NoReturn:
+def _command(folder: Path, words: Sequence[str]) -> NoReturn:
     from pappus.cli import main
 
-    os.chdir(ROOT)
+    os.chdir(folder)
     ForkServer.__init__ = _fork_a_server  # type: ignore[method-assign]
     sys.exit(main(words))
 
