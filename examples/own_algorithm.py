@@ -54,7 +54,7 @@ class A2C(ActorCriticAlgorithm):
         return loss, {"policy_loss": actor.detach(), "value_loss": critic.detach(), "entropy": entropy.detach()}
 
 
-a2c = AlgorithmSpec("my-a2c", A2C, A2CConfig(), needs_fresh_data=True)
+a2c = AlgorithmSpec("my-a2c", A2C, A2CConfig())
 my_system = System(a2c, TOPOLOGIES["sync"], settings={"envs_per_actor": 32, "optimizer.learning_rate": 3e-3})
 
 if __name__ == "__main__":

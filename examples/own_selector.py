@@ -5,7 +5,7 @@
 The item with the rank-th largest priority is drawn with a probability proportional to 1 / rank^α. A selector is one
 class; its name, `module:name`, is a setting of the run, so the command line takes it as well:
 
-    PYTHONPATH=examples pappus train dqn CartPole-v1 --topology.replay.sampler own_selector:RankBased
+    PYTHONPATH=examples pappus train dqn --env CartPole-v1 --topology.replay.sampler own_selector:RankBased
 """
 
 from __future__ import annotations

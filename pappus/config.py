@@ -210,7 +210,7 @@ class TopologyConfig:
         return self
 
     def fewest_actors(self, learners: int) -> int:
-        """Without so many actors of its own, some of so many learners would have nothing to learn from."""
+        """The fewest local actors with which each of `learners` learners has data."""
         return 0
 
     def takes_turns(self, config: RunConfig) -> bool:

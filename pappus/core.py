@@ -98,7 +98,7 @@ class Sink(Waitable, Protocol):
 
 
 class Source(Waitable, Protocol):
-    """Where a learner takes unrolls from, in the order of arrival."""
+    """Where a learner takes unrolls from: those of each producer in order, producers in turn."""
 
     def take(self, count: int) -> Sequence[Unroll] | None:
         """`count` slots, readable until `release`, or None while fewer are ready."""
@@ -379,7 +379,7 @@ class Policy(Waitable, Protocol):
 
 
 class Algorithm(Protocol):
-    """Pure functions over tensors: how to act, and (see the two kinds below) what to minimise."""
+    """Pure functions over tensors: how to act, and (see the kinds below) what to minimise."""
 
     @property
     def behaviour(self) -> dict[str, ArraySpec]:
@@ -498,7 +498,7 @@ class ReplayAlgorithm(Algorithm, Protocol):
         ...
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
-        """How much these of so many envs explore after so many steps of all, `[N]` float32."""
+        """How much each of `envs`, of `of` in the run, explores after `steps` steps of all of them, `[N]` float32."""
         ...
 
     @property

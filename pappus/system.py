@@ -3,7 +3,7 @@
     from pappus.system import AlgorithmSpec, System
     from pappus.systems import TOPOLOGIES
 
-    reinforce = AlgorithmSpec("reinforce", Reinforce, ReinforceConfig(), needs_fresh_data=True)
+    reinforce = AlgorithmSpec("reinforce", Reinforce, ReinforceConfig())
     my_system = System(reinforce, TOPOLOGIES["sync"])
 
 `pappus train my_module:my_system --env CartPole-v1` finds it, and so do `eval`, `--resume`, `--seeds` and the cluster.
@@ -36,14 +36,14 @@ class AlgorithmSpec:
     """Default settings, `--algorithm.*`."""
     learns_from_replay: bool = False
     """Learns from replayed items; otherwise from unrolls, each used once, in order."""
-    needs_fresh_data: bool = False
-    """Assumes that the weights being updated are those that acted; otherwise it corrects for actors that lag behind."""
+    corrects_for_lag: bool = False
+    """Learns from unrolls of older weights, too (V-trace's ratios, a clip); otherwise the newest weights must act."""
     several_epochs: bool = False
     """Makes several updates from each batch, so a batch must reach one learner (or learners in step) as a whole."""
     updates_all_weights: bool = True
     """Every update changes all weights; False where parts of the network are trained less often (TD3's policy)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it wants different from the topology's defaults, wherever it runs."""
+    """Settings that replace the topology's, wherever it runs."""
     purpose: str = ""
     paper: str = ""
 
@@ -58,7 +58,7 @@ class Topology:
     """Default settings, `--topology.*`."""
     figure: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it wants different from the defaults of a run."""
+    """Settings that replace the defaults of a run."""
     refusal: Callable[[AlgorithmSpec], str] = lambda algorithm: ""
     """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
     variants: tuple[Topology, ...] = ()
@@ -96,7 +96,7 @@ class System:
     topology: Topology
     name: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What it wants different from the topology's and the algorithm's settings."""
+    """Settings that replace those of topology and algorithm."""
     presets: tuple[Preset, ...] = ()
     """Settings for particular envs, beside the built-in ones."""
     purpose: str = ""

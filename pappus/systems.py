@@ -32,11 +32,16 @@ OFF_POLICY = {"optimizer.anneal": False, "optimizer.clip_norm": 10.0}
 ALGORITHMS: dict[str, AlgorithmSpec] = {
     spec.name: spec
     for spec in (
-        AlgorithmSpec("vtrace", VTrace, VTraceConfig(), purpose="actor-critic that corrects for stale actors"),
-        AlgorithmSpec("appo", APPO, APPOConfig(), purpose="V-trace with PPO's clipped surrogate"),
-        AlgorithmSpec("a2c", A2C, A2CConfig(), needs_fresh_data=True, purpose="advantage actor-critic"),
         AlgorithmSpec(
-            "ppo", PPO, PPOConfig(), needs_fresh_data=True, several_epochs=True,
+            "vtrace", VTrace, VTraceConfig(), corrects_for_lag=True,
+            purpose="actor-critic that corrects for stale actors",
+        ),
+        AlgorithmSpec(
+            "appo", APPO, APPOConfig(), corrects_for_lag=True, purpose="V-trace with PPO's clipped surrogate"
+        ),
+        AlgorithmSpec("a2c", A2C, A2CConfig(), purpose="advantage actor-critic"),
+        AlgorithmSpec(
+            "ppo", PPO, PPOConfig(), several_epochs=True,
             settings={
                 "envs_per_actor": 16, "unroll_length": 128, "network.activation": "tanh",
                 "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 0.5,
@@ -87,12 +92,12 @@ def _refuse_unrolls(algorithm: AlgorithmSpec, topology: str) -> str:
 
 
 def _refuse_in_impala(algorithm: AlgorithmSpec) -> str:
-    if algorithm.needs_fresh_data:
-        return (
-            f"{algorithm.name} needs unrolls of the newest weights, and impala's actors lag behind; use "
-            f"{algorithm.name}@sync, or vtrace or appo, which correct for the lag"
-        )
-    return _refuse_replay(algorithm, "impala")
+    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
+        return _refuse_replay(algorithm, "impala")
+    return (
+        f"{algorithm.name} needs unrolls of the newest weights, and impala's actors lag behind; use "
+        f"{algorithm.name}@sync, or vtrace or appo, which correct for the lag"
+    )
 
 
 def _refuse_in_a3c(algorithm: AlgorithmSpec) -> str:
@@ -114,9 +119,9 @@ def _refuse_in_gorila(algorithm: AlgorithmSpec) -> str:
 
 
 def _refuse_in_seed(algorithm: AlgorithmSpec) -> str:
-    if algorithm.needs_fresh_data:
-        return f"{algorithm.name} needs unrolls of the newest weights, and the actors of seed do not wait for them"
-    return _refuse_replay(algorithm, "seed")
+    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
+        return _refuse_replay(algorithm, "seed")
+    return f"{algorithm.name} needs unrolls of the newest weights, and the actors of seed do not wait for them"
 
 
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}

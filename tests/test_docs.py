@@ -233,9 +233,9 @@ def known_options() -> set[str]:
 def is_system(name: str) -> bool:
     """A system by its name, as ALGORITHM@TOPOLOGY, or as module:name; or a placeholder."""
     algorithm, _, topology = name.partition("@")
-    if topology and hasattr(systems, "pair_table"):
+    if topology and ":" not in algorithm:
         return " " not in systems.pair_table()[algorithm][topology]  # else it is the sentence of a refusal
-    return name in SYSTEMS or bool(re.fullmatch(r"\w+@\w+|\w+:\w+", name)) or name in ("SYSTEM", "…")
+    return name in SYSTEMS or bool(re.fullmatch(r"\w+:\w+(@\w+)?", name)) or name in ("SYSTEM", "…")
 
 
 def settings_of(config: Any, prefix: str = "") -> Iterator[str]:

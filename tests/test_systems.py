@@ -123,7 +123,7 @@ OWN_SYSTEM = """
     class MyA2C(A2C):
         pass
 
-    mine = AlgorithmSpec("mine", MyA2C, MyConfig(), needs_fresh_data=True)
+    mine = AlgorithmSpec("mine", MyA2C, MyConfig())
     my_system = System(
         mine, TOPOLOGIES["sync"], settings={"envs_per_actor": 2, "unroll_length": 8},
         presets=(Preset(("mine@*",), "CartPole-*", {"algorithm.reward_scale": 0.5}),),

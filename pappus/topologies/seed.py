@@ -13,8 +13,8 @@ Many learners share one inference server, which deals the batches out in turn; t
                     └──batch 1, 3 …──▶ learner-1 ──gradients──┘
 
 The inference server answers many envs with one forward pass of the newest weights, keeps their recurrent states and
-assembles what they experience; an actor needs a core for its envs and nothing else. An actor may have several
-env groups of envs, so that it steps one while the others wait for their actions.
+assembles what they experience; an actor needs a core for its envs and nothing else. An actor may divide its
+envs into groups, so that it steps one group while the others wait for their actions.
 """
 
 from __future__ import annotations
