@@ -120,7 +120,9 @@ def resume(
     """
     directory = Path(run)
     found, config = saved_config(directory, system)
-    config = override(config, {**(settings or {}), **named})
+    config = same_system(override(config, {**(settings or {}), **named}), found)
+    if isinstance(env, str) and env != config.env:
+        raise UserError(f"the run was trained on env {config.env!r}, not {env!r}; start a new run")
     return execute(config, env or config.env, directory.resolve(), system=found)
 
 
@@ -135,7 +137,14 @@ def configure(
     for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
     config = override(config, written, str(file))
-    return override(config, settings or {})
+    return same_system(override(config, settings or {}), chosen)
+
+
+def same_system(config: RunConfig, system: System) -> RunConfig:
+    """`config`, unless its settings name another system than the one that is trained."""
+    if config.system != system.defaults.system:
+        raise UserError(f"system={config.system!r} is no setting: the run is of {system.name!r}; leave it out")
+    return config
 
 
 def env_name(env: EnvLike) -> str:

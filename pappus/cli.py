@@ -118,7 +118,7 @@ def _resume(run: str, words: list[str], began: float) -> int:
     system, config = saved_config(Path(run))
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
-    config = parse(config, words)
+    config = api.same_system(parse(config, words), system)
     return _finish(api.execute(config, config.env, Path(run).resolve(), began, system))
 
 
@@ -291,9 +291,11 @@ def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
 
 
 def _peek(words: list[str], option: str) -> str:
+    """The value of an option, the last one where it is repeated; empty if it is not there."""
+    value = ""
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == option:
-            return following
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return ""
+            value = following
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
+    return value

@@ -26,6 +26,11 @@ from pappus.errors import UserError, closest
 ALIASES = {"core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address"}
 """Short names of settings that live deeper."""
 
+BASE = "(all)"
+"""Where a tree keeps a whole config object, whose settings others in the tree replace."""
+PAIRS = ("kwargs", "placement", "resources")
+"""Settings that are mappings themselves; all other mappings are groups of settings."""
+
 Config = TypeVar("Config")
 Convert: TypeAlias = Callable[[Any, Any, str], Any]
 """(value, type hint, name) → the value as the hint wants it, or `UserError`."""
@@ -62,7 +67,10 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
             least, most = _range(values)
             tree.add(["cluster", "fewest_actors"], [least])
             values = [most]
-        tree.add(_path(option), values)
+        *group, last = _path(option)
+        if not values and last.startswith("no_"):  # --optimizer.no-anneal; the last of several counts
+            last, values = last[3:], ["false"]
+        tree.add([*group, last], values)
     return _with_actors(_applied(config, tree, _from_text), tree)
 
 
@@ -70,7 +78,7 @@ def load_file(path: Path) -> dict[str, Any]:
     """Settings of a YAML file, as `override` takes them."""
     try:
         content = yaml.load(path.read_text(), _Loader)
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"config file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise UserError(f"config file {str(path)!r} holds no settings; write NAME: VALUE lines")
@@ -105,7 +113,7 @@ def help_text(config: RunConfig, source: str) -> str:
 
 
 def _path(name: str) -> list[str]:
-    plain = name.replace("-", "_")
+    plain = str(name).replace("-", "_")
     return ALIASES.get(plain, plain).split(".")
 
 
@@ -131,11 +139,20 @@ class _Tree(dict[str, Any]):
         """Put a value, or all entries of a mapping, where `path` leads."""
         head, *rest = path
         if rest:
-            within = self.get(head)
-            self[head] = within = within if isinstance(within, _Tree) else _Tree()
-            within.add(rest, value)
+            self._within(head).add(rest, value)
+        elif isinstance(value, Mapping) and not head.endswith(PAIRS):
+            within = self._within(head)
+            for name, inner in value.items():
+                within.add(str(name).replace("-", "_").split("."), inner)
+        elif dataclasses.is_dataclass(value):
+            self._within(head)[BASE] = value
         else:
             self[head] = value
+
+    def _within(self, head: str) -> _Tree:
+        within = self.get(head)
+        self[head] = within = within if isinstance(within, _Tree) else _Tree()
+        return within
 
 
 def _applied(config: Config, tree: _Tree, convert: Convert, root: Any = None, prefix: str = "") -> Config:
@@ -144,8 +161,8 @@ def _applied(config: Config, tree: _Tree, convert: Convert, root: Any = None, pr
     hints = typing.get_type_hints(type(config))
     known = {item.name for item in dataclasses.fields(config)}  # type: ignore[arg-type]
     for head, value in tree.items():
-        if head not in known and head.startswith("no_") and head[3:] in known and value == []:
-            head, value = head[3:], ["false"]  # --no-anneal
+        if head == BASE:
+            continue
         if head not in known:
             _refuse_unknown(root, prefix + _name(head, value))
         here: Any = getattr(config, head)
@@ -160,19 +177,16 @@ def _applied(config: Config, tree: _Tree, convert: Convert, root: Any = None, pr
 
 def _name(head: str, value: Any) -> str:
     """The dotted name of the first setting below `head`."""
-    return ".".join([head, *(_name(*item) for item in list(value.items())[:1])]) if isinstance(value, _Tree) else head
+    names = [_name(*item) for item in value.items() if item[0] != BASE] if isinstance(value, _Tree) else []
+    return ".".join([head, *names[:1]])
 
 
 def _applied_group(group: Any, value: Any, convert: Convert, root: Any, name: str) -> Any:
     """A group of settings: some of them by name, or a whole config object."""
-    if isinstance(value, type(group)):
-        return value
-    if isinstance(value, Mapping):
-        tree = value if isinstance(value, _Tree) else _Tree()
-        for inner, one in value.items() if tree is not value else ():
-            tree.add(str(inner).replace("-", "_").split("."), one)
-        return _applied(group, tree, convert, root, f"{name}.")
-    raise UserError(f"{name}={value!r} is a group of settings: give {type(group).__name__}(…), or {name}.NAME = VALUE")
+    whole = value.get(BASE, group) if isinstance(value, _Tree) else value
+    if isinstance(whole, type(group)):
+        return _applied(whole, value, convert, root, f"{name}.") if isinstance(value, _Tree) else whole
+    raise UserError(f"{name}={whole!r} is a group of settings: give {type(group).__name__}(…), or {name}.NAME = VALUE")
 
 
 def _refuse_unknown(config: object, name: str) -> NoReturn:
@@ -194,12 +208,14 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return _checked(value, next(one for one in arguments if one is not type(None)), name)
     if origin is Literal and value in arguments:
         return value
-    if origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_checked(one, arguments[0], name) for one in value)
+    if origin in (tuple, list) and isinstance(value, Sequence) and not isinstance(value, str):
+        return origin(_checked(one, arguments[0], name) for one in value)
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(one, arguments[1], f"{name}.{key}") for key, one in value.items()}
     if hint is Any or (hint in (bool, str) and isinstance(value, hint)):
         return value
+    if hint is int and isinstance(value, float) and value % 1 == 0:  # 1e6 in a file
+        return int(value)
     if hint in (int, float) and not isinstance(value, bool) and isinstance(value, int if hint is int else int | float):
         return hint(value)
     if hint is str and isinstance(value, Path):
@@ -210,8 +226,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
 def _from_text(words: Sequence[str], hint: Any, name: str) -> Any:
     """The words behind an option as the type hint wants them."""
     origin, option = typing.get_origin(hint), name.replace("_", "-")
-    if origin is tuple:
-        return tuple(_number_or_text(word, typing.get_args(hint)[0], option) for word in words)
+    if origin in (tuple, list):
+        return origin(_number_or_text(word, typing.get_args(hint)[0], option) for word in words)
     if origin is dict:
         if len(words) % 2:
             raise UserError(f"--{option} {' '.join(words)} must be NAME VALUE pairs")
@@ -238,8 +254,8 @@ def _number_or_text(word: str, hint: Any, option: str) -> Any:
         if word.lower() == "none" and type(None) in arguments:
             return None
         return _number_or_text(word, next(one for one in arguments if one is not type(None)), option)
-    if typing.get_origin(hint) is Literal and word in arguments:
-        return word
+    if typing.get_origin(hint) is Literal and word in map(str, arguments):
+        return next(one for one in arguments if str(one) == word)
     try:
         if hint is bool and word.lower() in ("true", "false"):
             return word.lower() == "true"
@@ -259,7 +275,7 @@ def _kind(hint: Any) -> str:
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, arguments))}"
-    if typing.get_origin(hint) is tuple:
+    if typing.get_origin(hint) in (tuple, list):
         return f"a list of which each is {_kind(arguments[0])}"
     if typing.get_origin(hint) is dict:
         return "NAME VALUE pairs"

@@ -291,17 +291,21 @@ def _of(known: Mapping[str, Value], name: str, kind: type[Value], what: str) -> 
 def _imported(text: str, kind: type[Value], what: str) -> Value:
     """The value that `module:name` names."""
     module, _, name = text.partition(":")
+    if not module or module.startswith(".") or not name:
+        raise UserError(f"{what} {text!r} must be module:name, such as my_module:my_{what}")
     try:
-        value = getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0] and error.name != module:
-            raise
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that the user's own module needs
         raise UserError(
             f"{what} {text!r}: there is no module {module!r} here; run this in the folder that holds it, or add that "
             "folder to PYTHONPATH"
         ) from None
-    except AttributeError:
-        raise UserError(f"{what} {text!r}: module {module!r} has no {name!r}") from None
+    if not hasattr(found, name):
+        place = getattr(found, "__file__", None) or "built in"
+        raise UserError(f"{what} {text!r}: module {module!r} ({place}) has no {name!r}")
+    value = getattr(found, name)
     if not isinstance(value, kind):
         raise UserError(f"{what} {text!r} is a {type(value).__name__}, not a pappus.{kind.__name__}")
     return value

@@ -69,7 +69,7 @@ WRONG = [
     ("train ppo@sede --env CartPole-v1", "unknown topology 'sede'; did you mean 'seed'?"),
     ("train qpo@seed --env CartPole-v1", "unknown algorithm 'qpo'"),
     ("train no_such_module:mine --env CartPole-v1", "there is no module 'no_such_module' here"),
-    ("train pappus.systems:nothing --env CartPole-v1", "module 'pappus.systems' has no 'nothing'"),
+    ("train pappus.systems:nothing --env CartPole-v1", "systems.py) has no 'nothing'"),
     ("train pappus.systems:SYSTEMS --env CartPole-v1", "is a dict, not a pappus.System"),
     ("train impala stray --env CartPole-v1", "'stray' is no option"),
     ("train impala --env CartPole-v1 --network.hidden-sizes 64 big", "'big' must be a whole number"),

@@ -38,6 +38,7 @@ def test_negative_numbers_are_values() -> None:
 
 def test_switches_are_turned_on_and_off() -> None:
     assert not parse(DEFAULTS, ["--optimizer.no-anneal"]).optimizer.anneal
+    assert parse(DEFAULTS, ["--optimizer.no-anneal", "--optimizer.anneal"]).optimizer.anneal, "the last one counts"
     assert parse(DEFAULTS, ["--env-options.atari.life-loss-ends-episode"]).env_options.atari.life_loss_ends_episode
 
 

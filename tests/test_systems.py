@@ -13,7 +13,7 @@ import pytest
 import pappus
 from pappus import api, listing
 from pappus.cli import main
-from pappus.config import OptimizerConfig, RunConfig
+from pappus.config import NetworkConfig, OptimizerConfig, RunConfig
 from pappus.errors import UserError
 from pappus.settings import ALIASES
 from pappus.system import System
@@ -101,6 +101,18 @@ def test_python_settings_are_objects_names_and_dotted_names(tmp_path: Path) -> N
     ):
         with pytest.raises(UserError, match=sentence):
             api.configure("impala", "CartPole-v1", settings)
+
+
+def test_a_group_that_is_given_in_several_ways_keeps_all_of_them() -> None:
+    def network(settings: dict[str, Any]) -> Any:
+        return api.configure("ppo", "CartPole-v1", settings).network
+
+    one, other = {"network": {"core_size": 128}}, {"core": "lstm"}
+    assert network({**one, **other}) == network({**other, **one}) != network(one)
+    both = network({"network": NetworkConfig(core_size=128), "network.core": "lstm"})
+    assert (both.core, both.core_size) == ("lstm", 128)
+    with pytest.raises(UserError, match="system='impala' is no setting"):
+        api.configure("ppo", "CartPole-v1", {"system": "impala"})
 
 
 def test_an_editor_completes_every_setting_of_a_run() -> None:

@@ -57,7 +57,7 @@ class BatchBarrier:
 
     Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
 
-        invariant   delivered ≤ reserved ≤ batch_size (more only for an env group that is wider than a batch)
+        invariant   delivered ≤ reserved ≤ batch_size (more only where widths of env groups do not add up to a batch)
     """
 
     def __init__(self, batch_size: int) -> None:
@@ -68,19 +68,22 @@ class BatchBarrier:
 
     def begins(self, num_envs: int, version: int) -> bool:
         """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
-        if self.reserved and self.reserved + num_envs > self._batch_size:
-            return False
-        if not self.reserved and version <= self.trained_on:
+        if version == self.trained_on or (self.busy and self.reserved + num_envs > self._batch_size):
             return False
         self.reserved += num_envs
         return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether unrolls are under construction; if none is, one may begin though it spills into the next batch."""
+        return self.delivered < self.reserved
 
     def ended(self, num_envs: int, version: int) -> None:
         """An unroll is full: its columns are part of the batch, which may be complete with it."""
         self.delivered += num_envs
         if self.delivered >= self._batch_size:
-            self.trained_on = version
-            self.reserved = self.delivered = 0
+            self.trained_on, spilled = version, self.delivered % self._batch_size
+            self.reserved, self.delivered = self.reserved - self.delivered + spilled, spilled
 
     def left(self, num_envs: int) -> None:
         """An unroll that had begun will not be finished."""
@@ -103,6 +106,8 @@ class EnvGroupState:
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
         self.version = -1
+        self.delivered = num_envs
+        """Envs of the finished unroll that have been handed on."""
         self.begun = False
         """Whether columns of a synchronous batch are reserved for the unroll under construction."""
 
@@ -139,8 +144,6 @@ class UnrollGroupState(EnvGroupState):
     def __init__(self, session: int, num_envs: int, unroll_length: int) -> None:
         super().__init__(session, num_envs)
         self.writer = UnrollWriter(unroll_length)
-        self.delivered = num_envs
-        """Envs of the finished unroll that have been handed on."""
 
     @property
     def full(self) -> bool:
@@ -203,8 +206,9 @@ class InferenceServer(Role, Generic[StateType]):
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
-            return self._either if self._stuck else self._request_server
-        if not self._network.refresh():
+            unpublished = self._barrier is not None and self._network.version < 0
+            return self._network if unpublished else self._either if self._stuck else self._request_server
+        if self._barrier is None and not self._network.refresh():
             return self._network
         env_groups_out = len(self._group_states) - len(self._due) - len(self._stuck)
         self.wake_at = self._batching.wait_until(envs_of(self._due), self._connected, env_groups_out)
@@ -304,7 +308,11 @@ class InferenceServer(Role, Generic[StateType]):
 
     def _deliver(self, call: Call, group_state: StateType) -> bool:
         """Hand the finished unroll on and begin the next; False while there is no room for it."""
-        if not self._hand_over(group_state) or not self._may_begin(group_state):
+        handed_over = self._hand_over(group_state)
+        if self._barrier is not None and group_state.begun and group_state.delivered == group_state.num_envs:
+            self._barrier.ended(group_state.num_envs, group_state.version)
+            group_state.begun = False
+        if not handed_over or not self._may_begin(group_state):
             self._stuck.append(call)
             return False
         group_state.begin(call.request)
@@ -316,9 +324,9 @@ class InferenceServer(Role, Generic[StateType]):
         barrier, num_envs = self._barrier, group_state.num_envs
         if barrier is None:
             return True
-        if group_state.begun:
-            barrier.ended(num_envs, group_state.version)
-        group_state.begun = self._network.refresh() and barrier.begins(num_envs, self._network.version)
+        if not barrier.busy:  # weights stay the same while unrolls are under construction
+            self._network.refresh()
+        group_state.begun = self._network.version >= 0 and barrier.begins(num_envs, self._network.version)
         return group_state.begun
 
     def _hand_over(self, group_state: StateType) -> bool:

@@ -63,3 +63,24 @@ def test_a_barrier_continues_from_what_it_saved(width: int) -> None:
     successor = BatchBarrier(4)
     successor.load(barrier.save())
     assert (successor.reserved, successor.delivered, successor.trained_on) == (width, 0, -1)
+
+
+TILES = [(32, [5, 5]), (16, [8, 8, 5, 5]), (16, [8, 8, 12]), (50, [8, 8]), (4, [10])]
+
+
+@pytest.mark.parametrize(("batch", "widths"), TILES)
+def test_widths_that_do_not_add_up_to_a_batch_do_not_stop_it(batch: int, widths: list[int]) -> None:
+    barrier, version, columns, rounds = BatchBarrier(batch), 0, 0, 0
+    while version < 5:
+        begun = [width for width in widths if barrier.begins(width, version)]
+        rounds += 1
+        assert rounds < 500, "nobody may begin any more"
+        for width in begun:
+            barrier.ended(width, version)
+            columns += width
+        version = columns // batch  # the learner publishes after every batch
+
+
+def test_weights_of_a_learner_that_came_back_from_a_checkpoint_are_acted_with() -> None:
+    barrier = full(4, 2, version=1000)
+    assert barrier.begins(2, 904), "an older number, and other weights than those of the last batch"
