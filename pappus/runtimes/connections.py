@@ -29,11 +29,9 @@ class Connection(Protocol):
 
     def send(self, message: dict[str, Any]) -> None:
         """`OSError` when the other end is gone."""
-        ...
 
     def receive(self) -> list[dict[str, Any]]:
         """All messages that have arrived; `ConnectionResetError` when there will be no more."""
-        ...
 
 
 class PacketConnection:

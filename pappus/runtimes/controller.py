@@ -38,11 +38,9 @@ class Controls(Protocol):
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Send a command to a role."""
-        ...
 
     def save(self, directory: Path) -> None:
         """Have the state written into `directory`, then call `Controller.saved`."""
-        ...
 
 
 class Controller:

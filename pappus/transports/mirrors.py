@@ -75,16 +75,13 @@ class Half(Protocol):
     @property
     def seconds(self) -> float:
         """Check for changes this often, or, if 0, after each notification and each message."""
-        ...
 
     def changes(self) -> Iterator[bytes]:
         """Messages for the other side. Each is made when it is asked for, so that only one at a time takes memory; the
         caller may stop early."""
-        ...
 
     def apply(self, message: bytes) -> None:
         """Take what the other side sent. Raises `WireError` if it breaks the protocol: end the stream then."""
-        ...
 
 
 class Spoke(Half, Protocol):
@@ -95,11 +92,9 @@ class Spoke(Half, Protocol):
 
     def hello(self) -> bytes:
         """The first message of each connection."""
-        ...
 
     def welcomed(self, message: bytes) -> None:
         """Take the hub's answer; from now on there are changes."""
-        ...
 
 
 class Hub(Protocol):
@@ -111,12 +106,10 @@ class Hub(Protocol):
     @property
     def notifiers(self) -> Sequence[Notifier]:
         """Of each end, if there are any; those of far ends belong to the node agent."""
-        ...
 
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
         """The half for a spoke's stream, and the answer to its hello. The peer's former half must not be used again.
         Raises `Misplaced` for ends that are not there."""
-        ...
 
 
 class Mirror(Protocol):
@@ -131,12 +124,10 @@ class Mirror(Protocol):
 
     def settle_as_hub(self, far: Collection[int]) -> None:
         """A hub begins here: the state of ends on other nodes is stale, and of an earlier hub."""
-        ...
 
     def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
         """The hub is on another node, and may have moved: ends that are new here, or not here, begin with nothing in
         flight."""
-        ...
 
 
 class MirroredEdge:
