@@ -29,6 +29,7 @@ from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout
 from pappus.types import Array, ArraySpec, Nest, leaves_of
 
 if TYPE_CHECKING:  # only a server that listens needs grpc
+    from pappus.edges.mirrored_rings import RingsMirror
     from pappus.recording.shared import ServiceDirectory
     from pappus.transports.grpc_request_server import GrpcRequestServer
     from pappus.transports.mirrors import Hold, Mirror
@@ -94,9 +95,7 @@ class CallsEdge(Edge):
         return [self.client(index) for index in range(self.clients)]
 
     def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
-        from pappus.edges.mirrored_calls import CallsMirror
-
-        return CallsMirror(self.group_request, self.group_reply, self.clients, self.env_groups, block)
+        return self.open(block).mirror()
 
 
 class SharedCalls:
@@ -115,7 +114,7 @@ class SharedCalls:
         rest = block.memory[total * _COUNTERS :]
         self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
         self.asked, *self.replied = block.notifiers
-        self.memory = block.memory
+        self.memory, self._request_bytes = block.memory, layout_bytes(request)
 
     @staticmethod
     def footprint(request: Nest, reply: Nest, clients: int, env_groups: int) -> tuple[int, int]:
@@ -132,6 +131,18 @@ class SharedCalls:
         """The end of the role that answers."""
         here = SharedRequestServer(self._name, self, self._env_groups)
         return here if self._listen is None else CombinedRequestServer(here, self._listen(self.asked))
+
+
+    def mirror(self) -> RingsMirror:
+        """What a node agent sees of it: each env group is a ring of one slot, whose release carries the reply."""
+        from pappus.edges.mirrored_rings import RingsMirror
+
+        arrays = self.memory[len(self.sent) * _COUNTERS :].reshape(len(self.sent), -1)
+        requests, replies = np.split(arrays, [self._request_bytes], axis=1)
+        return RingsMirror(
+            ends=len(self.replied), committed=self.sent, released=self.answered, sessions=self.session,
+            slots=requests[:, None], replies=replies, filled=self.asked, freed=self.replied,
+        )
 
 
 class SharedEnvGroup:

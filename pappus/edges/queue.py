@@ -26,6 +26,7 @@ from pappus.types import Array, Nest, Unroll, leaves_of
 
 if TYPE_CHECKING:  # a device needs torch
     from pappus.edges.device import DeviceQueue
+    from pappus.edges.mirrored_rings import RingsMirror
     from pappus.recording.shared import ServiceDirectory
     from pappus.transports.mirrors import Hold, Mirror
 
@@ -78,10 +79,8 @@ class QueueEdge(Edge):
         return [self.sink(producer) for producer in range(self.producers)]
 
     def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
-        from pappus.edges.mirrored_queue import QueueMirror
-
-        after = hold(self.after) if self.after else None
-        return QueueMirror(self.spec, self.producers, self.capacity, block, after)
+        queue = RingQueue(self.label, self.spec, self.producers, self.capacity, block)
+        return queue.mirror(hold(self.after) if self.after else None)
 
 
 def _sink(queue: RingQueue | DeviceQueue, producer: int) -> Sink:
@@ -183,8 +182,8 @@ class RingQueue:
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
         self._name = name
         self.meter = Meter()
-        size = ring_bytes(spec, capacity)
-        self.rings = [Ring(block.memory[i * size : (i + 1) * size], spec, capacity) for i in range(producers)]
+        self._memory = block.memory.reshape(producers, -1)
+        self.rings = [Ring(memory, spec, capacity) for memory in self._memory]
         self._filled, *self._freed = block.notifiers
 
     @staticmethod
@@ -199,6 +198,17 @@ class RingQueue:
     def source(self) -> RingSource:
         """The consumer's end."""
         return RingSource(self._name, self.rings, self._freed, self._filled)
+
+    def mirror(self, hold: Hold | None) -> RingsMirror:
+        """What a node agent sees of it."""
+        from pappus.edges.mirrored_rings import RingsMirror
+
+        rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
+        return RingsMirror(
+            ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),
+            slots=self._memory[:, _COUNTERS:].reshape(rings, self.rings[0].capacity, -1),
+            replies=np.zeros((rings, 0), np.uint8), filled=self._filled, freed=self._freed, hold=hold,
+        )
 
 
 def poison(ring: Ring) -> None:
