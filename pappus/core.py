@@ -26,7 +26,14 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 @runtime_checkable
 class Waitable(Protocol):
-    """A port that can keep a role waiting. It may also be `Polled`, `SleepsItself`, `Counted` or `Metered`."""
+    """A port that can keep a role waiting.
+
+    It may offer more:
+    `ready() -> bool` says whether waiting is over, where a role with a core of its own may poll before it sleeps.
+    `sleep(commands, seconds) -> bool` waits as `Waiter.wait` does, for a port with work of its own meanwhile.
+    `notifier`, with a `count`: in the inline runtime, a role that waits is not stepped before the count grows.
+    `meter` (`telemetry.meter.Meter`) counts the bytes that passed.
+    """
 
     name: str
     """The metric's name for the time spent waiting, such as `unrolls`."""
@@ -39,45 +46,6 @@ class Waitable(Protocol):
 
     def clear(self) -> None:
         """Reset the descriptor, before checking again."""
-
-
-class Polled(Waitable, Protocol):
-    """Optional: a port in shared memory, which a role with a core of its own polls for a moment before it sleeps."""
-
-    def ready(self) -> bool:
-        """Whether waiting is over."""
-
-
-class SleepsItself(Waitable, Protocol):
-    """Optional: a port with work of its own during the wait, such as a gRPC server."""
-
-    def sleep(self, commands: int, seconds: float) -> bool:
-        """Wait until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
-
-
-@runtime_checkable
-class CountedNotifier(Protocol):
-    """A notifier that counts its notifications."""
-
-    count: int
-
-
-class Counted(Waitable, Protocol):
-    """Optional: in the inline runtime, a role that waits for this port is not stepped before `notifier.count` grows."""
-
-    notifier: CountedNotifier
-
-
-class ByteMeter(Protocol):
-    """`telemetry.meter.Meter`."""
-
-    total: int
-
-
-class Metered(Protocol):
-    """Optional, for ports and transports: the bytes that passed are reported as `EDGE_bytes`."""
-
-    meter: ByteMeter
 
 
 class Sink(Waitable, Protocol):
@@ -123,28 +91,20 @@ class RequestClient(Waitable, Protocol):
     """An actor's connection to the central policy: it steps one env group while the others wait for actions."""
 
     @property
-    def env_groups(self) -> Sequence[EnvGroup]:
-        """Its groups of envs."""
+    def env_groups(self) -> Sequence[EnvGroup]: ...
 
 
 class Call(Protocol):
     """A request, as the server of a central policy sees it. Its arrays are valid until it is answered."""
 
     @property
-    def env_group(self) -> Hashable:
-        """The env group that asks."""
+    def env_group(self) -> Hashable: ...
 
-    @property
-    def session(self) -> int:
-        """Another session of the same env group is another client, without history."""
-
-    @property
-    def request(self) -> Request:
-        """Observations, rewards and flags of its envs."""
-
-    @property
-    def reply(self) -> Array:
-        """Where the actions are written."""
+    session: int
+    """Another session of the same env group is another client, without history."""
+    request: Request
+    reply: Array
+    """Where the actions are written."""
 
     def answer(self) -> None:
         """Hand the reply over."""
@@ -251,7 +211,7 @@ class AllReduce(Waitable, Protocol):
 
 
 class WeightsWriter(Protocol):
-    """Publishes whole versions of one flat buffer, an array or, on a device, a tensor."""
+    """Publishes whole versions of one flat buffer: an array or, on a device, a tensor."""
 
     def publish(self, flat: Any, version: int) -> None: ...
 
@@ -324,10 +284,10 @@ class Policy(Waitable, Protocol):
         """Actions `[N, …]` and what the policy says of them (see `Algorithm.behaviour`)."""
 
     def save(self) -> Nest:
-        """What the policy needs to go on."""
+        """What the policy needs to continue."""
 
     def load(self, saved: Nest) -> None:
-        """Go on from what `save` returned."""
+        """Continue from what `save` returned."""
 
 
 class Algorithm(Protocol):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # a node agent makes blocks without torch
     from torch import Tensor
 
     from pappus.edges.torch_all_reduce import TorchAllReduce
-    from pappus.recording.shared import ServiceDirectory
 
 PER_LINE = ALIGNMENT // 8
 
@@ -46,7 +45,7 @@ class AllReduceEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return MemoryAllReduce.footprint(self.members, self.size) if self.backend == "memory" else (8, self.members)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> MemoryAllReduce | TorchAllReduce:
+    def open(self, block: Block) -> MemoryAllReduce | TorchAllReduce:
         if self.backend == "memory":
             one_thread = not isinstance(block, SharedBlock)
             return MemoryAllReduce(self.name, self.members, self.size, block, in_turn=one_thread)
@@ -82,7 +81,6 @@ class MemoryAllReduce:
         return 2 * members * (ALIGNMENT + aligned(4 * size)), members
 
     def member(self, index: int) -> MemoryMember:
-        """The end of the member of that number."""
         return MemoryMember(self, index)
 
 

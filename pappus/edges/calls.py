@@ -24,15 +24,14 @@ import optree
 from pappus.config import WireConfig
 from pappus.core import Call, RequestClient, RequestServer
 from pappus.edges.edge import Edge, Port, PortRef
+from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.meter import Meter
 from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
+from pappus.transports.mirrors import Hold
 from pappus.types import Array, ArraySpec, Nest, leaves_of
 
 if TYPE_CHECKING:  # only a server that listens needs grpc
-    from pappus.edges.mirrored_rings import RingsMirror
-    from pappus.recording.shared import ServiceDirectory
     from pappus.transports.grpc_request_server import GrpcRequestServer
-    from pappus.transports.mirrors import Hold, Mirror
 
 _COUNTERS = 2 * ALIGNMENT  # bytes per env group: a cache line for each side
 _WORDS = ALIGNMENT // 8
@@ -76,7 +75,7 @@ class CallsEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return SharedCalls.footprint(self.group_request, self.group_reply, self.clients, self.env_groups)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> SharedCalls:
+    def open(self, block: Block) -> SharedCalls:
         listen = self._listen if self.wire.listen else None
         return SharedCalls(
             self.name, self.group_request, self.group_reply, self.clients, self.env_groups, block, listen
@@ -94,7 +93,7 @@ class CallsEdge(Edge):
     def spokes(self) -> Sequence[PortRef[Any]]:
         return [self.client(index) for index in range(self.clients)]
 
-    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
+    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> RingsMirror:
         return self.open(block).mirror()
 
 
@@ -122,21 +121,17 @@ class SharedCalls:
         return clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + clients
 
     def client(self, index: int) -> SharedRequestClient:
-        """The end of one actor."""
         env_groups = range(index * self._env_groups, (index + 1) * self._env_groups)
         groups = [SharedEnvGroup(self, env_group) for env_group in env_groups]
         return SharedRequestClient(self._name, groups, self.replied[index])
 
     def server(self) -> SharedRequestServer | CombinedRequestServer:
-        """The end of the role that answers."""
         here = SharedRequestServer(self._name, self, self._env_groups)
         return here if self._listen is None else CombinedRequestServer(here, self._listen(self.asked))
 
 
     def mirror(self) -> RingsMirror:
         """What a node agent sees of it: each env group is a ring of one slot, whose release carries the reply."""
-        from pappus.edges.mirrored_rings import RingsMirror
-
         arrays = self.memory[len(self.sent) * _COUNTERS :].reshape(len(self.sent), -1)
         requests, replies = np.split(arrays, [self._request_bytes], axis=1)
         return RingsMirror(

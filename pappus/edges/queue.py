@@ -20,15 +20,14 @@ import numpy as np
 
 from pappus.core import Sink, Source
 from pappus.edges.edge import Edge, Port, PortRef
+from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.meter import Meter
 from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
+from pappus.transports.mirrors import Hold
 from pappus.types import Array, Nest, Unroll, leaves_of
 
 if TYPE_CHECKING:  # a device needs torch
     from pappus.edges.device import DeviceQueue
-    from pappus.edges.mirrored_rings import RingsMirror
-    from pappus.recording.shared import ServiceDirectory
-    from pappus.transports.mirrors import Hold, Mirror
 
 _COUNTERS = 128  # bytes: one cache line for each counter
 
@@ -59,7 +58,7 @@ class QueueEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return (0, 2) if self.device else RingQueue.footprint(self.spec, self.producers, self.capacity)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> RingQueue | DeviceQueue:
+    def open(self, block: Block) -> RingQueue | DeviceQueue:
         if not self.device:
             return RingQueue(self.label, self.spec, self.producers, self.capacity, block)
         from pappus.accelerator import Accelerator
@@ -78,7 +77,7 @@ class QueueEdge(Edge):
     def spokes(self) -> Sequence[PortRef[Any]]:
         return [self.sink(producer) for producer in range(self.producers)]
 
-    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
+    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> RingsMirror:
         queue = RingQueue(self.label, self.spec, self.producers, self.capacity, block)
         return queue.mirror(hold(self.after) if self.after else None)
 
@@ -192,17 +191,13 @@ class RingQueue:
         return producers * ring_bytes(spec, capacity), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
-        """The end of one producer."""
         return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled, self.meter)
 
     def source(self) -> RingSource:
-        """The consumer's end."""
         return RingSource(self._name, self.rings, self._freed, self._filled)
 
     def mirror(self, hold: Hold | None) -> RingsMirror:
         """What a node agent sees of it."""
-        from pappus.edges.mirrored_rings import RingsMirror
-
         rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
         return RingsMirror(
             ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),

@@ -43,7 +43,10 @@ class ReplayEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return 8, 0
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> DirectReplay | SharedReplay:
+    def open(self, block: Block) -> DirectReplay | SharedReplay:
+        return self.open_on_cluster(block, None)
+
+    def open_on_cluster(self, block: Block, services: ServiceDirectory | None) -> DirectReplay | SharedReplay:
         from pappus.recording.direct import DirectReplay
         from pappus.recording.shared import SharedReplay
 

@@ -20,7 +20,6 @@ from pappus.types import Array
 
 if TYPE_CHECKING:  # a device needs torch
     from pappus.edges.device import DeviceWeights
-    from pappus.recording.shared import ServiceDirectory
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class WeightsEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return (0, 2) if self.device else FlatWeights.footprint(self.size)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> FlatWeights | DeviceWeights:
+    def open(self, block: Block) -> FlatWeights | DeviceWeights:
         if not self.device:
             return FlatWeights(self.name, self.size, block)
         from pappus.accelerator import Accelerator
@@ -111,11 +110,9 @@ class FlatWeights(Port):
         self._followed[0] = 1
 
     def version(self) -> int:
-        """The newest version, -1 before the first."""
         return int(self._published[0]) - 1
 
     def read(self, into: Array) -> int:
-        """Copy the newest version and return its number."""
         while True:
             i = int(self._published[0]) % 2
             sequence = int(self._sequence[i])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pappus.core import CountedNotifier, Waitable
+from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
@@ -22,7 +22,7 @@ class Sleeper(NamedTuple):
     """What a role waits for, and the count of its notifier when it was stepped last."""
 
     port: Waitable
-    notifier: CountedNotifier
+    notifier: Any
     heard: int
 
 
@@ -93,7 +93,7 @@ class InlineRuntime:
             if port is not None:
                 waiting[name] = port
                 notifier = getattr(port, "notifier", None)
-                if isinstance(notifier, CountedNotifier) and role.wake_at is None:
+                if hasattr(notifier, "count") and role.wake_at is None:
                     self._asleep[name] = Sleeper(port, notifier, notifier.count)
         self._rounds += 1
         return waiting

@@ -30,7 +30,7 @@ class Wiring:
     def transport(self, name: str) -> Any:
         """The transport of an edge, opened on first use: only a process that uses a device may touch it."""
         if name not in self._transports:
-            self._transports[name] = self._edges[name].open(self._blocks[name], self._services)
+            self._transports[name] = self._edges[name].open_on_cluster(self._blocks[name], self._services)
         return self._transports[name]
 
     def connect(self, ref: PortRef[Any]) -> Any:

@@ -36,11 +36,11 @@ class Misplaced(WireError):
 class PortLocations:
     """Where the ends of an edge are.
 
-    An epoch changes whenever its end moves to another node, not when a role restarts where it was.
+    An epoch changes whenever its end moves to another node, not when a role restarts where it was. `hub` is a node,
+    empty while no role holds that end.
     """
 
     hub: str
-    """A node; empty while no role holds that end."""
     hub_epoch: int
     hub_address: str
     """HOST:PORT of the hub's node agent."""
@@ -72,9 +72,8 @@ class Peer(NamedTuple):
 class Half(Protocol):
     """One side of a stream. Neither method blocks, and both are called by one thread."""
 
-    @property
-    def seconds(self) -> float:
-        """Check for changes this often, or, if 0, after each notification and each message."""
+    seconds: float
+    """Check for changes this often, or, if 0, after each notification and each message."""
 
     def changes(self) -> Iterator[bytes]:
         """Messages for the other side. Each is made when it is asked for, so that only one at a time takes memory; the

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from pappus.edges.calls import SharedCalls, SharedRequestClient, SharedRequestServer
-from pappus.edges.counters import SharedCounters
-from pappus.edges.mirrored_counters import CountersMirror
+from pappus.edges.counters import CountersMirror, SharedCounters
 from pappus.edges.mirrored_rings import RingsMirror
 from pappus.edges.queue import RingQueue, RingSource
 from pappus.errors import WireError
