@@ -39,7 +39,6 @@ class AllReduceEdge(Edge):
     backend: Literal["memory", "gloo", "nccl"]
 
     def member(self, index: int) -> PortRef[AllReduce]:
-        """For the learner of that number."""
         return PortRef(self.name, _member, (index,))
 
     def memory(self) -> tuple[int, int]:
@@ -77,7 +76,6 @@ class MemoryAllReduce:
 
     @staticmethod
     def footprint(members: int, size: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return 2 * members * (ALIGNMENT + aligned(4 * size)), members
 
     def member(self, index: int) -> MemoryMember:
@@ -93,7 +91,6 @@ class MemoryMember(Port):
         self._all_reduce, self._round = all_reduce, int(all_reduce.brought[index])
 
     def bring(self, flat: Tensor) -> None:
-        """Write its own place, and wake the others."""
         self._round += 1
         np.copyto(self._all_reduce.places[self._round % 2][self.member][: len(flat)], flat.numpy())
         self._all_reduce.brought[self.member] = self._round
@@ -102,7 +99,6 @@ class MemoryMember(Port):
                 notifier.notify()
 
     def collect(self, flat: Tensor) -> bool:
-        """Add all places up, if all are written."""
         if not self.ready():
             return False
         first, second, *rest = (place[: len(flat)] for place in self._all_reduce.places[self._round % 2])

@@ -56,20 +56,16 @@ class CallsEdge(Edge):
 
     @property
     def group_request(self) -> Nest:
-        """A request of all envs of an env group."""
         return optree.tree_map(lambda leaf: leaf.prefixed(self.envs), self.request)
 
     @property
     def group_reply(self) -> ArraySpec:
-        """A reply for all envs of an env group."""
         return self.reply.prefixed(self.envs)
 
     def client(self, index: int) -> PortRef[RequestClient]:
-        """For the client of that number."""
         return PortRef(self.name, SharedCalls.client, (index,))
 
     def server(self) -> PortRef[RequestServer]:
-        """For the role that answers."""
         return PortRef(self.name, SharedCalls.server)
 
     def memory(self) -> tuple[int, int]:
@@ -117,7 +113,6 @@ class SharedCalls:
 
     @staticmethod
     def footprint(request: Nest, reply: Nest, clients: int, env_groups: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + clients
 
     def client(self, index: int) -> SharedRequestClient:
@@ -173,7 +168,6 @@ class SharedRequestClient(Port):
         self.env_groups = env_groups
 
     def ready(self) -> bool:
-        """Whether a reply is there."""
         return any(env_group.reply() is not None for env_group in self.env_groups)
 
     def explain(self) -> str:
@@ -225,7 +219,6 @@ class SharedRequestServer(Port):
     def close(self) -> None: ...
 
     def ready(self) -> bool:
-        """Whether a request is there that was not taken yet."""
         unanswered = (self._calls.sent != self._calls.answered).nonzero()[0].tolist()
         return any(not self._objects[env_group].taken for env_group in unanswered)
 

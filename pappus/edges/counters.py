@@ -40,11 +40,9 @@ class CounterEdge(Edge):
     writers: int
 
     def counter(self, writer: int) -> PortRef[StepCounter]:
-        """For the writer of that number."""
         return PortRef(self.name, SharedCounters.counter, (writer,))
 
     def reader(self) -> PortRef[StepTotal]:
-        """For a role that only reads."""
         return PortRef(self.name, SharedCounters.reader)
 
     def memory(self) -> tuple[int, int]:
@@ -77,7 +75,6 @@ class SharedCounters:
 
     @staticmethod
     def footprint(writers: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return ALIGNMENT * (writers + 1), 0
 
     def counter(self, writer: int) -> Counter:

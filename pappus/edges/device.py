@@ -41,7 +41,6 @@ class DeviceQueue:
         return DeviceSource(self)
 
     def ready(self) -> int:
-        """Slots that are ready for the consumer."""
         return self.committed - self.released
 
     def hand_over(self, number: int) -> None:

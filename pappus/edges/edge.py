@@ -51,7 +51,6 @@ class PortRef(Generic[P]):
     arguments: tuple[int, ...] = ()
 
     def connect(self, transport: Any) -> P:
-        """The port."""
         return self.port(transport, *self.arguments)
 
     def __str__(self) -> str:
@@ -122,12 +121,10 @@ class Port:
 
     def __init__(self, name: str, notifier: Notifier) -> None:
         self.name, self._notifier = name, notifier
+        self.fileno = notifier.fileno
 
     def explain(self) -> str:
         raise NotImplementedError
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
 
     def clear(self) -> None:
         self._notifier.clear()

@@ -17,11 +17,9 @@ class LoanEdge(Edge):
     """From one role to another of the same process, and back."""
 
     def lender(self) -> PortRef[Lender]:
-        """For the role that owns the objects."""
         return PortRef(self.name, BufferLoan.lender)
 
     def borrower(self) -> PortRef[Borrower]:
-        """For the role that uses them."""
         return PortRef(self.name, BufferLoan.borrower)
 
     def memory(self) -> tuple[int, int]:

@@ -74,7 +74,7 @@ class RingsMirror:
 
     @property
     def capacity(self) -> int:
-        return self.slots.shape[1]
+        return int(self.slots.shape[1])
 
     def rings_of(self, ends: Collection[int]) -> Array:
         """The numbers of these ends' rings."""

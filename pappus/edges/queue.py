@@ -48,11 +48,9 @@ class QueueEdge(Edge):
     after: str = ""
 
     def sink(self, producer: int) -> PortRef[Sink]:
-        """For the producer of that number."""
         return PortRef(self.name, _sink, (producer,))
 
     def source(self) -> PortRef[Source]:
-        """For the consumer."""
         return PortRef(self.name, _source)
 
     def memory(self) -> tuple[int, int]:
@@ -108,7 +106,6 @@ class Ring:
 
 
 def ring_bytes(spec: Nest, capacity: int) -> int:
-    """Bytes of one producer's ring."""
     return _COUNTERS + capacity * layout_bytes(spec)
 
 
@@ -187,7 +184,6 @@ class RingQueue:
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return producers * ring_bytes(spec, capacity), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
@@ -197,7 +193,6 @@ class RingQueue:
         return RingSource(self._name, self.rings, self._freed, self._filled)
 
     def mirror(self, hold: Hold | None) -> RingsMirror:
-        """What a node agent sees of it."""
         rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
         return RingsMirror(
             ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),

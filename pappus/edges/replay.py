@@ -33,7 +33,6 @@ class ReplayEdge(Edge):
         return PortRef(self.name, _sinks)
 
     def source(self) -> PortRef[ItemSource]:
-        """For a role that samples."""
         return PortRef(self.name, _source)
 
     def host(self) -> PortRef[DirectReplay | SharedReplayHost]:

@@ -26,7 +26,6 @@ class SharedParametersEdge(Edge):
     rows: int
 
     def port(self) -> PortRef[SharedParameters]:
-        """The end, the same for all."""
         return PortRef(self.name, ParameterMemory.port)
 
     def memory(self) -> tuple[int, int]:
@@ -53,7 +52,6 @@ class ParameterMemory(Port):
 
     @staticmethod
     def footprint(size: int, rows: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return ALIGNMENT + rows * aligned(size * 4), 1
 
     def port(self) -> ParameterMemory:

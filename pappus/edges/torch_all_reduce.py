@@ -93,7 +93,6 @@ class TorchMember(Port):
         self._notifier.notify()
 
     def collect(self, flat: torch.Tensor) -> bool:
-        """Whether the sum is complete."""
         if not self._done:
             return False
         if self._failure:

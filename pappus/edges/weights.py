@@ -35,11 +35,9 @@ class WeightsEdge(Edge):
     device: str = ""
 
     def writer(self) -> PortRef[ShardWeights]:
-        """For the role that publishes."""
         return PortRef(self.name, _writer)
 
     def reader(self) -> PortRef[WeightsReader]:
-        """For a role that reads the newest version."""
         return PortRef(self.name, _reader)
 
     def memory(self) -> tuple[int, int]:
@@ -84,7 +82,6 @@ class FlatWeights(Port):
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return ALIGNMENT + 2 * aligned(size * 4), 2
 
     def reader(self) -> FlatWeights:

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pappus.config import RunConfig
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
+from pappus.telemetry.processes import kept_signals
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
 from pappus.telemetry.summary import Summary
@@ -108,7 +108,6 @@ class Controller:
             self._ask()
 
     def started(self, controls: Controls) -> None:
-        """All roles were started."""
         self._controls = controls
         self._trained = self._checked = self._clock()
 
@@ -151,7 +150,6 @@ class Controller:
             self._finish(role)
 
     def interrupt(self) -> None:
-        """Save and stop."""
         self._interrupted = True
 
     def decide(self) -> bool:
@@ -314,7 +312,6 @@ class Controller:
         }
 
     def summary(self, exit_reason: str = "") -> Summary:
-        """How the run went, so far or in the end."""
         run_stats, config, seconds = self._run_stats, self._config, self.seconds()
         here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
         return Summary(
@@ -349,9 +346,6 @@ class Controller:
 @contextmanager
 def interrupts(controller: Controller) -> Iterator[None]:
     """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     heard: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -361,9 +355,7 @@ def interrupts(controller: Controller) -> Iterator[None]:
         controller.interrupt()
         controller.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with kept_signals() as main:
+        for number in (signal.SIGINT, signal.SIGTERM) if main else ():
+            signal.signal(number, handler)
         yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

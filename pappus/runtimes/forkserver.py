@@ -62,7 +62,9 @@ class ForkServer:
 
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
         """Ask for a worker that runs `role_process.main(payload, descriptors)`."""
-        file = os.memfd_create("pappus-payload") if hasattr(os, "memfd_create") else _temporary_file()
+        from pappus.transports.memory import anonymous_file  # numpy would delay the start of the server
+
+        file = anonymous_file()
         try:
             with open(file, "wb", closefd=False) as out:
                 out.write(payload)
@@ -93,13 +95,6 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _temporary_file() -> int:
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def serve(fd: int) -> NoReturn:

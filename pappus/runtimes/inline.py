@@ -42,22 +42,18 @@ class InlineRuntime:
         self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Step all roles in turn until the controller ends the run."""
         with one_thread():
-            self._run(checkpoint)
-
-    def _run(self, checkpoint: Path | None) -> None:
-        try:
-            self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
-            if checkpoint is not None:
-                self._load(checkpoint)
-            with interrupts(self._controller):
-                self._controller.started(self)
-                self._loop()
-        finally:
-            for role in self.roles.values():  # in the order of the data flow: what a role drops, a later one counts
-                role.close()
-                self._controller.report(role.metrics.drain())
+            try:
+                self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
+                if checkpoint is not None:
+                    self._load(checkpoint)
+                with interrupts(self._controller):
+                    self._controller.started(self)
+                    self._loop()
+            finally:
+                for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
+                    role.close()
+                    self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
         while True:
@@ -92,7 +88,7 @@ class InlineRuntime:
             role.metrics.clock.waiting(port.name if port is not None else "its turn")
             if port is not None:
                 waiting[name] = port
-                notifier = getattr(port, "notifier", None)
+                notifier: Any = getattr(port, "notifier", None)
                 if hasattr(notifier, "count") and role.wake_at is None:
                     self._asleep[name] = Sleeper(port, notifier, notifier.count)
         self._rounds += 1
@@ -118,7 +114,6 @@ class InlineRuntime:
         return list(self.roles.values())
 
     def command(self, role: str, command: str, argument: int) -> None:
-        """Hand a command to a role."""
         self._with_commands.add(role)
         self._commanded = True
         self._asleep.pop(role, None)

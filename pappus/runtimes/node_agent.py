@@ -17,14 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pappus.edges.edge import Edge
-from pappus.transports.fd_server import FdServer, fetch_blocks
+from pappus.transports.fd_server import FdServer
 from pappus.transports.memory import Notifier, SharedBlock
 from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
 
 if TYPE_CHECKING:
-    from pappus.transports.grpc_mirrors import Streams, Traffic
-
-__all__ = ["NodeAgent", "PortLocations", "fetch_blocks"]
+    from pappus.transports.grpc_mirrors import Streams
 
 CLOSE_SECONDS = 4.0
 
@@ -48,7 +46,6 @@ class NodeAgent:
         self._heard: dict[str, dict[Notifier, str]] = {}
         self._held: set[str] = set()
         """Edges whose releases wait for weights."""
-        self._loop = asyncio.new_event_loop()
         self._closed = False
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(host, token, ready), name="node_agent", daemon=True)
@@ -70,9 +67,10 @@ class NodeAgent:
     def look_again(self) -> None:
         """Weights were delivered: slots that waited for them may be released."""
         with suppress(RuntimeError):  # closed meanwhile
-            self._loop.call_soon_threadsafe(self._look_again)
+            for name in list(self._held):
+                self._loop.call_soon_threadsafe(self._streams.wake_all, name)
 
-    def meter(self) -> dict[str, Traffic]:
+    def meter(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes of each edge since the start, both ways together."""
         return dict(self._streams.traffic)
 
@@ -93,17 +91,15 @@ class NodeAgent:
             self._blocks = {}
 
     def _run(self, host: str, token: str, ready: concurrent.futures.Future[None]) -> None:
-        """The node agent's thread."""
-        try:
+        with asyncio.Runner() as runner:
+            self._loop = runner.get_loop()
             try:
-                self._loop.run_until_complete(self._open(host, token))
+                runner.run(self._open(host, token))
             except BaseException as error:
                 return ready.set_exception(error)
             ready.set_result(None)
             self._loop.run_forever()
-            self._loop.run_until_complete(self._close())
-        finally:
-            self._loop.close()
+            runner.run(self._close())
 
     async def _open(self, host: str, token: str) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
@@ -120,7 +116,6 @@ class NodeAgent:
         with suppress(TimeoutError):  # the rest ends with the process
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._streams.close()
-                await _others()
 
     async def _place(self, name: str, placement: PortLocations) -> None:
         if name not in self._mirrored:
@@ -153,14 +148,3 @@ class NodeAgent:
         notifier.clear()
         self._streams.wake(name, node)
 
-    def _look_again(self) -> None:
-        for name in self._held:
-            self._streams.wake_all(name)
-
-
-async def _others() -> None:
-    """Cancel all other tasks of the loop and wait for them."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -17,7 +13,7 @@ import ray
 from pappus.config import ClusterConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.resources import NodeRoom
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import kept_signals, usable_cores
 from pappus.telemetry.versions import versions
 from pappus.transports.addresses import Address
 
@@ -44,7 +40,7 @@ def connect(cluster: ClusterConfig, cores: float) -> bool:
     else:
         options |= _alone(cores)
     try:
-        with own_signals():
+        with kept_signals():  # Ray's handler for SIGTERM would end the run without saving it
             ray.init(address=cluster.address or "local", **options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -78,20 +74,6 @@ def _alone(cores: float) -> dict[str, Any]:
     if sys.platform == "linux":
         options["_node_ip_address"] = LOOPBACK
     return options
-
-
-@contextlib.contextmanager
-def own_signals() -> Iterator[None]:
-    """Ray installs a handler for SIGTERM, which would end the run without saving it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def rooms(free: bool = False) -> list[NodeRoom]:

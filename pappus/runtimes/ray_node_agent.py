@@ -49,7 +49,6 @@ class NodeAgentActor:
         return self._node_agent.address, self._node_agent.socket
 
     def place(self, placements: Mapping[str, PortLocations]) -> None:
-        """Where the ends of some edges are now."""
         for name, placement in placements.items():
             self._node_agent.place(name, placement)
 
@@ -69,7 +68,6 @@ class NodeAgentActor:
             weights.publish(flat, version)
 
     def newest(self, edge: str) -> tuple[Array, int] | None:
-        """The newest version of some weights on this node."""
         weights = self._weights(edge)
         if weights.version() < 0:
             return None
@@ -117,7 +115,6 @@ class WeightsBroadcaster:
         self._woken.notify()
 
     def delivered(self, node: str) -> int:
-        """The version that a node has."""
         return self._has.get(node, -1)
 
     def _run(self) -> None:
@@ -177,7 +174,6 @@ class WeightsBroadcaster:
 
 
 def store_bytes(node: str) -> float:
-    """The size of a node's object store."""
     return float(next(one["Resources"].get("object_store_memory", 1e9) for one in ray.nodes() if one["NodeID"] == node))
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +48,8 @@ class Assignment:
     group: str
     specs: list[RoleSpec]
     edges: list[Edge]
-    block_sizes: dict[str, int]
-    block_descriptors: dict[str, list[int]]
-    """Positions in the list of descriptors that came along."""
+    blocks: dict[str, tuple[int, list[int]]]
+    """By edge: bytes, and positions in the list of descriptors that came along. Empty where a node agent has them."""
     incarnation: int
     seed: int
     checkpoint: Path | None
@@ -83,7 +82,11 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
         torch.set_num_threads(assignment.threads)
-        drive_all(_build(assignment, descriptors), commands, assignment.spin)
+        blocks = {
+            name: SharedBlock(size, [descriptors[i] for i in places])
+            for name, (size, places) in assignment.blocks.items()
+        }
+        drive_all(build_roles(assignment, Wiring(assignment.edges, blocks)), commands, assignment.spin)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
@@ -96,14 +99,6 @@ def failure_message(error: BaseException) -> dict[str, Any]:
     """What a worker reports about the error that ends it; called while that is being handled."""
     sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
     return {"died": traceback.format_exc(), **sentence}
-
-
-def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
-    blocks = {
-        name: SharedBlock(size, [descriptors[i] for i in assignment.block_descriptors[name]])
-        for name, size in assignment.block_sizes.items()
-    }
-    return build_roles(assignment, Wiring(assignment.edges, blocks))
 
 
 def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
@@ -124,13 +119,30 @@ def _seed_libraries(assignment: Assignment) -> None:
     torch.manual_seed(seed)
 
 
-class ThreadConnection:
-    """The process's connection, as the thread of one role sees it: its commands, and one answer when all have saved."""
+class SharedLine:
+    """The process's connection, to which the threads of several roles send: `saved` only when all have saved."""
 
-    def __init__(
-        self, line: Connection, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
-    ) -> None:
-        self._line, self._saved, self._progress, self._lock, self._threads = line, saved, progress, lock, threads
+    def __init__(self, line: Connection, threads: int) -> None:
+        self._line, self._threads, self._lock = line, threads, threading.Lock()
+        self._progress: dict[str, list[Any]] = defaultdict(list)
+        """By checkpoint: the progress of the roles that have saved."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        if "saved" in message:
+            with self._lock:
+                known = self._progress[message["saved"]]
+                known.append(message["progress"])
+                if len(known) < self._threads:
+                    return
+                message = {**message, "progress": next((one for one in reversed(known) if one), None)}
+        self._line.send(message)
+
+
+class ThreadConnection:
+    """The process's connection, as the thread of one role sees it."""
+
+    def __init__(self, line: SharedLine) -> None:
+        self.send = line.send
         self._inbox: deque[dict[str, Any]] = deque()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno = self._notifier.fileno
@@ -140,19 +152,7 @@ class ThreadConnection:
         self._inbox.append(command)
         self._notifier.notify()
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the main process; `saved` only when the last role has saved."""
-        if "saved" in message:
-            with self._lock:
-                self._saved[message["saved"]] += 1
-                self._progress[message["saved"]] = message["progress"] or self._progress.get(message["saved"])
-                if self._saved[message["saved"]] < self._threads:
-                    return
-                message = {**message, "progress": self._progress[message["saved"]]}
-        self._line.send(message)
-
     def receive(self) -> list[dict[str, Any]]:
-        """All commands that were posted."""
         self._notifier.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
@@ -162,10 +162,8 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
     if len(roles) == 1:
         return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
-    saved: Counter[str] = Counter()
-    lock = threading.Lock()
-    progress: dict[str, Any] = {}
-    connections = [ThreadConnection(line, saved, progress, lock, len(roles)) for _ in roles]
+    shared = SharedLine(line, len(roles))
+    connections = [ThreadConnection(shared) for _ in roles]
     failed: deque[BaseException] = deque()
     failure = EventNotifier(*EventNotifier.descriptors())
 

@@ -34,11 +34,9 @@ class Wiring:
         return self._transports[name]
 
     def connect(self, ref: PortRef[Any]) -> Any:
-        """The port of an end."""
         return ref.connect(self.transport(ref.edge))
 
     def build(self, spec: RoleSpec, incarnation: int) -> Role:
-        """The role that a spec describes, with its ports."""
         ports = {ref: self.connect(ref) for ref in spec.ends()}
         arguments = {key: _connected(value, ports) for key, value in spec.arguments.items()}
         role = spec.build(spec.name, incarnation, **arguments)

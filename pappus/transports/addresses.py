@@ -12,13 +12,9 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
-
-if TYPE_CHECKING:
-    import grpc
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,6 @@ def check_certificates(certificate: str, key: str, authority: str) -> None:
 
 
 def read_token(path: str) -> str:
-    """The secret that a file holds."""
     try:
         token = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -108,17 +103,6 @@ def read_token(path: str) -> str:
     if not token:
         raise UserError(f"token file {path!r} is empty; write a secret into it")
     return token
-
-
-def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
-    """What TLS needs, or None without it."""
-    import grpc
-
-    if not wire.certificate:
-        return None
-    authority = Path(wire.client_authority).read_bytes() if wire.client_authority else None
-    pair = (Path(wire.key).read_bytes(), Path(wire.certificate).read_bytes())
-    return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
 
 
 def socket_beside(ip: str, port: int) -> str:
@@ -177,12 +161,18 @@ def make_way(path: str) -> None:
 def is_here(host: str) -> bool:
     """Whether a host is this machine: one can only bind to addresses of one's own."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-        return True
+        _free_port(host, socket.SOCK_DGRAM)
     except OSError:
         return False
+    return True
+
+
+def _free_port(host: str, kind: socket.SocketKind) -> int:
+    """A port of this machine that is free now; OSError if the host is elsewhere."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 0, type=kind)[0]
+    with socket.socket(family, kind) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
 
 
 def nearest(address: Address, tls: bool) -> str:
@@ -203,10 +193,7 @@ def with_port(listen: str) -> str:
         return listen
     host = Address.parse(listen).host
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-            return str(Address(host, probe.getsockname()[1]))
+        return str(Address(host, _free_port(host, socket.SOCK_STREAM)))
     except OSError as error:
         text = f"listen={listen!r} cannot be opened: {error.strerror}; give an address of this machine"
         raise UserError(text) from None

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 
 from pappus.errors import WireError
-from pappus.transports.codec import Buffer, decode_env_group
+from pappus.transports.codec import Buffer
 from pappus.types import Array, Request, leaves_of
 
 LARGEST = 1e15
@@ -26,17 +26,12 @@ class Refusal(Exception):
         self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
 
 
-def understood(decode: Callable[[Buffer], Any], data: Buffer) -> Any:
+def understood(decode: Callable[..., Any], data: Buffer, *arguments: Any) -> Any:
     """The decoded message; a `Refusal` if it cannot be decoded."""
     try:
-        return decode(data)
+        return decode(data, *arguments)
     except WireError as error:
         raise Refusal("INVALID_ARGUMENT", str(error)) from None
-
-
-def decode_steps(message: Buffer) -> tuple[int, Buffer]:
-    """Which env group, and the bytes of its values."""
-    return decode_env_group(message, "Steps")
 
 
 def complaint_about(request: Request) -> str:

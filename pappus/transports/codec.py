@@ -119,7 +119,6 @@ class EnvGroupEncoder:
         self._head = b"\x12" + varint(len(body) + size) + body
 
     def encode(self) -> bytes:
-        """The message of what the arrays hold now."""
         return b"".join((self._head, *self._buffers))
 
 
@@ -148,7 +147,6 @@ class EnvGroupReader:
         self._ends = list(accumulate(len(part) for part in self._bytes))
 
     def read(self, payload: Buffer) -> None:
-        """Copy a message's values into the arrays."""
         if len(payload) != self._ends[-1]:
             raise WireError(
                 f"{len(payload)} bytes of tensors came, and the layout of the handshake has {self._ends[-1]}"

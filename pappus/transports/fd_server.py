@@ -41,7 +41,6 @@ class FdServer:
         loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """End all connections."""
         for client in list(self._clients):
             self._drop(client)
         self._loop.remove_reader(self._listener)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import grpc
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
-from pappus.transports.addresses import Address, ips_of, make_way, server_credentials, socket_beside
+from pappus.transports.addresses import Address, ips_of, make_way, socket_beside
 
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame that HTTP/2 knows; the default of 16 KiB costs large messages a tenth of their speed."""
@@ -58,8 +61,16 @@ def listen(server: Any, wire: WireConfig) -> Listeners:
     return Listeners(reached, beside)
 
 
+def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
+    """What TLS needs, or None without it."""
+    if not wire.certificate:
+        return None
+    authority = Path(wire.client_authority).read_bytes() if wire.client_authority else None
+    pair = (Path(wire.key).read_bytes(), Path(wire.certificate).read_bytes())
+    return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
+
+
 def stop_listening(listeners: Listeners) -> None:
-    """Remove the unix socket."""
     if listeners.socket:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(listeners.socket)

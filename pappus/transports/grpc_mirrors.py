@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import random
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,34 +18,11 @@ from pappus.errors import RunError, WireError
 from pappus.transports.addresses import Address
 from pappus.transports.checks import Refusal
 from pappus.transports.grpc_listen import SERVER_OPTIONS
-from pappus.transports.grpc_streams import (
-    HANDSHAKE_SECONDS,
-    METHOD,
-    SERVICE,
-    TOKEN,
-    Count,
-    MirrorStream,
-    Opening,
-    SpokeStream,
-)
+from pappus.transports.grpc_streams import HANDSHAKE_SECONDS, METHOD, SERVICE, TOKEN, MirrorStream, Opening, SpokeStream
 from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
 
 GRACE_SECONDS = 0.5
 """Streams that were ended finish sooner; cut off, they would leave a line in the log of the other side."""
-
-
-class Traffic(NamedTuple):
-    """What has passed since the start, both ways together."""
-
-    messages: int = 0
-    bytes: int = 0
-
-
-class HubStream(NamedTuple):
-    """A spoke's stream to a hub that is here."""
-
-    hub: Hub
-    line: MirrorStream
 
 
 class Streams:
@@ -53,12 +31,13 @@ class Streams:
     def __init__(self, node: str, token: str) -> None:
         self._node, self._token, self._life = node, token.encode(), random.SystemRandom().getrandbits(62)
         self._edges: dict[str, MirroredEdge] = {}
-        self._hub_lines: dict[tuple[str, str], HubStream] = {}
+        self._hub_lines: dict[tuple[str, str], tuple[Hub, MirrorStream]] = {}
         """By edge and the spoke's node."""
         self._spoke_lines: dict[str, SpokeStream] = {}
         self._ended: set[asyncio.Task[None]] = set()
         """Tasks of streams that were ended, until they are done."""
-        self.traffic: dict[str, Traffic] = {}
+        self.traffic: dict[str, tuple[int, int]] = {}
+        """Messages and bytes of each edge since the start, both ways together."""
 
     async def open(self, host: str) -> str:
         """Listen on a port of its own; the address."""
@@ -74,9 +53,8 @@ class Streams:
         return str(Address(host, port))
 
     async def close(self) -> None:
-        """End all streams."""
-        for served in self._hub_lines.values():
-            served.line.end()
+        for _, line in self._hub_lines.values():
+            line.end()
         for name in list(self._spoke_lines):
             self._end(name)
         await asyncio.gather(*self._ended, return_exceptions=True)
@@ -85,9 +63,9 @@ class Streams:
     def follow(self, name: str, edge: MirroredEdge) -> None:
         """End and begin streams as the edge's placement now asks; called after each change."""
         self._edges[name] = edge
-        for (of, node), served in self._hub_lines.items():
-            if of == name and (served.hub is not edge.hub or not edge.placement.at(node)):
-                served.line.end()
+        for (of, node), (hub, stream) in self._hub_lines.items():
+            if of == name and (hub is not edge.hub or not edge.placement.at(node)):
+                stream.end()
         if name in self._spoke_lines and self._spoke_lines[name].spoke is not edge.spoke:
             self._end(name)
         if edge.spoke is not None and name not in self._spoke_lines:
@@ -98,15 +76,15 @@ class Streams:
     def wake(self, edge: str, node: str) -> None:
         """Something may have changed that this node should know."""
         if (edge, node) in self._hub_lines:
-            self._hub_lines[edge, node].line.wake()
+            self._hub_lines[edge, node][1].wake()
         elif edge in self._spoke_lines:
             self._spoke_lines[edge].wake()
 
     def wake_all(self, edge: str) -> None:
         """The same for all spokes of a hub."""
-        for (of, _), served in self._hub_lines.items():
+        for (of, _), (_, line) in self._hub_lines.items():
             if of == edge:
-                served.line.wake()
+                line.wake()
 
     def troubles(self) -> dict[str, str]:
         """Of each edge that has no stream to its hub, why."""
@@ -121,20 +99,20 @@ class Streams:
     async def _serve(self, _: Any, context: Any) -> None:
         """One spoke's stream, from its first message to its end."""
         try:
-            key, served, welcome = await self._greet(context)
+            key, line, welcome = await self._greet(context)
             try:
                 await context.write(welcome)
-                await served.line.carry(context.read, context.write)
+                await line.carry(context.read, context.write)
             finally:
-                served.line.end()
-                if self._hub_lines.get(key) is served:
+                line.end()
+                if key in self._hub_lines and self._hub_lines[key][1] is line:
                     del self._hub_lines[key]
         except Refusal as refusal:
             await context.abort(refusal.code, refusal.text)
         except WireError as error:
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    async def _greet(self, context: Any) -> tuple[tuple[str, str], HubStream, bytes]:
+    async def _greet(self, context: Any) -> tuple[tuple[str, str], MirrorStream, bytes]:
         if not hmac.compare_digest(dict(context.invocation_metadata()).get(TOKEN, b""), self._token):
             raise Refusal("UNAUTHENTICATED", "the token is wrong")
         try:
@@ -147,13 +125,14 @@ class Streams:
         opening, hello = Opening.decode(message)
         hub, key = self._hub(opening), (opening.edge, opening.node)
         if key in self._hub_lines:  # it has not noticed yet that the spoke gave it up
-            self._hub_lines[key].line.end()
+            self._hub_lines[key][1].end()
         try:
             half, welcome = hub.greet(Peer(opening.node, opening.life), hello)
         except Misplaced as error:
             raise Refusal("FAILED_PRECONDITION", str(error)) from None
-        served = self._hub_lines[key] = HubStream(hub, MirrorStream(half, self._counter(opening.edge)))
-        return key, served, welcome
+        line = MirrorStream(half, self._counter(opening.edge))
+        self._hub_lines[key] = hub, line
+        return key, line, welcome
 
     def _hub(self, opening: Opening) -> Hub:
         """The hub that a spoke seeks, if it is here."""
@@ -168,9 +147,9 @@ class Streams:
             )
         return edge.hub
 
-    def _counter(self, edge: str) -> Count:
+    def _counter(self, edge: str) -> Callable[[bytes], None]:
         def count(message: bytes) -> None:
-            messages, total = self.traffic.get(edge, Traffic())
-            self.traffic[edge] = Traffic(messages + 1, total + len(message))
+            messages, total = self.traffic.get(edge, (0, 0))
+            self.traffic[edge] = messages + 1, total + len(message)
 
         return count

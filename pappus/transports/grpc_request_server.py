@@ -24,20 +24,9 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
+from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.checks import Refusal, complaint_about, decode_steps, understood
-from pappus.transports.codec import (
-    PROTOCOL,
-    Buffer,
-    EnvGroupReader,
-    Hello,
-    Welcome,
-    describe_difference,
-    encode_env_group,
-    env_group_specs,
-    layout,
-    printable,
-)
+from pappus.transports.checks import Refusal, complaint_about, understood
 from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.memory import Notifier
 from pappus.types import Array, ArraySpec, Request
@@ -69,16 +58,16 @@ class GrpcCall:
     request: Request
     reply: Array
     stream: Stream
-    loop: asyncio.AbstractEventLoop
     session: int = 0
 
     def answer(self) -> None:
-        if self.loop.is_running():
-            self.loop.call_soon_threadsafe(self.stream.send, self.env_group.env_group, self.reply)
+        loop = self.stream.loop
+        if loop.is_running():
+            loop.call_soon_threadsafe(self.stream.send, self.env_group.env_group, self.reply)
         else:
             self.stream.send(self.env_group.env_group, self.reply)
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()  # one turn: the reply is sent before anything else is done
+            loop.call_soon(loop.stop)
+            loop.run_forever()  # one turn: the reply is sent before anything else is done
 
 
 @dataclass(eq=False)
@@ -89,7 +78,7 @@ class Stream:
     name: str
     env_groups: int
     envs: int
-    readers: list[EnvGroupReader]
+    readers: list[codec.EnvGroupReader]
     requests: list[Request]
     """A request of each env group: written by its reader when it arrives, read until it is answered."""
     context: Any
@@ -102,12 +91,11 @@ class Stream:
     def send(self, env_group: int, action: Array) -> None:
         """Send actions; the env group may send its next request."""
         self.waiting.discard(env_group)
-        self._outgoing.append(encode_env_group(env_group, [action]))
+        self._outgoing.append(codec.encode_env_group(env_group, [action]))
         if self._writer is None:
             self._writer = self.loop.create_task(self._write())
 
     async def _write(self) -> None:
-        """One message after the other."""
         with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
             while self._outgoing:
                 await self.context.write(self._outgoing.popleft())
@@ -122,8 +110,9 @@ class GrpcRequestServer:
         notifier: Notifier,
     ) -> None:
         self.name = f"{name} requests"
+        self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
-        self._welcome = Welcome(layout(request), layout({"action": action})[0], choices, run)
+        self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
         self._structure: Any = optree.tree_structure(cast(Any, request))
         self._token = read_token(wire.token_file) if wire.token_file else ""
         self._streams: dict[int, Stream] = {}
@@ -166,7 +155,6 @@ class GrpcRequestServer:
         return drain(self._left)
 
     def news(self) -> list[str]:
-        """Log lines since the last call: which clients joined, left or were refused."""
         return drain(self._news)
 
     def memory(self) -> list[Array]:
@@ -175,12 +163,6 @@ class GrpcRequestServer:
 
     def explain(self) -> str:
         return f"{len(self._streams)} clients are connected to {self.address}"
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
-
-    def clear(self) -> None:
-        self._notifier.clear()
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
         """While no client is connected, env groups of this machine come first: `select` wakes faster than the loop."""
@@ -193,10 +175,10 @@ class GrpcRequestServer:
         return commands in woken
 
     def close(self) -> None:
-        """End all streams."""
         self._leave_thread()
         self._closing = True
-        self._loop.run_until_complete(self._shut())
+        self._loop.run_until_complete(self._server.stop(0.1))
+        stop_listening(self._listeners)
 
     def _serve(self, started: Callable[[], None]) -> None:
         try:
@@ -239,7 +221,8 @@ class GrpcRequestServer:
             self._loop.stop()
 
     async def _open(self) -> None:
-        limit = ("grpc.max_receive_message_length", self._max_env_group_bytes() + MAX_HELLO_BYTES)
+        largest = sum(spec.nbytes for spec in codec.env_group_specs(self._request, self._wire.max_envs))
+        limit = ("grpc.max_receive_message_length", min(MAX_ENV_GROUP_BYTES, largest) + MAX_HELLO_BYTES)
         self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
@@ -248,14 +231,6 @@ class GrpcRequestServer:
         self.address = self._listeners.address
         await self._server.start()
         self._tell(f"listening on {self.address}")
-
-    async def _shut(self) -> None:
-        await self._server.stop(0.1)
-        stop_listening(self._listeners)
-
-    def _max_env_group_bytes(self) -> int:
-        largest = sum(spec.nbytes for spec in env_group_specs(self._request, self._wire.max_envs))
-        return min(MAX_ENV_GROUP_BYTES, largest)
 
     async def _act(self, _: Any, context: Any) -> None:
         """One client from Hello to its end."""
@@ -281,25 +256,25 @@ class GrpcRequestServer:
             raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
-        hello = understood(Hello.decode, message)
+        hello = understood(codec.Hello.decode, message)
         self._check(hello)
         self._numbers += 1
-        name = f"{printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
-        readers = [EnvGroupReader(env_group_specs(self._request, hello.envs)) for _ in range(hello.env_groups)]
+        name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
+        specs = codec.env_group_specs(self._request, hello.envs)
+        readers = [codec.EnvGroupReader(specs) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
         stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
 
-    def _check(self, hello: Hello) -> None:
-        if hello.protocol != PROTOCOL:
-            raise Refusal(
-                "FAILED_PRECONDITION", f"the client speaks protocol {hello.protocol}, and this server speaks {PROTOCOL}"
-            )
+    def _check(self, hello: codec.Hello) -> None:
+        if hello.protocol != codec.PROTOCOL:
+            text = f"the client speaks protocol {hello.protocol}, and this server speaks {codec.PROTOCOL}"
+            raise Refusal("FAILED_PRECONDITION", text)
         if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
             raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
-        difference = describe_difference(hello.tensors, self._welcome.tensors)
+        difference = codec.describe_difference(hello.tensors, self._welcome.tensors)
         if not difference and hello.action != self._welcome.action:
             difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
         if difference:
@@ -314,7 +289,7 @@ class GrpcRequestServer:
                 "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
                 f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
             )
-        size = sum(spec.nbytes for spec in env_group_specs(self._request, hello.envs))
+        size = sum(spec.nbytes for spec in codec.env_group_specs(self._request, hello.envs))
         if size > MAX_ENV_GROUP_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"an env group of {size >> 20} MiB is too large; use more env groups")
 
@@ -323,11 +298,11 @@ class GrpcRequestServer:
             env_group, request = self._understand(stream, message)
             stream.waiting.add(env_group)
             reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
-            self._arrived.append(GrpcCall(EnvGroupKey(stream.number, env_group), request, reply, stream, self._loop))
+            self._arrived.append(GrpcCall(EnvGroupKey(stream.number, env_group), request, reply, stream))
             self._wake()
 
-    def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
-        env_group, payload = understood(decode_steps, message)
+    def _understand(self, stream: Stream, message: codec.Buffer) -> tuple[int, Request]:
+        env_group, payload = understood(codec.decode_env_group, message, "Steps")
         if env_group >= stream.env_groups:
             last = stream.env_groups - 1
             raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {last}")
@@ -335,8 +310,7 @@ class GrpcRequestServer:
             raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
         understood(stream.readers[env_group].read, payload)
         request = stream.requests[env_group]
-        complaint = complaint_about(request)
-        if complaint:
+        if complaint := complaint_about(request):
             raise Refusal("INVALID_ARGUMENT", complaint)
         return env_group, request
 

@@ -49,12 +49,10 @@ class Opening:
     life: int
 
     def encode(self, hello: bytes) -> bytes:
-        """The first message of a stream."""
         return json.dumps(asdict(self)).encode() + b"\n" + hello
 
     @classmethod
     def decode(cls, message: bytes) -> tuple[Opening, bytes]:
-        """The opening and the hello that follows it."""
         line, _, hello = message.partition(b"\n")
         try:
             return cls(**json.loads(line)), hello
@@ -86,7 +84,7 @@ class MirrorStream:
             for task in done:
                 task.result()
         finally:
-            self.end()
+            self._over.set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,26 +109,18 @@ class MirrorStream:
                 await self._awake.wait()
 
 
-class SpokeStream:
+class SpokeStream(MirrorStream):
     """A spoke's stream to its hub, opened again whenever it ends, until `end` is called."""
 
     def __init__(self, opening: Opening, spoke: Spoke, placement: PortLocations, token: bytes, count: Count) -> None:
-        self.spoke = spoke
-        self._opening, self._address, self._token, self._count = opening, placement.hub_address, token, count
-        self._line: MirrorStream | None = None
+        super().__init__(spoke, count)
+        self.spoke, self._opening, self._address, self._token = spoke, opening, placement.hub_address, token
         self.trouble = f"{self._address} has not answered yet"
         """Why there is no stream now; empty while there is one."""
         self.task = asyncio.get_running_loop().create_task(self._keep())
 
-    def wake(self) -> None:
-        """Look for changes."""
-        if self._line is not None:
-            self._line.wake()
-
     def end(self) -> None:
-        """From now on nothing is applied and nothing new is sent."""
-        if self._line is not None:
-            self._line.end()
+        super().end()
         self.task.cancel()
 
     async def _keep(self) -> None:
@@ -161,8 +151,8 @@ class SpokeStream:
                 if welcome is grpc.aio.EOF:
                     raise WireError("the stream ended before its welcome")
                 self.spoke.welcomed(welcome)
-                self._line, self.trouble = MirrorStream(self.spoke, self._count), ""
-                await self._line.carry(call.read, call.write)
+                self._over.clear()
+                self.trouble = ""
+                await self.carry(call.read, call.write)
             finally:
-                self._line = None
                 call.cancel()

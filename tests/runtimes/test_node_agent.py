@@ -26,8 +26,10 @@ from pappus.edges.queue import QueueEdge, RingQueue
 from pappus.edges.shared_parameters import SharedParametersEdge
 from pappus.edges.weights import FlatWeights, WeightsEdge
 from pappus.errors import RunError
-from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
+from pappus.runtimes.node_agent import NodeAgent
+from pappus.transports.fd_server import fetch_blocks
 from pappus.transports.grpc_streams import METHOD, SERVICE, MirrorStream
+from pappus.transports.mirrors import PortLocations
 from pappus.types import map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, answer, ask, open_all, reply, take
 from tests.contracts.queue_contract import SPEC, mark_of, put
@@ -203,9 +205,9 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_missing(cluster: Cl
     cut_lines: list[MirrorStream] = []
 
     def cut() -> None:
-        for served in streams._hub_lines.values():
-            cut_lines.append(served.line)
-            served.line.end()
+        for _, line in streams._hub_lines.values():
+            cut_lines.append(line)
+            line.end()
 
     for mark in range(30):
         if mark % 10 == 5:
@@ -280,7 +282,7 @@ def test_after_weights_a_slot_goes_back_when_they_were_delivered(cluster: Cluste
 
 CHILD = """
 import sys
-from pappus.runtimes.node_agent import fetch_blocks
+from pappus.transports.fd_server import fetch_blocks
 assert "grpc" not in sys.modules, "roles need no grpc"
 from pappus.runtimes.wiring import Wiring
 from tests.contracts.queue_contract import put
