@@ -203,8 +203,7 @@ class AllReduce(Waitable, Protocol):
     """How many learners there are."""
 
     def bring(self, flat: Tensor) -> None:
-        """Contribute a float32 tensor `[M]`, M the same for all and at most the edge's size. It must not change until
-        the sum is collected."""
+        """Contribute float32 `[M]`, M the same for all. It must not change until the sum is collected."""
 
     def collect(self, flat: Tensor) -> bool:
         """Write the sum of all contributions into the same tensor; False while one is missing."""
@@ -334,8 +333,7 @@ class EpochAlgorithm(Algorithm, Protocol):
         """Raise `UserError` if batches of `length` steps of `envs` envs cannot be cut into minibatches."""
 
     def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Any:
-        """All steps of a batch, with what is computed once for all epochs. A fresh batch was acted with the present
-        weights: what was recorded while acting still holds."""
+        """All steps of a batch, with what is computed once for all epochs. `fresh`: acted with the present weights."""
 
     def minibatches(self, steps: Any) -> Iterator[tuple[Any, bool]]:
         """The minibatches of all epochs, and whether to report scalars of each; of the last one always."""
@@ -363,8 +361,7 @@ class SyncedEpochAlgorithm(EpochAlgorithm, Protocol):
 class SyncedEpochs(Protocol):
     """How several learners train on one batch, each on its own part of every minibatch.
 
-    Both methods are generators. They yield float32 numbers of this learner's part, and are sent those of all learners,
-    `[learners, …]`.
+    `prepare` and `epoch` yield float32 numbers of this learner's part, and are sent those of all, `[learners, …]`.
     """
 
     @property
@@ -403,8 +400,8 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """Priorities `[n]` of n new items, from what the acting policy recorded of them.
 
         `steps` is a `TransitionStats` if `experience` is `Transitions`, and a `SequenceStats` if it is `Sequences`.
-        Give what `loss` would give as the priority of these items, so that both are on the same scale. The recorder
-        adds `SMALLEST_PRIORITY`. A table that draws uniformly ignores priorities: then ones will do.
+        Give what `loss` would give for these items. The recorder adds `SMALLEST_PRIORITY`. Ones will do for a table
+        that draws uniformly.
         """
 
     def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:

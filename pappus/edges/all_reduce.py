@@ -111,11 +111,8 @@ class MemoryMember(Port):
         return True
 
     def ready(self) -> bool:
-        """Whether the sum is complete.
-
-        Members that share a thread collect in their order: then all do so within one round of the runtime, and between
-        rounds all have the same weights.
-        """
+        """Whether the sum is complete. Members that share a thread collect in their order: then all do so within one
+        round of the runtime, and between rounds all have the same weights."""
         if self._all_reduce.in_turn and self.member and self._all_reduce.collected[self.member - 1] < self._round:
             return False
         return bool((self._all_reduce.brought >= self._round).all())

@@ -39,10 +39,9 @@ _WORDS = ALIGNMENT // 8
 
 @dataclass(frozen=True)
 class CallsEdge(Edge):
-    """Requests from the env groups of several clients to one request server.
+    """Requests from the env groups of several clients to one request server; with `wire.listen` also from elsewhere.
 
-    `request` and `reply` are of one env; an env group holds `envs` of them. With `wire.listen`, actors elsewhere may
-    connect, too.
+    `request` and `reply` are of one env; an env group holds `envs` of them.
     """
 
     request: Nest
@@ -78,7 +77,6 @@ class CallsEdge(Edge):
         )
 
     def _listen(self, asked: Notifier) -> GrpcRequestServer:
-        """Serves actors that connect from elsewhere."""
         from pappus.transports.grpc_request_server import GrpcRequestServer
 
         return GrpcRequestServer(self.name, self.wire, self.request, self.reply, self.choices, self.run, asked)

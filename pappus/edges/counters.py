@@ -111,6 +111,9 @@ class CountersMirror:
         self.before = np.zeros(writers, np.int64)
         """What was counted here before this hub was placed, which has it from its checkpoint."""
 
+    def notifiers(self) -> tuple[Sequence[Notifier], Sequence[Notifier]]:
+        return (), ()
+
     def hub(self, placement: PortLocations) -> CountersHub:
         return CountersHub(self, placement)
 
@@ -138,7 +141,6 @@ class CountersSpoke:
     seconds = SECONDS
 
     def __init__(self, mirror: CountersMirror, epochs: Mapping[int, int]) -> None:
-        self.notifiers: tuple[Notifier, ...] = ()
         self._words, self._before, self._epochs = mirror.words, mirror.before, epochs
         self._told: dict[int, int] = {}
 
@@ -166,9 +168,7 @@ class CountersHub:
     """Adds up; what it knows of far counters outlasts their streams."""
 
     def __init__(self, mirror: CountersMirror, placement: PortLocations) -> None:
-        self.placement = placement
-        self.notifiers: tuple[Notifier, ...] = ()
-        self.words = mirror.words
+        self.placement, self.words = placement, mirror.words
         self._offsets: dict[tuple[int, int, int], int] = {}
         """By end, epoch and life of its node agent: what to add to the spoke's word to get the hub's."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,9 @@ class RingsMirror:
     """One of each end."""
     hold: Hold | None = None
 
+    def notifiers(self) -> tuple[Sequence[Notifier], Sequence[Notifier]]:
+        return [self.filled], self.freed
+
     def hub(self, placement: PortLocations) -> RingsHub:
         return RingsHub(self, placement)
 
@@ -87,7 +90,6 @@ class RingsSpoke:
     seconds = 0.0
 
     def __init__(self, mirror: RingsMirror, epochs: Mapping[int, int]) -> None:
-        self.notifiers = [mirror.filled]
         self._mirror, self._rings = mirror, mirror.rings_of(epochs)
         self._epochs = {ring: epochs[ring // mirror.per_end] for ring in self._rings.tolist()}
         self._batch = max(1, BATCH_BYTES // max(1, mirror.slots.shape[2]))
@@ -124,7 +126,12 @@ class RingsSpoke:
         for (ring, epoch, released, _), reply in _records(_STATE, mirror.replies, message):
             if self._epochs.get(ring) != epoch:
                 continue
-            self._check(ring, released)
+            committed, arrived = mirror.committed[ring], self._next[ring]
+            if released > arrived or arrived > committed:
+                raise WireError(
+                    f"ring {ring} has committed {committed} slots, and by the hub's word {released} are released and "
+                    f"{arrived} have arrived; neither can be more than the one before"
+                )
             self._limit[ring] = released + mirror.capacity
             if released > mirror.released[ring]:
                 mirror.replies[ring] = reply
@@ -132,14 +139,6 @@ class RingsSpoke:
                 freed.add(ring // mirror.per_end)
         for end in freed:
             mirror.freed[end].notify()
-
-    def _check(self, ring: int, released: int) -> None:
-        committed, arrived = self._mirror.committed[ring], self._next[ring]
-        if released > arrived or arrived > committed:
-            raise WireError(
-                f"ring {ring} has committed {committed} slots, and by the hub's word {released} are released and "
-                f"{arrived} have arrived; neither can be more than the one before"
-            )
 
 
 class RingState(NamedTuple):
@@ -155,8 +154,7 @@ class RingsHub:
     """Takes the slots of far producers; what it knows of them outlasts their streams."""
 
     def __init__(self, mirror: RingsMirror, placement: PortLocations) -> None:
-        self.placement, self.notifiers = placement, mirror.freed
-        self.mirror = mirror
+        self.placement, self.mirror = placement, mirror
         self.producers: dict[int, tuple[int, int, int]] = {}
         """Of each ring's last slot: the epoch, the life of the node agent, and the session."""
         self._states: dict[tuple[int, int, int], RingState] = {}
@@ -181,9 +179,7 @@ class RingsStream:
 
     seconds = 0.0
 
-    def __init__(
-        self, hub: RingsHub, peer: Peer, epochs: Mapping[int, int], states: Mapping[int, RingState]
-    ) -> None:
+    def __init__(self, hub: RingsHub, peer: Peer, epochs: Mapping[int, int], states: Mapping[int, RingState]) -> None:
         self._hub, self._mirror, self._peer, self._epochs, self._states = hub, hub.mirror, peer, epochs, states
         self._rings = np.array(list(epochs), np.int64)
         self._told = self._returned()

@@ -22,7 +22,7 @@ from pappus.core import Sink, Source
 from pappus.edges.edge import Edge, Port, PortRef
 from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.meter import Meter
-from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
+from pappus.transports.memory import Block, lay_out, layout_bytes
 from pappus.transports.mirrors import Hold
 from pappus.types import Array, Nest, Unroll, leaves_of
 
@@ -112,11 +112,11 @@ def ring_bytes(spec: Nest, capacity: int) -> int:
 class RingSink(Port):
     """The producer's end of its ring."""
 
-    def __init__(self, name: str, ring: Ring, freed: Notifier, filled: Notifier, meter: Meter) -> None:
-        super().__init__(f"{name} slots", freed)
-        self._meter = meter
-        self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
-        self._ring, self._filled, self.notifier = ring, filled, freed
+    def __init__(self, queue: RingQueue, producer: int) -> None:
+        super().__init__(f"{queue.name} slots", queue.freed[producer])
+        self._ring, self._filled, self._meter = queue.rings[producer], queue.filled, queue.meter
+        self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(self._ring.slots[0]))
+        self.notifier = queue.freed[producer]
 
     def acquire(self) -> Unroll | None:
         ring = self._ring
@@ -136,9 +136,9 @@ class RingSink(Port):
 class RingSource(Port):
     """The consumer's end of all rings; producers are served in turn, so none is starved."""
 
-    def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Notifier], filled: Notifier) -> None:
-        super().__init__(name, filled)
-        self._rings, self._freed, self.notifier = rings, freed, filled
+    def __init__(self, queue: RingQueue) -> None:
+        super().__init__(queue.name, queue.filled)
+        self._rings, self._freed, self.notifier = queue.rings, queue.freed, queue.filled
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
@@ -176,28 +176,27 @@ class RingQueue:
     """A queue edge in memory."""
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
-        self._name = name
-        self.meter = Meter()
+        self.name, self.meter = name, Meter()
         self._memory = block.memory.reshape(producers, -1)
         self.rings = [Ring(memory, spec, capacity) for memory in self._memory]
-        self._filled, *self._freed = block.notifiers
+        self.filled, *self.freed = block.notifiers
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
         return producers * ring_bytes(spec, capacity), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
-        return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled, self.meter)
+        return RingSink(self, producer)
 
     def source(self) -> RingSource:
-        return RingSource(self._name, self.rings, self._freed, self._filled)
+        return RingSource(self)
 
     def mirror(self, hold: Hold | None) -> RingsMirror:
         rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
         return RingsMirror(
             ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),
             slots=self._memory[:, _COUNTERS:].reshape(rings, self.rings[0].capacity, -1),
-            replies=np.zeros((rings, 0), np.uint8), filled=self._filled, freed=self._freed, hold=hold,
+            replies=np.zeros((rings, 0), np.uint8), filled=self.filled, freed=self.freed, hold=hold,
         )
 
 

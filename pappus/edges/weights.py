@@ -89,8 +89,7 @@ class FlatWeights(Port):
         return FlatWeights(self.name, self.size, self._block)
 
     def publish(self, flat: Array, version: int) -> None:
-        """Make `flat` the newest version. Consecutive versions alternate between the buffers, so that readers are not
-        disturbed; a version that skips numbers may make a reader read again."""
+        """Consecutive versions alternate between the buffers; one that skips numbers may make a reader read again."""
         i = (version + 1) % 2
         self._sequence[i] |= 1  # odd already if a predecessor was killed here
         self._buffers[i][:] = flat

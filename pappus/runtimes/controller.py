@@ -277,10 +277,7 @@ class Controller:
             self._phase = "over"
 
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
-        """All states are written: commit the checkpoint; its path.
-
-        `progress` are the steps and updates that belong to the state, where the run has gone on since.
-        """
+        """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
         mean = self._run_stats.episodic_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
@@ -301,8 +298,7 @@ class Controller:
         return path
 
     def seconds(self) -> dict[str, float]:
-        """Wall time since the command, the part of it that was training and that since the first env step; earlier
-        parts of the run included."""
+        """Wall time since the command, since training began and since the first env step, over all parts of the run."""
         now = self._clock()
         end = self._ended if self.finishing else now
         return {

@@ -18,10 +18,7 @@ REPLAY = "replay"
 
 
 class FileTransfer:
-    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …
-
-    `tables` says whether one of the roles holds replay tables, which have a folder of their own.
-    """
+    """The files of one process's roles. `ask` calls a method of the registry; `tables`: a role holds replay tables."""
 
     def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str], tables: bool = False) -> None:
         self._ask, self._root, self._roles, self._tables = ask, marker.parent, roles, tables

@@ -98,8 +98,10 @@ class ForkServer:
 
 
 def serve(fd: int) -> NoReturn:
-    """The server: import, then fork on request until the socket closes."""
-    from pappus.runtimes import role_process
+    """The server: import what every worker needs, then fork on request until the socket closes."""
+    import pappus.runtimes.role_process
+    import pappus.topologies.impala
+    import pappus.topologies.seed  # noqa: F401
     from pappus.telemetry.processes import set_title
 
     set_title("forkserver")
@@ -108,7 +110,6 @@ def serve(fd: int) -> NoReturn:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    role_process.preload()
     gc.freeze()  # objects of the server stay on pages that workers share
     children: dict[int, str] = {}
     try:

@@ -95,8 +95,7 @@ class InlineRuntime:
         return waiting
 
     def _alone(self, role: Role) -> Waitable | None:
-        """Step the only role that does not sleep again and again, until it waits or another may continue; what it waits
-        for. Rounds are counted as if all roles had been stepped."""
+        """Step the only role that does not sleep until it waits or another may continue; what it waits for."""
         sleepers = [(sleeper.notifier, sleeper.heard) for sleeper in self._asleep.values()]
         while True:
             port = role.step()

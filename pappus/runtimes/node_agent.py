@@ -30,8 +30,7 @@ CLOSE_SECONDS = 4.0
 class NodeAgent:
     """Owns the blocks of one node, hands them to its roles, and mirrors edges to other nodes.
 
-    `delivered(weights edge, node)` is the newest version that a node has; it is called in the node agent's thread. Any
-    other thread may call the methods.
+    `delivered(weights edge, node)` is the newest version that a node has. Any thread may call the methods.
     """
 
     def __init__(
@@ -60,8 +59,7 @@ class NodeAgent:
             return self._blocks[name]
 
     def place(self, edge: str, placement: PortLocations) -> None:
-        """Where the ends of an edge now are. When it returns, the counters on this node are settled, so that roles that
-        moved here may start; streams to other nodes begin and end in the background."""
+        """Where the ends of an edge now are. When it returns, roles that moved here may start."""
         asyncio.run_coroutine_threadsafe(self._place(edge, placement), self._loop).result()
 
     def look_again(self) -> None:

@@ -60,8 +60,7 @@ class Host:
         self._group = group  # and no more: what Ray needs for a restart must not be in the object store
 
     def run(self, driver: Driver, payload: bytes, incarnation: int) -> None:
-        """One incarnation: build the roles and drive them until a stop command. An error ends the process: Ray starts a
-        fresh one."""
+        """Drive one incarnation of the roles until a stop command. An error ends the process: Ray starts another."""
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         show_as(self._group)

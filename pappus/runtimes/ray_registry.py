@@ -167,8 +167,7 @@ class Registry:
         return True
 
     def _forget(self, node: str) -> None:
-        """A node agent is lost, and with it the memory that the groups of its node share. If it still runs it must not
-        continue beside its successor; its groups notice its end, and settle again."""
+        """A node agent is lost, and the memory that its groups share. It must not continue beside its successor."""
         agent = self._agents.pop(node, None)
         if agent is not None:
             ray.kill(agent.handle)

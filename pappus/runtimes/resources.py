@@ -121,10 +121,7 @@ def parse_amounts(text: str, kind: str) -> Amounts:
 
 
 def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom]) -> None:
-    """Raise `UserError` that says which role lacks what, and what the cluster has in all.
-
-    Refused is what no empty node holds, and what is more than all nodes together have; Ray packs the rest.
-    """
+    """Raise `UserError` for what no empty node holds, and for more than all nodes together have; Ray packs the rest."""
     ordered = list(asked)
     for colocation in ordered:
         if not any(node.holds(colocation.total) for node in nodes):

@@ -58,12 +58,6 @@ class Assignment:
     """Seconds to look for an answer before going to sleep."""
 
 
-def preload() -> None:
-    """Import what every worker needs, in the process that workers are forked from."""
-    import pappus.topologies.impala
-    import pappus.topologies.seed  # noqa: F401
-
-
 def pack(assignment: Assignment) -> bytes:
     """Classes and functions of the user's own script travel by value, so the script is not run again."""
     payload: bytes = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))

@@ -16,8 +16,7 @@ import grpc.aio
 
 from pappus.errors import RunError, WireError
 from pappus.transports.addresses import Address
-from pappus.transports.checks import Refusal
-from pappus.transports.grpc_listen import SERVER_OPTIONS
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal
 from pappus.transports.grpc_streams import HANDSHAKE_SECONDS, METHOD, SERVICE, TOKEN, MirrorStream, Opening, SpokeStream
 from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
 

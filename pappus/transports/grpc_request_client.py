@@ -20,7 +20,7 @@ import numpy as np
 from pappus.errors import RunError, UserError, WireError
 from pappus.transports import codec
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_listen import MAX_FRAME_BYTES
+from pappus.transports.grpc_server import MAX_FRAME_BYTES
 from pappus.transports.memory import EventNotifier
 from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
 

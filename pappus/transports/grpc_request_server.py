@@ -26,8 +26,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.checks import Refusal, complaint_about, understood
-from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, listen, stop_listening, understood
 from pappus.transports.memory import Notifier
 from pappus.types import Array, ArraySpec, Request
 

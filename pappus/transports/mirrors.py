@@ -76,8 +76,7 @@ class Half(Protocol):
     """Check for changes this often, or, if 0, after each notification and each message."""
 
     def changes(self) -> Iterator[bytes]:
-        """Messages for the other side. Each is made when it is asked for, so that only one at a time takes memory; the
-        caller may stop early."""
+        """Messages for the other side, each made when it is asked for; the caller may stop early."""
 
     def apply(self, message: bytes) -> None:
         """Take what the other side sent. Raises `WireError` if it breaks the protocol: end the stream then."""
@@ -85,9 +84,6 @@ class Half(Protocol):
 
 class Spoke(Half, Protocol):
     """The side that connects. All that must outlast a stream is in the block."""
-
-    @property
-    def notifiers(self) -> Sequence[Notifier]: ...
 
     def hello(self) -> bytes:
         """The first message of each connection."""
@@ -102,10 +98,6 @@ class Hub(Protocol):
     placement: PortLocations
     """Ends may move while the hub stays."""
 
-    @property
-    def notifiers(self) -> Sequence[Notifier]:
-        """Of each end, if there are any; those of far ends belong to the node agent."""
-
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
         """The half for a spoke's stream, and the answer to its hello. The peer's former half must not be used again.
         Raises `Misplaced` for ends that are not there."""
@@ -117,6 +109,9 @@ class Mirror(Protocol):
     @property
     def ends(self) -> int: ...
 
+    def notifiers(self) -> tuple[Sequence[Notifier], Sequence[Notifier]]:
+        """Those that ring where an end is, and, of each end, those that ring where the hub is."""
+
     def hub(self, placement: PortLocations) -> Hub: ...
 
     def spoke(self, epochs: Mapping[int, int]) -> Spoke: ...
@@ -125,8 +120,7 @@ class Mirror(Protocol):
         """A hub begins here: the state of ends on other nodes is stale, and of an earlier hub."""
 
     def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
-        """The hub is on another node, and may have moved: ends that are new here, or not here, begin with nothing in
-        flight."""
+        """The hub is on another node: ends that are new here, or not here, begin with nothing in flight."""
 
 
 class MirroredEdge:
@@ -170,10 +164,10 @@ class MirroredEdge:
 
     def notifiers(self) -> dict[Notifier, str]:
         """The notifiers that the node agent listens to here, and the node that each concerns."""
-        if self.hub is not None and self.hub.notifiers:
-            far = ((end, node) for end, (node, _) in self.placement.ends.items() if node != self.node)
-            return {self.hub.notifiers[end]: node for end, node in far}
-        return {notifier: self.placement.hub for notifier in self.spoke.notifiers} if self.spoke is not None else {}
+        of_spoke, of_hub = self._mirror.notifiers()
+        if self.hub is not None and of_hub:
+            return {of_hub[end]: node for end, (node, _) in self.placement.ends.items() if node != self.node}
+        return {notifier: self.placement.hub for notifier in of_spoke} if self.spoke is not None else {}
 
 
 def lives_at(placement: PortLocations, end: int, node: str, epoch: int) -> bool:

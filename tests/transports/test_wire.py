@@ -11,9 +11,9 @@ import optree
 import pytest
 
 from pappus.transports import grpc_request_server
-from pappus.transports.checks import Refusal, complaint_about, understood
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
+from pappus.transports.grpc_server import Refusal, complaint_about, understood
 from pappus.types import Request
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
 from tests.wire_tools import (

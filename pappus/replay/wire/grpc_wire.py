@@ -33,8 +33,8 @@ from pappus.replay.wire.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.wire.remote import FarSession
 from pappus.replay.wire.served_session import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.grpc_request_client import Identity
+from pappus.transports.grpc_server import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.memory import EventNotifier
 
 METHOD = "/pappus.Replay/Session"
