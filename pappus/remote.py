@@ -20,7 +20,7 @@ from pappus.errors import UserError
 from pappus.roles.seed_actor import SeedActor
 from pappus.settings import load_file, override
 from pappus.telemetry.processes import kept_signals, set_title
-from pappus.transports.addresses import Address, check_certificates, check_readable
+from pappus.transports.addresses import Address, check_files
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
 REPORT_SECONDS = 5.0
@@ -49,11 +49,7 @@ class RemoteActor:
         for name in ("seed", "steps", "patience"):
             if (getattr(arguments, name) or 0) < 0:
                 raise UserError(f"{name}={getattr(arguments, name)} must not be negative")
-        for path in (arguments.token_file, arguments.authority, arguments.certificate, arguments.key):
-            check_readable(path)
-        if bool(arguments.certificate) != bool(arguments.key):
-            raise UserError("--certificate and --key belong together; give both")
-        check_certificates(arguments.certificate, arguments.key, arguments.authority)
+        check_files(arguments.token_file, arguments.certificate, arguments.key, arguments.authority, "--")
         name = arguments.name or f"{socket.gethostname()}:{os.getpid()}"
         identity = Identity(name, arguments.token_file, arguments.authority, arguments.certificate, arguments.key)
         seed = secrets.randbits(31) if arguments.seed is None else arguments.seed

@@ -105,10 +105,6 @@ class Ring:
         return int(self.committed[0] - self.released[0])
 
 
-def ring_bytes(spec: Nest, capacity: int) -> int:
-    return _COUNTERS + capacity * layout_bytes(spec)
-
-
 class RingSink(Port):
     """The producer's end of its ring."""
 
@@ -183,7 +179,7 @@ class RingQueue:
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
-        return producers * ring_bytes(spec, capacity), 1 + producers
+        return producers * (_COUNTERS + capacity * layout_bytes(spec)), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
         return RingSink(self, producer)

@@ -53,7 +53,7 @@ class Controller:
         """`weights_roles` are the roles that save the weights, in the order of their shards."""
         self._config, self._run_stats, self._log, self._console, self._store = config, run_stats, log, console, store
         self._clock, self._weights_roles = clock, list(weights_roles)
-        self._controls: Controls | None = None
+        self._controls: Controls
         self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
@@ -147,7 +147,7 @@ class Controller:
         if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
             self._ask()
         if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
-            self._finish(role)
+            self._controls.command(role, "finish", 0)
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -234,11 +234,7 @@ class Controller:
         if self._env_seconds() >= limit:
             self._time_up = True
             for role in self._run_stats.roles(lambda kind: kind.trains):
-                self._finish(role)
-
-    def _finish(self, role: str) -> None:
-        assert self._controls is not None
-        self._controls.command(role, "finish", 0)
+                self._controls.command(role, "finish", 0)
 
     def _env_seconds(self) -> float:
         """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
@@ -247,7 +243,6 @@ class Controller:
 
     def _ask(self) -> None:
         """Have the newest weights evaluated, if the program has a role for that."""
-        assert self._controls is not None
         self._asked_for, self._asked_at = self._run_stats.updates, self._run_stats.env_steps
         self._asked_after = self._env_seconds()
         self._patience = self._clock() + self._config.evaluation.max_seconds
@@ -264,7 +259,6 @@ class Controller:
             self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
 
     def _save(self) -> None:
-        assert self._controls is not None
         self._checked = self._clock()
         self._saving = self._store.begin(self._run_stats.env_steps)
         self._controls.save(self._saving)

@@ -1,8 +1,6 @@
 """Files of a run for nodes that do not see its directory: what a role saves is sent to the driver's node, and what it
-begins with is fetched from there. If all nodes see the directory nothing is sent.
-
-One writer: a role that saves writes below the same path on its own node, and the registry, on the driver's node, writes
-the same bytes there. Only the driver gives a checkpoint its name, after all of it has arrived.
+begins with is fetched from there. The registry, on the driver's node, writes below the same path as the role on its
+own. Only the driver gives a checkpoint its name, after all of it has arrived.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from pappus.runtimes.connections import PacketConnection
+
 MAX_DESCRIPTORS = 250
 """The kernel passes at most 253 descriptors with one packet."""
 _PACKET = 4096
@@ -76,16 +78,10 @@ class ForkServer:
 
     def answers(self) -> list[dict[str, Any]]:
         """All answers that have arrived; `{"closed": True}` when the server is gone."""
-        answers: list[dict[str, Any]] = []
-        while select.select([self.socket], [], [], 0)[0]:
-            try:
-                packet = self.socket.recv(_PACKET)
-            except ConnectionResetError:
-                packet = b""
-            if not packet:
-                return [*answers, {"closed": True}]
-            answers.append(json.loads(packet))
-        return answers
+        try:
+            return PacketConnection(self.socket).receive()
+        except ConnectionResetError:
+            return [{"closed": True}]
 
     def close(self, timeout: float) -> None:
         """End the server and with it every worker that is left."""

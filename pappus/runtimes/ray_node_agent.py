@@ -1,8 +1,7 @@
 """A node agent as a Ray actor: it owns the node's shared memory, and carries edges to other nodes.
 
-Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: each version
-is put there once, every node fetches one copy, and its node agent publishes that in the node's own memory, where the
-roles read it. If followers are slow, versions are skipped; Ray releases those that are not referenced any more.
+Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: every node
+fetches one copy of a version, and its node agent publishes that in the node's memory. Slow followers skip versions.
 
     learner ──▶ memory ──▶ node agent ──put──▶ object store ──▶ node agent ──▶ memory ──▶ actors
                                                        └───▶ node agent ──▶ memory ──▶ actors

@@ -120,6 +120,7 @@ class SharedLine:
         self._line, self._threads, self._lock = line, threads, threading.Lock()
         self._progress: dict[str, list[Any]] = defaultdict(list)
         """By checkpoint: the progress of the roles that have saved."""
+        self.failed: deque[BaseException] = deque()
 
     def send(self, message: dict[str, Any]) -> None:
         if "saved" in message:
@@ -132,14 +133,21 @@ class SharedLine:
         self._line.send(message)
 
 
-class ThreadConnection:
-    """The process's connection, as the thread of one role sees it."""
+class RoleThread(threading.Thread):
+    """Drives one of several roles of a process, to which it is the connection."""
 
-    def __init__(self, line: SharedLine) -> None:
-        self.send = line.send
+    def __init__(self, role: Role, line: SharedLine) -> None:
+        super().__init__(name=role.name, daemon=True)
+        self._role, self._shared, self.send = role, line, line.send
         self._inbox: deque[dict[str, Any]] = deque()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno = self._notifier.fileno
+
+    def run(self) -> None:
+        try:
+            drive(self._role, self, 0.0)  # a thread that spins keeps the interpreter from the others
+        except BaseException as error:
+            self._shared.failed.append(error)
 
     def post(self, command: dict[str, Any]) -> None:
         """Called by the thread that reads the connection."""
@@ -157,32 +165,18 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
         return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
     shared = SharedLine(line, len(roles))
-    connections = [ThreadConnection(shared) for _ in roles]
-    failed: deque[BaseException] = deque()
-    failure = EventNotifier(*EventNotifier.descriptors())
-
-    def thread(role: Role, connection: ThreadConnection) -> None:
-        try:
-            drive(role, connection, 0.0)  # a thread that spins keeps the interpreter from the others
-        except BaseException as error:
-            failed.append(error)
-            failure.notify()
-
-    threads = [
-        threading.Thread(target=thread, args=pair, name=pair[0].name, daemon=True)
-        for pair in zip(roles, connections, strict=True)
-    ]
-    for one in threads:
-        one.start()
-    while any(one.is_alive() for one in threads):
-        select.select([line.fileno(), failure.fileno()], [], [], COMMAND_SECONDS)
-        if failed:
-            raise failed[0]
+    threads = [RoleThread(role, shared) for role in roles]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        select.select([line.fileno()], [], [], COMMAND_SECONDS)
+        if shared.failed:
+            raise shared.failed[0]
         for command in line.receive():
-            for connection, one in zip(connections, threads, strict=True):
-                connection.post(command)
+            for thread in threads:
+                thread.post(command)
                 if "stop" in command:  # in the order of the data flow: what one drops when it stops, the next can count
-                    one.join()
+                    thread.join()
 
 
 def drive(role: Role, line: Connection, spin: float) -> None:

@@ -39,12 +39,7 @@ class ManagedProcess:
         self.first_notice = ""
         self.failure: dict[str, str] = {}
         """What the worker reported about the error that ended it."""
-        self._born = 0.0
-
-    def begin(self, line: PacketConnection) -> None:
-        """The next incarnation is reached through this connection."""
-        self.close()
-        self.line, self.failure, self._born = line, {}, time.monotonic()
+        self.born = 0.0
 
     def close(self) -> None:
         if self.line is not None:
@@ -67,7 +62,7 @@ class ManagedProcess:
 
     def record_death(self, notice: str) -> float:
         """Count a death; the seconds to wait before a restart."""
-        if time.monotonic() - self._born >= LONG_LIFE:
+        if time.monotonic() - self.born >= LONG_LIFE:
             self.deaths_in_a_row = 0
         if self.deaths_in_a_row == 0:
             self.first_notice = notice
@@ -186,7 +181,8 @@ class Supervisor:
 
     def _begin(self, worker: ManagedProcess, line: PacketConnection) -> None:
         """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
-        worker.begin(line)
+        worker.close()
+        worker.line, worker.failure, worker.born = line, {}, time.monotonic()
         if self._saving is not None and worker.group in self._saving[1]:
             worker.send({"save": str(self._saving[0])})
 

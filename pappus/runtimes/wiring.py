@@ -33,11 +33,8 @@ class Wiring:
             self._transports[name] = self._edges[name].open_on_cluster(self._blocks[name], self._services)
         return self._transports[name]
 
-    def connect(self, ref: PortRef[Any]) -> Any:
-        return ref.connect(self.transport(ref.edge))
-
     def build(self, spec: RoleSpec, incarnation: int) -> Role:
-        ports = {ref: self.connect(ref) for ref in spec.ends()}
+        ports = {ref: ref.connect(self.transport(ref.edge)) for ref in spec.ends()}
         arguments = {key: _connected(value, ports) for key, value in spec.arguments.items()}
         role = spec.build(spec.name, incarnation, **arguments)
         for ref, port in ports.items():

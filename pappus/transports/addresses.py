@@ -59,15 +59,10 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
     if importlib.util.find_spec("grpc") is None:
         raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run pip install 'pappus[grpc]'")
     address = Address.parse(wire.listen)
-    if bool(wire.certificate) != bool(wire.key):
-        raise UserError(f"{prefix}certificate and {prefix}key belong together; give both")
     if wire.client_authority and not wire.certificate:
         raise UserError(f"{prefix}client-authority needs a certificate of the server's own; give certificate, key")
-    for path in (wire.token_file, wire.certificate, wire.key, wire.client_authority):
-        check_readable(path)
-    check_certificates(wire.certificate, wire.key, wire.client_authority)
-    if wire.token_file:
-        read_token(wire.token_file)
+    check_files(wire.token_file, wire.certificate, wire.key, wire.client_authority, prefix)
+    read_token(wire.token_file)
     guarded = wire.token_file or wire.client_authority
     if not address.private and not guarded and not wire.insecure:
         raise UserError(
@@ -76,14 +71,13 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
         )
 
 
-def check_readable(path: str) -> None:
-    """Raise `UserError` unless a path is a file that one can read, or empty."""
-    if path and not (os.path.isfile(path) and os.access(path, os.R_OK)):
-        raise UserError(f"{path!r} cannot be read; give a file that exists")
-
-
-def check_certificates(certificate: str, key: str, authority: str) -> None:
-    """Raise `UserError` for files that TLS cannot use; empty ones are not given."""
+def check_files(token_file: str, certificate: str, key: str, authority: str, prefix: str) -> None:
+    """Raise `UserError` for files that cannot be read, or that TLS cannot use; empty ones are not given."""
+    if bool(certificate) != bool(key):
+        raise UserError(f"{prefix}certificate and {prefix}key belong together; give both")
+    for path in filter(None, (token_file, certificate, key, authority)):
+        if not (os.path.isfile(path) and os.access(path, os.R_OK)):
+            raise UserError(f"{path!r} cannot be read; give a file that exists")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         if certificate:
@@ -96,6 +90,9 @@ def check_certificates(certificate: str, key: str, authority: str) -> None:
 
 
 def read_token(path: str) -> str:
+    """The secret in a file; empty without a file."""
+    if not path:
+        return ""
     try:
         token = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

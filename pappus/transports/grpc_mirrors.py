@@ -16,8 +16,8 @@ import grpc.aio
 
 from pappus.errors import RunError, WireError
 from pappus.transports.addresses import Address
-from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal
-from pappus.transports.grpc_streams import HANDSHAKE_SECONDS, METHOD, SERVICE, TOKEN, MirrorStream, Opening, SpokeStream
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, first_message
+from pappus.transports.grpc_streams import METHOD, SERVICE, TOKEN, MirrorStream, Opening, SpokeStream
 from pappus.transports.mirrors import Hub, MirroredEdge, Misplaced, Peer
 
 GRACE_SECONDS = 0.5
@@ -114,14 +114,7 @@ class Streams:
     async def _greet(self, context: Any) -> tuple[tuple[str, str], MirrorStream, bytes]:
         if not hmac.compare_digest(dict(context.invocation_metadata()).get(TOKEN, b""), self._token):
             raise Refusal("UNAUTHENTICATED", "the token is wrong")
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                message = await context.read()
-        except TimeoutError:
-            raise Refusal("DEADLINE_EXCEEDED", f"no message came within {HANDSHAKE_SECONDS:.0f} s") from None
-        if message is grpc.aio.EOF:
-            raise Refusal("INVALID_ARGUMENT", "the stream ended before its first message")
-        opening, hello = Opening.decode(message)
+        opening, hello = Opening.decode(await first_message(context, "opening"))
         hub, key = self._hub(opening), (opening.edge, opening.node)
         if key in self._hub_lines:  # it has not noticed yet that the spoke gave it up
             self._hub_lines[key][1].end()

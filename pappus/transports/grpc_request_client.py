@@ -20,11 +20,10 @@ import numpy as np
 from pappus.errors import RunError, UserError, WireError
 from pappus.transports import codec
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_server import MAX_FRAME_BYTES
+from pappus.transports.grpc_server import HANDSHAKE_SECONDS, MAX_FRAME_BYTES
 from pappus.transports.memory import EventNotifier
 from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
 
-HANDSHAKE_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds before the first and the last attempts to connect again."""
 HOPELESS = {
@@ -99,10 +98,9 @@ class GrpcRequestClient:
         patience: float = 60.0, tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._address, self._identity, self._patience, self._tell = address, identity, patience, tell
-        token = read_token(identity.token_file) if identity.token_file else ""
         self._hello = codec.Hello(
             codec.layout(request_spec(spec)), codec.layout({"action": spec.action.array})[0], env_groups, envs,
-            identity.name, token,
+            identity.name, read_token(identity.token_file),
         )
         self.env_groups = [GrpcEnvGroup(i, spec, envs, self._send) for i in range(env_groups)]
         self._notifier = EventNotifier(*EventNotifier.descriptors())

@@ -1,8 +1,7 @@
 """The server for envs in other processes, machines and languages: the server's end of `pappus.proto`.
 
-One event loop (asyncio) runs all streams, so no stream can take a thread from another. It runs in a thread of its own
-until a role waits for the request server with `sleep`; from then on it runs within that wait, in the thread of the role
-that answers: passing a request from thread to thread takes longer than answering it.
+One event loop runs all streams, in a thread of its own until a role waits with `sleep`. From then on it runs within
+that wait, in the role's thread: passing a request from thread to thread takes longer than answering it.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ import optree
 from pappus.config import WireConfig
 from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, listen, stop_listening, understood
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, first_message, listen, understood
 from pappus.transports.memory import Notifier
 from pappus.types import Array, ArraySpec, Request
 
-HANDSHAKE_SECONDS = 10.0
-"""Time limit for a stream's Hello."""
 LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits runs the event loop."""
 LONGEST_UNCONNECTED = 5e-3
@@ -113,7 +110,7 @@ class GrpcRequestServer:
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
         self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
         self._structure: Any = optree.tree_structure(cast(Any, request))
-        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._arrived: deque[GrpcCall] = deque()
@@ -177,7 +174,7 @@ class GrpcRequestServer:
         self._leave_thread()
         self._closing = True
         self._loop.run_until_complete(self._server.stop(0.1))
-        stop_listening(self._listeners)
+        self._listeners.close()
 
     def _serve(self, started: Callable[[], None]) -> None:
         try:
@@ -247,12 +244,7 @@ class GrpcRequestServer:
                 self._forget(stream)
 
     async def _greet(self, context: Any) -> Stream:
-        try:
-            message = await asyncio.wait_for(context.read(), HANDSHAKE_SECONDS)
-        except TimeoutError:
-            raise Refusal("DEADLINE_EXCEEDED", f"no Hello came within {HANDSHAKE_SECONDS:.0f} s") from None
-        if message is grpc.aio.EOF:
-            raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
+        message = await first_message(context, "Hello")
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
         hello = understood(codec.Hello.decode, message)

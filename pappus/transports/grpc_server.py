@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
+import grpc.aio
 import numpy as np
 
 from pappus.config import WireConfig
@@ -17,6 +19,8 @@ from pappus.transports.addresses import Address, ips_of, make_way, socket_beside
 from pappus.transports.codec import Buffer
 from pappus.types import Array, Request, leaves_of
 
+HANDSHAKE_SECONDS = 10.0
+"""Time limit for a stream's first message, and for the answer to it."""
 MAX_FRAME_BYTES = (1 << 24) - 1
 """The largest frame that HTTP/2 knows; the default of 16 KiB costs large messages a tenth of their speed."""
 SERVER_OPTIONS = [
@@ -36,6 +40,11 @@ class Listeners(NamedTuple):
 
     address: str
     socket: str
+
+    def close(self) -> None:
+        if self.socket:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.socket)
 
 
 def listen(server: Any, wire: WireConfig) -> Listeners:
@@ -78,18 +87,24 @@ def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
     return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
 
 
-def stop_listening(listeners: Listeners) -> None:
-    if listeners.socket:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(listeners.socket)
-
-
 class Refusal(Exception):
     """Ends one stream with a status."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
+
+
+async def first_message(context: Any, what: str) -> bytes:
+    """What a stream begins with; a `Refusal` if it does not come."""
+    try:
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            message: bytes = await context.read()
+    except TimeoutError:
+        raise Refusal("DEADLINE_EXCEEDED", f"no {what} came within {HANDSHAKE_SECONDS:.0f} s") from None
+    if message is grpc.aio.EOF:
+        raise Refusal("INVALID_ARGUMENT", f"the stream ended before {what}")
+    return message
 
 
 def understood(decode: Callable[..., Any], data: Buffer, *arguments: Any) -> Any:

@@ -22,11 +22,11 @@ import grpc.aio
 
 from pappus.errors import WireError
 from pappus.transports.grpc_request_client import CHANNEL_OPTIONS
+from pappus.transports.grpc_server import HANDSHAKE_SECONDS
 from pappus.transports.mirrors import Half, PortLocations, Spoke
 
 SERVICE, METHOD = "pappus.Mirrors", "Carry"
 TOKEN = "pappus-token-bin"
-HANDSHAKE_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds before the first and the last attempts to connect again."""
 _DIRECT = [

@@ -13,8 +13,7 @@ Invariant: every word in memory has exactly one owner, a role or, if that role i
 sides never copy counters: messages use the spoke's numbers, and the hub keeps the difference (the offset) for as long
 as the end, its epoch and the life of the spoke's node agent are the same.
 
-This is what node agents do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives
-what is to be sent now, `apply()` takes what arrived.
+This is what node agents do, without network, threads or clocks. A *half* is one side of a stream.
 """
 
 from __future__ import annotations
