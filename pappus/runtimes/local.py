@@ -93,8 +93,9 @@ class LocalRuntime(Supervisor):
             self._came(worker, answer["pid"])
         else:
             self._hear(worker)
-            notice = worker.notice(how(answer["status"]), self._fault_text(worker))
-            self._died(worker, notice, worker.essential)
+            status = answer["status"]
+            how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+            self._died(worker, worker.notice(how, self._fault_text(worker)), worker.essential)
 
     def _fault_text(self, worker: ManagedProcess) -> str:
         """What faulthandler wrote when the process crashed."""
@@ -128,8 +129,3 @@ class LocalRuntime(Supervisor):
             self._close_fault_log(worker)
         for block in self._blocks.values():
             block.close()
-
-
-def how(status: int) -> str:
-    """How a process ended: by a signal, or with an exit code."""
-    return signal.Signals(-status).name if status < 0 else f"exit code {status}"

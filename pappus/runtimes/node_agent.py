@@ -10,7 +10,6 @@ between the blocks of both (see `pappus.transports.mirrors`). Weights are carrie
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -46,10 +45,11 @@ class NodeAgent:
         self._held: set[str] = set()
         """Edges whose releases wait for weights."""
         self._closed = False
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(host, token, ready), name="node_agent", daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._runner.run(self._open(host, token))
+        self._thread = threading.Thread(target=self._run, name="node_agent", daemon=True)
         self._thread.start()
-        ready.result()
 
     def block(self, name: str) -> SharedBlock:
         """The block of an edge on this node, made when it is first asked for."""
@@ -88,16 +88,10 @@ class NodeAgent:
                 block.close()
             self._blocks = {}
 
-    def _run(self, host: str, token: str, ready: concurrent.futures.Future[None]) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            try:
-                runner.run(self._open(host, token))
-            except BaseException as error:
-                return ready.set_exception(error)
-            ready.set_result(None)
+    def _run(self) -> None:
+        with self._runner:
             self._loop.run_forever()
-            runner.run(self._close())
+            self._runner.run(self._close())
 
     async def _open(self, host: str, token: str) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves

@@ -13,7 +13,6 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -117,15 +116,10 @@ class GrpcRequestServer:
         self._left: deque[EnvGroupKey] = deque()
         self._news: deque[str] = deque(maxlen=1000)
         self._loop = asyncio.new_event_loop()
-        self._failure: BaseException | None = None
         self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
-        self.address = ""
-        started = threading.Event()
-        self._thread: threading.Thread | None = threading.Thread(target=self._serve, args=(started.set,), daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop.run_until_complete(self._open())
         self._thread.start()
-        started.wait()
-        if self._failure is not None:
-            raise self._failure
 
     def calls(self) -> list[GrpcCall]:
         longest = LONGEST_SILENCE if self._streams else LONGEST_UNCONNECTED
@@ -134,8 +128,7 @@ class GrpcRequestServer:
         return drain(self._arrived)
 
     def sleep(self, commands: int, seconds: float) -> bool:
-        """Run the event loop until a request arrives, the descriptor `commands` is readable, or time is up; whether it
-        was `commands`. Always called by the same thread."""
+        """As `Waiter.wait`, in the event loop. Always called by the same thread."""
         self._leave_thread()
         if not self._streams and self._notifier.fileno() >= 0:
             return self._sleep_alone(commands, seconds)
@@ -175,15 +168,6 @@ class GrpcRequestServer:
         self._closing = True
         self._loop.run_until_complete(self._server.stop(0.1))
         self._listeners.close()
-
-    def _serve(self, started: Callable[[], None]) -> None:
-        try:
-            self._loop.run_until_complete(self._open())
-        except BaseException as error:
-            self._failure = error
-        started()
-        if self._failure is None:
-            self._loop.run_forever()
 
     def _leave_thread(self) -> None:
         """From now on the loop runs in the thread that calls `sleep`."""
