@@ -198,9 +198,8 @@ class AllReduce(Waitable, Protocol):
     """Sums the gradients of several learners: all bring theirs, and each collects the same sum."""
 
     member: int
-    """The number of this learner."""
+    """The number of this learner, of `members`."""
     members: int
-    """How many learners there are."""
 
     def bring(self, flat: Tensor) -> None:
         """Contribute float32 `[M]`, M the same for all. It must not change until the sum is collected."""

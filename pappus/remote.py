@@ -45,7 +45,6 @@ class RemoteActor:
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> RemoteActor:
-        """From the command line."""
         for name in ("seed", "steps", "patience"):
             if (getattr(arguments, name) or 0) < 0:
                 raise UserError(f"{name}={getattr(arguments, name)} must not be negative")
@@ -87,7 +86,6 @@ class RemoteActor:
         self._stopped = True
 
     def close(self) -> None:
-        """Leave the run and release the envs."""
         self._request_client.close()
         self._actor.close()
 

@@ -213,7 +213,6 @@ class CountersStream:
             self.note(end, epoch, word)
 
     def note(self, end: int, epoch: int, word: int) -> None:
-        """A counter has come so far."""
         self._counted[end] = word
         if lives_at(self._hub.placement, end, self._node, epoch):
             self._hub.words[end] = self._offsets[end] + word

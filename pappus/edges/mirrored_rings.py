@@ -35,7 +35,7 @@ _STATE = struct.Struct("<4q")
 _SLOT = struct.Struct("<4q")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class RingsMirror:
     """The R rings of an edge on one node, as raw bytes; each end has the same number of them, one after the other."""
 
@@ -54,6 +54,9 @@ class RingsMirror:
     """One of each end."""
     hold: Hold | None = None
 
+    def __post_init__(self) -> None:
+        self.per_end, self.capacity = len(self.committed) // self.ends, int(self.slots.shape[1])
+
     def notifiers(self) -> tuple[Sequence[Notifier], Sequence[Notifier]]:
         return [self.filled], self.freed
 
@@ -71,16 +74,7 @@ class RingsMirror:
         rings = self.rings_of(stale)
         self.committed[rings] = self.released[rings]
 
-    @property
-    def per_end(self) -> int:
-        return len(self.committed) // self.ends
-
-    @property
-    def capacity(self) -> int:
-        return int(self.slots.shape[1])
-
     def rings_of(self, ends: Collection[int]) -> Array:
-        """The numbers of these ends' rings."""
         return np.array([end * self.per_end + i for end in ends for i in range(self.per_end)], np.int64)
 
 
@@ -185,7 +179,6 @@ class RingsStream:
         self._told = self._returned()
 
     def welcome(self) -> bytes:
-        """The state of all rings."""
         return b"".join(part for ring in self._epochs for part in self._state(ring))
 
     def changes(self) -> Iterator[bytes]:

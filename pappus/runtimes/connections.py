@@ -1,7 +1,6 @@
 """Connections between the main process of a run and those of its roles: JSON objects, one after the other.
 
-On one machine it is a pair of sockets that keep packet boundaries; from another node it is a TCP connection with one
-object per line of text.
+On one machine each is a packet of a pair of sockets; from another node it is a line of a TCP connection.
 """
 
 from __future__ import annotations

@@ -52,15 +52,12 @@ class FileTransfer:
         for path in self._own(checkpoint):
             if self._tables and path.suffix == ".json":
                 for folder in set(re.findall(r"replay-\d+", path.read_text())):
-                    self._fetch_folder(self._root / REPLAY / folder)
+                    for text in self._ask("listing", str(self._root / REPLAY / folder)):
+                        self._fetch_file(Path(text))
+                        self._sent.add(Path(text))
 
     def _own(self, directory: Path) -> list[Path]:
         return [path for path in _files(directory) if path.name.split(".")[0] in self._roles]
-
-    def _fetch_folder(self, folder: Path) -> None:
-        for text in self._ask("listing", str(folder)):
-            self._fetch_file(Path(text))
-            self._sent.add(Path(text))
 
     def _send_file(self, path: Path) -> None:
         with path.open("rb") as file:

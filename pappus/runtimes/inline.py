@@ -69,7 +69,8 @@ class InlineRuntime:
                 if self._controller.decide():
                     return
                 if stuck and not self._commanded and not self._controller.finishing:
-                    raise DeadlockError(_explain(waiting))
+                    clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
+                    raise DeadlockError("no role can continue: " + "; ".join(clauses))
 
     def _round(self) -> dict[str, Waitable]:
         """Step every role once that does not wait for a notifier; what the waiting roles wait for."""
@@ -144,8 +145,3 @@ class InlineRuntime:
                 self.roles[spec.name].load(load_state(checkpoint, name))
         if not exact:
             self._controller.event(FRESH_START)
-
-
-def _explain(waiting: dict[str, Waitable]) -> str:
-    clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
-    return "no role can continue: " + "; ".join(clauses)

@@ -98,7 +98,6 @@ class LocalRuntime(Supervisor):
             self._died(worker, worker.notice(how, self._fault_text(worker)), worker.essential)
 
     def _fault_text(self, worker: ManagedProcess) -> str:
-        """What faulthandler wrote when the process crashed."""
         descriptor = self._fault_logs.get(worker.group)
         return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()
 

@@ -13,15 +13,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pappus.edges.edge import Edge
 from pappus.transports.fd_server import FdServer
 from pappus.transports.memory import Notifier, SharedBlock
 from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
-
-if TYPE_CHECKING:
-    from pappus.transports.grpc_mirrors import Streams
 
 CLOSE_SECONDS = 4.0
 
@@ -96,7 +92,7 @@ class NodeAgent:
     async def _open(self, host: str, token: str) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
 
-        self._streams: Streams = Streams(self.node, token)
+        self._streams = Streams(self.node, token)
         self.address = await self._streams.open(host)
         self._fd_server = FdServer(self._loop, self.block)
         self.socket = self._fd_server.path

@@ -102,6 +102,5 @@ def short(package: str, version: str) -> str:
 
 
 def cause(error: ray.exceptions.RayError) -> str:
-    """Why a host died, in a few words."""
     found = re.search(r"exit detail: ([^.\n]+)", str(error))
     return found[1].strip() if found else "its process is gone"

@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,15 +47,12 @@ class Location(NamedTuple):
     epoch: int = 0
 
 
-@dataclass
-class AgentHandle:
+class AgentHandle(NamedTuple):
     """A node's node agent."""
 
     handle: Any
-    address: str = ""
-    socket: str = ""
-    ready: threading.Event = field(default_factory=threading.Event)
-    failure: str = ""
+    started: Future[tuple[str, str]]
+    """Its address and its socket."""
 
 
 class Registry:
@@ -70,7 +67,6 @@ class Registry:
         """Held while placements are sent: two at once could leave node agents with the older one."""
 
     def prepare(self, node: str, host: str) -> None:
-        """Roles will start on a node: start its node agent meanwhile."""
         self._agent(node, host)
 
     def settle(self, group: str, node: str, host: str) -> str:
@@ -81,7 +77,7 @@ class Registry:
             if before.node != node:
                 self._locations[group] = Location(node, before.epoch + 1)
                 self._tell(group, before.node)
-        return agent.socket
+        return agent.started.result()[1]
 
     def gone(self, group: str, node: str) -> None:
         """A group has left a node that is lost, or whose node agent is."""
@@ -138,28 +134,30 @@ class Registry:
         """The node agent of a node, started if there is none; concurrent calls wait for the first."""
         with self._lock:
             agent, mine = self._agents.get(node), False
-            if agent is not None and agent.ready.is_set() and not self._answers(agent):
+            if agent is not None and agent.started.done() and not self._answers(agent):
                 self._forget(node)
                 agent = None
-            if agent is None or agent.failure:
+            if agent is None:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
                 handle = node_agent_class().options(scheduling_strategy=where).remote(
                     node, host, self._edges, self._token
                 )
-                agent, mine = AgentHandle(handle), True
+                agent, mine = AgentHandle(handle, Future()), True
                 self._agents[node] = agent
         if mine:
             try:
-                agent.address, agent.socket = ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS)
+                agent.started.set_result(ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS))
             except Exception as error:
-                agent.failure = f"the node agent of node {host} did not start: {error}"
-            agent.ready.set()
-        if not agent.ready.wait(NODE_AGENT_SECONDS) or agent.failure:
-            late = f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s"
-            raise RunError(agent.failure or late)
+                agent.started.set_exception(RunError(f"the node agent of node {host} did not start: {error}"))
+        try:
+            agent.started.result(NODE_AGENT_SECONDS)
+        except TimeoutError:
+            raise RunError(f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s") from None
         return agent
 
     def _answers(self, agent: AgentHandle) -> bool:
+        if agent.started.exception() is not None:
+            return False
         try:
             ray.get(agent.handle.where.remote(), timeout=CALL_SECONDS)
         except (ray.exceptions.RayError, TimeoutError):
@@ -231,13 +229,12 @@ class Registry:
         locations = {index: self._locations[group] for index, group in ends.ends.items()}
         return PortLocations(
             hub="" if agent is None else hub.node, hub_epoch=hub.epoch,
-            hub_address="" if agent is None else agent.address,
+            hub_address="" if agent is None else agent.started.result()[0],
             ends={index: (location.node, location.epoch) for index, location in locations.items() if location.node},
         )
 
 
 def mirrored_ends(program: Program) -> dict[str, Ends]:
-    """The groups that hold the ends of each edge that is carried between nodes."""
     found = {}
     for name, edge in program.edges.items():
         hub, numbers = edge.hub(), {ref: number for number, ref in enumerate(edge.spokes())}

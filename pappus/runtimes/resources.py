@@ -1,7 +1,4 @@
-"""What the roles of a program reserve on a cluster, which of them share a node, and why they do not fit.
-
-Pure arithmetic: no Ray here.
-"""
+"""What the roles of a program reserve on a cluster, which of them share a node, and why they do not fit. No Ray."""
 
 from __future__ import annotations
 
@@ -143,7 +140,6 @@ def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom
 
 
 def waits_for(colocation: Colocation, free: Sequence[NodeRoom]) -> str:
-    """Why a group has no node now."""
     return f"waits for a node with {_words(colocation.total)}; free are {inventory(free)}"
 
 

@@ -96,21 +96,15 @@ def failure_message(error: BaseException) -> dict[str, Any]:
 
 
 def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
-    """The roles of an assignment, with what they begin with."""
-    _seed_libraries(assignment)
+    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
+    random.seed(seed)  # workers are forked from one process: envs that use global random states would be identical
+    np.random.seed(seed)
+    torch.manual_seed(seed)
     roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]
     for spec, role in zip(assignment.specs, roles, strict=True):
         if assignment.checkpoint is not None and spec.begins_with:
             role.load(load_state(assignment.checkpoint, spec.begins_with))
     return roles
-
-
-def _seed_libraries(assignment: Assignment) -> None:
-    """Workers are forked from one process; without this, envs that use global random states would be identical."""
-    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
 
 
 class SharedLine:

@@ -187,7 +187,6 @@ class Supervisor:
             worker.send({"save": str(self._saving[0])})
 
     def _came(self, worker: ManagedProcess, pid: int, node: str = "") -> None:
-        """An incarnation has started: tell the controller."""
         worker.pid = pid
         for role in worker.specs:
             self._controller.role_started(role.name, pid, node)

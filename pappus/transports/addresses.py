@@ -126,7 +126,6 @@ def private_path(name: str) -> str:
 
 
 def ips_of(host: str) -> list[str]:
-    """All addresses that a host's name stands for."""
     try:
         return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)))
     except OSError:

@@ -1,14 +1,11 @@
-"""All streams of one node agent: a server for spokes of the hubs here, and a stream to each hub on another node.
-
-Everything here runs in one event loop.
-"""
+"""All streams of one node agent, in one event loop: a server for spokes of its hubs, and a stream to each other hub."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import random
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -39,7 +36,6 @@ class Streams:
         """Messages and bytes of each edge since the start, both ways together."""
 
     async def open(self, host: str) -> str:
-        """Listen on a port of its own; the address."""
         unlimited = ("grpc.max_receive_message_length", -1)
         self._server = grpc.aio.server(options=[*SERVER_OPTIONS, unlimited])
         handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._serve)}
@@ -69,7 +65,7 @@ class Streams:
             self._end(name)
         if edge.spoke is not None and name not in self._spoke_lines:
             opening = Opening(name, edge.placement.hub_epoch, self._node, self._life)
-            line = SpokeStream(opening, edge.spoke, edge.placement, self._token, self._counter(name))
+            line = SpokeStream(opening, edge.spoke, edge.placement, self._token, partial(self._count, name))
             self._spoke_lines[name] = line
 
     def wake(self, edge: str, node: str) -> None:
@@ -96,7 +92,6 @@ class Streams:
         line.end()
 
     async def _serve(self, _: Any, context: Any) -> None:
-        """One spoke's stream, from its first message to its end."""
         try:
             key, line, welcome = await self._greet(context)
             try:
@@ -122,12 +117,11 @@ class Streams:
             half, welcome = hub.greet(Peer(opening.node, opening.life), hello)
         except Misplaced as error:
             raise Refusal("FAILED_PRECONDITION", str(error)) from None
-        line = MirrorStream(half, self._counter(opening.edge))
+        line = MirrorStream(half, partial(self._count, opening.edge))
         self._hub_lines[key] = hub, line
         return key, line, welcome
 
     def _hub(self, opening: Opening) -> Hub:
-        """The hub that a spoke seeks, if it is here."""
         edge = self._edges.get(opening.edge)
         if edge is None or edge.hub is None:
             raise Refusal("FAILED_PRECONDITION", f"the hub of {opening.edge!r} is not on {self._node}, or not yet")
@@ -139,9 +133,6 @@ class Streams:
             )
         return edge.hub
 
-    def _counter(self, edge: str) -> Callable[[bytes], None]:
-        def count(message: bytes) -> None:
-            messages, total = self.traffic.get(edge, (0, 0))
-            self.traffic[edge] = messages + 1, total + len(message)
-
-        return count
+    def _count(self, edge: str, message: bytes) -> None:
+        messages, total = self.traffic.get(edge, (0, 0))
+        self.traffic[edge] = messages + 1, total + len(message)

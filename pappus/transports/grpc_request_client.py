@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -76,13 +77,10 @@ class GrpcEnvGroup:
         self.read = codec.EnvGroupReader(codec.env_group_specs(spec.action.array, num_envs))
         self.action: Array | None = None
         self.waiting = False
-        self._send = send
+        self.send = partial(send, self)
 
     def open(self) -> bool:
         return True
-
-    def send(self) -> None:
-        self._send(self)
 
     def reply(self) -> Array | None:
         return self.action

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -38,18 +38,12 @@ MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
 
-class EnvGroupKey(NamedTuple):
-    """An env group of a stream; no two streams have the same number."""
-
-    stream: int
-    env_group: int
-
-
 @dataclass(eq=False)
 class GrpcCall:
     """One request of an env group."""
 
-    env_group: EnvGroupKey
+    env_group: tuple[int, int]
+    """The numbers of its stream, of which no two are the same, and of the env group in it."""
     request: Request
     reply: Array
     stream: Stream
@@ -58,9 +52,9 @@ class GrpcCall:
     def answer(self) -> None:
         loop = self.stream.loop
         if loop.is_running():
-            loop.call_soon_threadsafe(self.stream.send, self.env_group.env_group, self.reply)
+            loop.call_soon_threadsafe(self.stream.send, self.env_group[1], self.reply)
         else:
-            self.stream.send(self.env_group.env_group, self.reply)
+            self.stream.send(self.env_group[1], self.reply)
             loop.call_soon(loop.stop)
             loop.run_forever()  # one turn: the reply is sent before anything else is done
 
@@ -113,7 +107,7 @@ class GrpcRequestServer:
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._arrived: deque[GrpcCall] = deque()
-        self._left: deque[EnvGroupKey] = deque()
+        self._left: deque[tuple[int, int]] = deque()
         self._news: deque[str] = deque(maxlen=1000)
         self._loop = asyncio.new_event_loop()
         self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
@@ -140,7 +134,7 @@ class GrpcRequestServer:
         told, self._told = self._told, False
         return told
 
-    def left(self) -> list[EnvGroupKey]:
+    def left(self) -> list[tuple[int, int]]:
         return drain(self._left)
 
     def news(self) -> list[str]:
@@ -194,7 +188,6 @@ class GrpcRequestServer:
         self._wake()
 
     def _wake(self) -> None:
-        """Something arrived for the role."""
         if self._thread is not None:
             self._notifier.notify()
         elif not self._closing:
@@ -213,7 +206,6 @@ class GrpcRequestServer:
         self._tell(f"listening on {self.address}")
 
     async def _act(self, _: Any, context: Any) -> None:
-        """One client from Hello to its end."""
         stream: Stream | None = None
         try:
             stream = await self._greet(context)
@@ -273,7 +265,7 @@ class GrpcRequestServer:
             env_group, request = self._understand(stream, message)
             stream.waiting.add(env_group)
             reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
-            self._arrived.append(GrpcCall(EnvGroupKey(stream.number, env_group), request, reply, stream))
+            self._arrived.append(GrpcCall((stream.number, env_group), request, reply, stream))
             self._wake()
 
     def _understand(self, stream: Stream, message: codec.Buffer) -> tuple[int, Request]:
@@ -295,7 +287,7 @@ class GrpcRequestServer:
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:
-            self._left.extend(EnvGroupKey(stream.number, env_group) for env_group in range(stream.env_groups))
+            self._left.extend((stream.number, env_group) for env_group in range(stream.env_groups))
             self._tell(f"{stream.name} left")
 
 

@@ -1,6 +1,6 @@
 """One stream between two node agents, over gRPC: how it is opened (again), and how both halves of an edge meet in it.
 
-    spoke → hub   a line of JSON with edge, placement and node, followed by the spoke's hello
+    spoke → hub   a line of JSON (an `Opening`), followed by the spoke's hello
     hub → spoke   the hub's welcome
     both ways     what the halves say, raw bytes
 
@@ -14,8 +14,7 @@ import json
 import random
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -39,8 +38,7 @@ _ENDS_A_STREAM = (grpc.aio.BaseError, asyncio.InvalidStateError, TimeoutError, W
 Count = Callable[[bytes], None]
 
 
-@dataclass(frozen=True)
-class Opening:
+class Opening(NamedTuple):
     """How a spoke introduces itself."""
 
     edge: str
@@ -49,13 +47,13 @@ class Opening:
     life: int
 
     def encode(self, hello: bytes) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n" + hello
+        return json.dumps(self).encode() + b"\n" + hello
 
     @classmethod
     def decode(cls, message: bytes) -> tuple[Opening, bytes]:
         line, _, hello = message.partition(b"\n")
         try:
-            return cls(**json.loads(line)), hello
+            return cls(*json.loads(line)), hello
         except (TypeError, ValueError):
             raise WireError(f"{line[:100]!r} does not open a stream") from None
 

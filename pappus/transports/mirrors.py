@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from pappus.errors import WireError
@@ -31,8 +30,7 @@ class Misplaced(WireError):
     """The other side knows another placement. One of the two will get an update soon: try again."""
 
 
-@dataclass(frozen=True)
-class PortLocations:
+class PortLocations(NamedTuple):
     """Where the ends of an edge are.
 
     An epoch changes whenever its end moves to another node, not when a role restarts where it was. `hub` is a node,
@@ -51,8 +49,7 @@ class PortLocations:
         return {end: epoch for end, (where, epoch) in sorted(self.ends.items()) if where == node}
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(NamedTuple):
     """A slot is returned to its producer only when the weights that were published before its release are there."""
 
     version: Callable[[], int]
@@ -154,7 +151,7 @@ class MirroredEdge:
         self.hub = None
         near, then = self.placement.at(self.node), before.at(self.node)
         stale = [end for end in range(self._mirror.ends) if end not in near or then.get(end) != near[end]]
-        other_hub = _line_of(before) != _line_of(self.placement)
+        other_hub = before[:3] != self.placement[:3]
         self._mirror.settle_as_spoke(stale, other_hub)
         if not near or not self.placement.hub:
             self.spoke = None
@@ -190,7 +187,3 @@ def rows_of(layout: struct.Struct, message: bytes) -> list[tuple[int, ...]]:
     if len(message) % layout.size:
         raise WireError(f"a message of {len(message)} bytes is not made of rows of {layout.size}")
     return list(layout.iter_unpack(message))
-
-
-def _line_of(placement: PortLocations) -> tuple[str, int, str]:
-    return placement.hub, placement.hub_epoch, placement.hub_address
