@@ -138,6 +138,7 @@ class RingsSpoke:
 class RingState(NamedTuple):
     """What a hub knows of a far ring, for as long as its epoch and the life of its node agent are the same."""
 
+    epoch: int
     offset: int
     """What to add to the spoke's numbers to get the hub's."""
     notes: deque[tuple[int, int]]
@@ -157,14 +158,14 @@ class RingsHub:
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
         rows = rows_of(_HELLO, hello)
         check_ends(self.placement, peer.node, ((ring // self.mirror.per_end, epoch) for ring, epoch, _ in rows))
-        states = {ring: self._state(ring, epoch, peer.life, released) for ring, epoch, released in rows}
-        half = RingsStream(self, peer, {ring: epoch for ring, epoch, _ in rows}, states)
+        states = {ring: self._state(ring, epoch, released, peer.life) for ring, epoch, released in rows}
+        half = RingsStream(self, peer, states)
         return half, half.welcome()
 
-    def _state(self, ring: int, epoch: int, life: int, spoke_released: int) -> RingState:
+    def _state(self, ring: int, epoch: int, spoke_released: int, life: int) -> RingState:
         """What is known, or, for a ring that is new to this hub, such that its oldest slot is expected next."""
         committed, released = int(self.mirror.committed[ring]), int(self.mirror.released[ring])
-        new = RingState(committed - spoke_released, deque([(released, -1)]))
+        new = RingState(epoch, committed - spoke_released, deque([(released, -1)]))
         return self._states.setdefault((ring, epoch, life), new)
 
 
@@ -173,22 +174,21 @@ class RingsStream:
 
     seconds = 0.0
 
-    def __init__(self, hub: RingsHub, peer: Peer, epochs: Mapping[int, int], states: Mapping[int, RingState]) -> None:
-        self._hub, self._mirror, self._peer, self._epochs, self._states = hub, hub.mirror, peer, epochs, states
-        self._rings = np.array(list(epochs), np.int64)
+    def __init__(self, hub: RingsHub, peer: Peer, states: Mapping[int, RingState]) -> None:
+        self._hub, self._mirror, self._peer, self._states = hub, hub.mirror, peer, states
+        self._rings = np.array(list(states), np.int64)
         self._told = self._returned()
 
     def welcome(self) -> bytes:
-        return b"".join(part for ring in self._epochs for part in self._state(ring))
+        return b"".join(part for ring in self._states for part in self._state(ring))
 
     def changes(self) -> Iterator[bytes]:
         returned, told, rings = self._returned(), self._told, self._rings
         self._told = returned
-        changed = [
-            ring for ring in rings[returned[rings] > told[rings]].tolist() if self._lives(ring, self._epochs[ring])
-        ]
-        if changed:
-            yield b"".join(part for ring in changed for part in self._state(ring))
+        changed = rings[returned[rings] > told[rings]].tolist()
+        living = [ring for ring in changed if self._lives(ring, self._states[ring].epoch)]
+        if living:
+            yield b"".join(part for ring in living for part in self._state(ring))
 
     def apply(self, message: bytes) -> None:
         mirror = self._mirror
@@ -216,9 +216,9 @@ class RingsStream:
         mirror.filled.notify()
 
     def _state(self, ring: int) -> tuple[bytes, memoryview]:
-        mirror, offset = self._mirror, self._states[ring].offset
-        head = _STATE.pack(ring, self._epochs[ring], self._told[ring] - offset, mirror.committed[ring] - offset)
-        return head, mirror.replies[ring].data
+        epoch, offset, _ = self._states[ring]
+        head = _STATE.pack(ring, epoch, self._told[ring] - offset, self._mirror.committed[ring] - offset)
+        return head, self._mirror.replies[ring].data
 
     def _lives(self, ring: int, epoch: int) -> bool:
         return lives_at(self._hub.placement, ring // self._mirror.per_end, self._peer.node, epoch)

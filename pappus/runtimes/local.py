@@ -6,15 +6,18 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from typing import Any
+
+import cloudpickle
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
-from pappus.runtimes.role_process import Assignment, pack
+from pappus.runtimes.role_process import Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.processes import usable_cores
@@ -53,7 +56,9 @@ class LocalRuntime(Supervisor):
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
             checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._workers), usable_cores()),
         )
-        self._server.request(worker.group, pack(assignment), list(unique))
+        # classes and functions of the user's own script travel by value, so the script is not run again
+        payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
+        self._server.request(worker.group, payload, list(unique))
         os.close(line)
 
     def _open_line(self, worker: ManagedProcess) -> int:

@@ -68,10 +68,6 @@ class NodeAgent:
         """Messages and bytes of each edge since the start, both ways together."""
         return dict(self._streams.traffic)
 
-    def troubles(self) -> dict[str, str]:
-        """For each edge without a stream to its hub, the reason."""
-        return self._streams.troubles()
-
     def close(self) -> None:
         """End all streams and close the blocks; processes that have mapped them keep them."""
         if self._closed:

@@ -58,12 +58,6 @@ class Assignment:
     """Seconds to look for an answer before going to sleep."""
 
 
-def pack(assignment: Assignment) -> bytes:
-    """Classes and functions of the user's own script travel by value, so the script is not run again."""
-    payload: bytes = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
-    return payload
-
-
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
     """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)

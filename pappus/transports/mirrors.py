@@ -151,7 +151,7 @@ class MirroredEdge:
         self.hub = None
         near, then = self.placement.at(self.node), before.at(self.node)
         stale = [end for end in range(self._mirror.ends) if end not in near or then.get(end) != near[end]]
-        other_hub = before[:3] != self.placement[:3]
+        other_hub = before[:3] != self.placement[:3]  # another node, epoch or address
         self._mirror.settle_as_spoke(stale, other_hub)
         if not near or not self.placement.hub:
             self.spoke = None

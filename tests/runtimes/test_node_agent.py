@@ -178,11 +178,11 @@ def test_when_the_hub_dies_another_one_elsewhere_gets_what_was_not_released(clus
     source.release()
     eventually(lambda: far.sink(0).acquire() is not None, 10)
     cluster.node_agents.pop("a").close()
-    assert "items" in eventually(cluster.node_agents["b"].troubles, 10)
+    assert "items" in eventually(cluster.node_agents["b"]._streams.troubles, 10)
     put(far, 0, 2)
     cluster.open("c")
     cluster.place("items", "c", epoch=2, _0="b", _1="b")
-    assert take_all(cluster.queue("c"), 2) == [1, 2] and not cluster.node_agents["b"].troubles()
+    assert take_all(cluster.queue("c"), 2) == [1, 2] and not cluster.node_agents["b"]._streams.troubles()
 
 
 def test_when_the_hub_moves_to_the_producers_node_what_was_under_way_is_there(cluster: Cluster) -> None:
@@ -224,7 +224,7 @@ def test_a_spoke_tries_again_until_its_hub_knows_the_placement(cluster: Cluster)
     put(cluster.queue("b"), 0, 4)
 
     def refused(text: str) -> Callable[[], bool]:
-        return lambda: text in cluster.node_agents["b"].troubles().get("items", "")
+        return lambda: text in cluster.node_agents["b"]._streams.troubles().get("items", "")
 
     eventually(refused("not on a, or not yet"), 10)
     cluster.node_agents["a"].place("items", PortLocations("a", 2, placement.hub_address, placement.ends))
@@ -256,7 +256,7 @@ def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
     cluster.open("b", token="guess")
     cluster.place("items", "a", _0="a", _1="b")
     put(cluster.queue("b"), 1, 1)
-    assert eventually(lambda: "the token is wrong" in cluster.node_agents["b"].troubles().get("items", ""), 10)
+    assert eventually(lambda: "the token is wrong" in cluster.node_agents["b"]._streams.troubles().get("items", ""), 10)
     assert cluster.queue("a").source().depth() == 0
 
 
@@ -380,6 +380,6 @@ def test_close_is_bounded_while_a_hub_does_not_answer(cluster: Cluster) -> None:
         silent.listen()
         placement = PortLocations("a", 1, f"{HOST}:{silent.getsockname()[1]}", {0: ("b", 1)})
         cluster.node_agents["b"].place("items", placement)
-        assert "not answered yet" in cluster.node_agents["b"].troubles()["items"]
+        assert "not answered yet" in cluster.node_agents["b"]._streams.troubles()["items"]
         cluster.node_agents["b"].close()
         assert not cluster.node_agents["b"]._thread.is_alive()
