@@ -28,7 +28,7 @@ from pappus.edges.weights import FlatWeights, WeightsEdge
 from pappus.errors import RunError
 from pappus.runtimes.node_agent import NodeAgent
 from pappus.transports.fd_server import fetch_blocks
-from pappus.transports.grpc_streams import METHOD, SERVICE, MirrorStream
+from pappus.transports.grpc_mirrors import METHOD, SERVICE, MirrorStream
 from pappus.transports.mirrors import PortLocations
 from pappus.types import map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, answer, ask, open_all, reply, take
