@@ -59,7 +59,7 @@ class Sink(Waitable, Protocol):
 
 
 class Source(Waitable, Protocol):
-    """Where a learner takes unrolls from: those of each producer in order, producers in turn."""
+    """Where a learner takes unrolls from: those of each producer in order, producers round-robin."""
 
     def take(self, count: int) -> Sequence[Unroll] | None:
         """`count` slots, readable until `release`, or None while fewer are ready."""

@@ -1,7 +1,7 @@
 """All-reduce of gradients between learners; here through memory that all of them see.
 
-Each member has two places, used in turn, and a count of its contributions. The sum of a round is complete when every
-count has reached it; each member adds up the places by itself, in the order of the members: all get the same bits.
+Each member has two places, used alternately, and a count of its contributions. The sum of a round is complete when
+every count has reached it; each member adds up the places by itself, in their order: all get the same bits.
 
     invariant   counts differ by at most 1: no member brings twice before all have brought once
 

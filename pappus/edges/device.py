@@ -96,7 +96,7 @@ class DeviceSource(Port):
 
 
 class DeviceWeights(Port):
-    """Both ends of a weights edge on a device: two buffers, written in turn, never while one is read."""
+    """Both ends of a weights edge on a device: two buffers, written alternately, never while one is read."""
 
     def __init__(self, name: str, size: int, accelerator: Accelerator, notifier: Notifier) -> None:
         super().__init__(name, notifier)

@@ -84,8 +84,8 @@ class RingsSpoke:
     seconds = 0.0
 
     def __init__(self, mirror: RingsMirror, epochs: Mapping[int, int]) -> None:
-        self._mirror, self._rings = mirror, mirror.rings_of(epochs)
-        self._epochs = {ring: epochs[ring // mirror.per_end] for ring in self._rings.tolist()}
+        self._mirror = mirror
+        self._epochs = {ring: epochs[ring // mirror.per_end] for ring in mirror.rings_of(epochs).tolist()}
         self._batch = max(1, BATCH_BYTES // max(1, mirror.slots.shape[2]))
         self._next, self._limit = np.zeros((2, len(mirror.committed)), np.int64)
 
@@ -100,13 +100,8 @@ class RingsSpoke:
         self.apply(message)
 
     def changes(self) -> Iterator[bytes]:
-        mirror, rings = self._mirror, self._rings
-        while True:
-            room = np.minimum(mirror.committed[rings], self._limit[rings])
-            ready = rings[self._next[rings] < room].tolist()  # one slot of each, so that none is starved
-            if not ready:
-                return
-            for start in range(0, len(ready), self._batch):
+        while ready := (self._next < np.minimum(self._mirror.committed, self._limit)).nonzero()[0].tolist():
+            for start in range(0, len(ready), self._batch):  # one slot of each, so that none is starved
                 yield b"".join(part for ring in ready[start : start + self._batch] for part in self._slot(ring))
 
     def _slot(self, ring: int) -> tuple[bytes, memoryview]:
@@ -176,17 +171,16 @@ class RingsStream:
 
     def __init__(self, hub: RingsHub, peer: Peer, states: Mapping[int, RingState]) -> None:
         self._hub, self._mirror, self._peer, self._states = hub, hub.mirror, peer, states
-        self._rings = np.array(list(states), np.int64)
         self._told = self._returned()
 
     def welcome(self) -> bytes:
         return b"".join(part for ring in self._states for part in self._state(ring))
 
     def changes(self) -> Iterator[bytes]:
-        returned, told, rings = self._returned(), self._told, self._rings
+        returned = self._returned()
+        changed = (returned > self._told).nonzero()[0].tolist()
         self._told = returned
-        changed = rings[returned[rings] > told[rings]].tolist()
-        living = [ring for ring in changed if self._lives(ring, self._states[ring].epoch)]
+        living = [ring for ring in changed if ring in self._states and self._lives(ring, self._states[ring].epoch)]
         if living:
             yield b"".join(part for ring in living for part in self._state(ring))
 

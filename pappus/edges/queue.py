@@ -130,7 +130,7 @@ class RingSink(Port):
 
 
 class RingSource(Port):
-    """The consumer's end of all rings; producers are served in turn, so none is starved."""
+    """The consumer's end of all rings; producers are served round-robin, so none is starved."""
 
     def __init__(self, queue: RingQueue) -> None:
         super().__init__(queue.name, queue.filled)

@@ -1,6 +1,6 @@
 """Weights as one flat buffer: publishing is one copy and a version number; readers see whole versions.
 
-Two buffers are written in turn, each under a sequence number that is odd while it is being written (a seqlock):
+Two buffers are written alternately, each under a sequence number that is odd while it is being written (a seqlock):
 the writer never waits, and a reader that was overtaken reads again. The order of the writes is what x86 guarantees; on
 other processors the system calls and the interpreter between them have to keep it.
 """

@@ -27,7 +27,7 @@ class Sleeper(NamedTuple):
 
 
 class InlineRuntime:
-    """Drives all roles of a program in turn, in the order in which the topology added them."""
+    """Drives all roles of a program round-robin, in the order in which the topology added them."""
 
     def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
         self._controller, self._incarnation = controller, incarnation
