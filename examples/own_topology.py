@@ -19,13 +19,11 @@ from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.envs.vector import make_env
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER
-from pappus.roles.actor import Actor
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.acting import Actor, LocalPolicy
 from pappus.system import System, Topology
 from pappus.systems import ALGORITHMS
-from pappus.topologies.builders import build_evaluator
+from pappus.topologies.builders import build_evaluator, build_learner
 from pappus.topologies.impala import ImpalaConfig
-from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run, derive_seed
 

@@ -16,9 +16,8 @@ from pappus.kinds import RoleKind
 from pappus.runtimes.resources import colocations
 from pappus.system import System, Topology
 from pappus.systems import ALGORITHMS
-from pappus.topologies.builders import build_actor, build_evaluator
+from pappus.topologies.builders import build_actor, build_evaluator, build_learner
 from pappus.topologies.impala import ImpalaConfig
-from pappus.topologies.learner_builders import build_learner
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 

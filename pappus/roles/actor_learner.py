@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pappus.core import GradientChannel, Waitable
-from pappus.roles.role import IDLE, Role
-from pappus.roles.wait_any import WaitAny
+from pappus.roles.role import IDLE, Role, WaitAny
 from pappus.types import Array, Unroll, map_leaves
 
 

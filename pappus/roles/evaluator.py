@@ -8,7 +8,7 @@ import numpy as np
 
 from pappus.core import Waitable
 from pappus.envs.vector import VectorEnv
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.acting import LocalPolicy
 from pappus.roles.role import IDLE, Role
 from pappus.types import Timestep
 

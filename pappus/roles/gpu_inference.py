@@ -1,4 +1,4 @@
-"""The inference server on an accelerator: a picture crosses to the device once, and stays there until it is trained on.
+"""The inference server on an accelerator: an observation is copied to the device once, and is trained on there.
 
 Requests lie in pinned memory and are copied into the unroll under construction, on the device. One captured graph
 gathers the recurrent states of a batch's envs, runs the network, samples, and puts the new states back. What goes back
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.core import Algorithm, Call, Lender, RequestServer, Waitable, WeightsReader
 from pappus.networks.flat import FlatParameters
 from pappus.networks.steps import single_step
+from pappus.roles.acting import DTYPES
+from pappus.roles.batching import Batching
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
-from pappus.roles.policy import DTYPES
 from pappus.roles.prefetcher import UnrollBuffer
 from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
@@ -39,18 +40,19 @@ class DeviceNetwork:
     ) -> None:
         self._algorithm, self._weights, self._accelerator = algorithm, weights, accelerator
         self._smallest_batch = smallest_batch
-        self._network: Any = algorithm.build_network()
+        self._network = cast(Any, algorithm.build_network())
         self._network.requires_grad_(False).eval()
         self._flat = FlatParameters(self._network, DTYPES[precision], str(accelerator.device))
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
         self._generator = torch.Generator(accelerator.device).manual_seed(seed)
         self._size = 0
-        self._states: Nest = self._initial_states(1)
+        self._states: Nest = self._network.initial_state(1)
         self._free: list[int] = []
         self.behaviour_names = list(algorithm.behaviour)
         self._batches: dict[int, StaticBatch] = {}
         self.name, self.version = weights.name, -1
+        self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear
         self.tell: Callable[[str], None] = lambda _: None
         """Who is told when a graph cannot be captured."""
 
@@ -67,7 +69,7 @@ class DeviceNetwork:
             self._grow(num_envs)
         rows = np.array([self._free.pop() for _ in range(num_envs)])
         index = torch.from_numpy(rows).to(self._accelerator.device)
-        for states, initial in zip(leaves_of(self._states), leaves_of(self._initial_states(1)), strict=True):
+        for states, initial in zip(leaves_of(self._states), leaves_of(self._network.initial_state(1)), strict=True):
             states[index] = initial
         return rows
 
@@ -78,16 +80,12 @@ class DeviceNetwork:
     def _grow(self, num_envs: int) -> None:
         """Twice as many places, at least, and one more for rows that pad a batch."""
         size = max(2 * self._size, self._size + num_envs)
-        grown = self._initial_states(size + 1)
+        grown = self._network.initial_state(size + 1)
         for into, leaf in zip(leaves_of(grown), leaves_of(self._states), strict=True):
             into[: self._size] = leaf[: self._size]
         self._free += range(self._size, size)
         self._states, self._size = grown, size
         self._batches.clear()  # graphs hold on to the tensors that they were captured with
-
-    def _initial_states(self, num_envs: int) -> Nest:
-        initial_state: Any = self._network.initial_state
-        return initial_state(num_envs)
 
     def states_of(self, rows: torch.Tensor, into: Nest) -> None:
         """Copy the states of some envs."""
@@ -124,15 +122,6 @@ class DeviceNetwork:
     def padding_row(self) -> int:
         """The place of rows that only fill a batch."""
         return self._size
-
-    def explain(self) -> str:
-        return self._weights.explain()
-
-    def fileno(self) -> int:
-        return self._weights.fileno()
-
-    def clear(self) -> None:
-        self._weights.clear()
 
 
 class StaticBatch:
@@ -206,7 +195,6 @@ class GpuGroupState(UnrollGroupState):
         self._upload(request, 0)
 
     def append(self, request: Request) -> None:
-        """Write down what the last actions led to."""
         assert self.action is not None
         self.writer.append(self.action, self.behaviour, self.version, _numbers(request))
         self._upload(request, self.writer.time)
@@ -233,7 +221,8 @@ class GpuInference(InferenceServer[GpuGroupState]):
         self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
         settings: InferenceSettings, device: str,
     ) -> None:
-        super().__init__(name, request_server, network, network if settings.synchronous else unrolls, settings)
+        super().__init__(name, request_server, network, settings)
+        self._batching = Batching(settings.max_envs, settings.deadline, network.round_down)
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
@@ -247,8 +236,8 @@ class GpuInference(InferenceServer[GpuGroupState]):
         with self._accelerator.on(self._stream):
             return super().step()
 
-    def _round_down(self, envs: int) -> int:
-        return self._device_network.round_down(envs)
+    def _outlet(self) -> Waitable:
+        return self._device_network if self._settings.synchronous else self._unrolls
 
     def _make_group_state(self, session: int, num_envs: int) -> GpuGroupState:
         return GpuGroupState(session, num_envs, self._settings, self._device_network, self._accelerator)

@@ -1,4 +1,8 @@
-"""The gradient step: loss ──▶ gradient ──▶ clip ──▶ optimizer, over one flat buffer of weights.
+"""The gradient step, over one flat buffer of weights: how the gradient of one learner becomes an update.
+
+    alone        gradient ──▶ clip ──▶ optimizer
+    all-reduce   gradient ──▶ sum with those of all learners ──▶ clip ──▶ optimizer: the same step on every learner
+    channel      gradient ──▶ clip ──▶ parameter servers or shared parameters ──▶ new weights
 
 It owns all that a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
 gradient are one captured graph and the optimizer's step is another. Everything that an update reports comes back in one
@@ -25,7 +29,7 @@ from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
-from pappus.roles.gradient_sync import AllReducedGradient, SentGradient, numbers_beside
+from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest, Unroll, map_leaves
@@ -92,7 +96,7 @@ class GradientStep:
         self.parameters = self.flat.trainable(getattr(self.network, "part_sizes", ()), numbers)
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
         self.others = None if all_reduce is None else AllReducedGradient(self.flat, all_reduce, loss_is_mean)
-        self.sent = None if channel is None else SentGradient(self.flat, channel, metrics)
+        self.channel = channel
         self._optimizer: Any = None  # torch takes a second of a core to make its first one
         if channel is None:
             self._optimizer = make_optimizer(settings.optimizer, self.parameters)
@@ -136,9 +140,9 @@ class GradientStep:
         """Change the weights by the gradient, if it is finite. Parameters that rest keep their optimizer state, too."""
         self._refuse_non_finite(computed)
         self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
-        if self.sent is not None:
+        if self.channel is not None:
             self._clip()
-            self.sent.send(computed.loss)
+            self._send(self.channel, computed.loss)
             return
         if kind not in self._step:
             self._step[kind] = self._captured(lambda: self._clip_and_step(resting))
@@ -149,6 +153,12 @@ class GradientStep:
             else:
                 group["lr"] = rate
         self._step[kind]()
+
+    def _send(self, channel: GradientChannel, loss: float) -> None:
+        staleness = channel.send(self._gradient_array, loss)
+        if staleness is not None:
+            self.metrics.mean("staleness", staleness)
+            self.metrics.maximum("staleness_max", staleness)
 
     def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
         return CapturedGraph(self.accelerator, work, self.metrics.event) if self.accelerator.real else work
@@ -244,7 +254,7 @@ class GradientStep:
         }
 
     def load(self, state: Nest) -> None:
-        """Continue from what `save` returned, which may come from another device."""
+        """Continue from a checkpoint, which may come from another device."""
         optimizer = copy.deepcopy(state["optimizer"])  # torch would write into the state, which others may load, too
         for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
             saved.update({key: own[key] for key in DEVICE_KEYS if key in own})

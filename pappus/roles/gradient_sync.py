@@ -1,10 +1,6 @@
-"""How the gradient of one learner becomes the update that is made.
+"""All-reduce: learners that share every update.
 
-    alone        gradient ──▶ clip ──▶ optimizer
-    all-reduce   gradient ──▶ sum with those of all learners ──▶ clip ──▶ optimizer: the same step on every learner
-    channel      gradient ──▶ clip ──▶ parameter servers or shared parameters ──▶ new weights
-
-All-reduce: learner i has the gradient g_i of its own batch, of n_i valid steps. The gradient of all batches is
+Learner i has the gradient g_i of its own batch, of n_i valid steps. The gradient of all batches is
 
     g = Σ n_i · g_i / Σ n_i   where the loss is a mean over valid steps,   g = Σ g_i   where it is a sum,
 
@@ -19,10 +15,9 @@ from typing import TypeVar
 
 import torch
 
-from pappus.core import AllReduce, GradientChannel, Waitable
+from pappus.core import AllReduce, Waitable
 from pappus.errors import RunError
 from pappus.networks.flat import FlatParameters
-from pappus.telemetry.metrics import Metrics
 
 Done = TypeVar("Done")
 FINGERPRINT = 0xFFFFFF
@@ -101,26 +96,3 @@ class AllReducedGradient:
         if not self._compared and len(set(fingerprints)) > 1:
             raise RunError(f"{len(fingerprints)} learners that share updates began with different weights")
         self._compared = True
-
-
-class SentGradient:
-    """A gradient that is applied elsewhere: it goes into a channel, and new weights come out of it. CPU only."""
-
-    def __init__(self, flat: FlatParameters, channel: GradientChannel, metrics: Metrics) -> None:
-        self._channel, self._metrics = channel, metrics
-        self._weights, self._gradient = flat.values.detach().numpy(), flat.gradient.numpy()
-
-    def blocked(self) -> Waitable | None:
-        """What one more gradient has to wait for: the first weights, or room in the channel."""
-        return self._channel if self._channel.version() < 0 else self._channel.full()
-
-    def pull(self) -> int:
-        """Take the newest weights over, and return their version."""
-        return self._channel.read(self._weights)
-
-    def send(self, loss: float) -> None:
-        """Send the gradient of a batch of this loss."""
-        staleness = self._channel.send(self._gradient, loss)
-        if staleness is not None:
-            self._metrics.mean("staleness", staleness)
-            self._metrics.maximum("staleness_max", staleness)

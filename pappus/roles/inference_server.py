@@ -1,7 +1,7 @@
 """The inference server of SEED: one network answers all envs, and keeps what they experience.
 
-This is what every inference server does, wherever its network and its experience lie; `cpu_inference` and
-`gpu_inference` are the two places.
+What every inference server does: `cpu_inference`, `gpu_inference` and `replay_inference` say where the network is and
+where experience goes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 
 from pappus.core import Call, RequestServer, Waitable
 from pappus.recording.unrolls import UnrollWriter
-from pappus.roles.batching import Batching
-from pappus.roles.role import Role
-from pappus.roles.wait_any import WaitAny
-from pappus.types import Array, Request, Unroll
+from pappus.roles.batching import BatchBarrier, Batching
+from pappus.roles.role import Role, WaitAny
+from pappus.types import Array, Nest, Request, Unroll
 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
@@ -26,7 +25,7 @@ RECENT_BATCHES = 200
 
 @dataclass(frozen=True)
 class InferenceSettings:
-    """What an inference server needs to know of the run."""
+    """Settings of the run that an inference server needs."""
 
     unroll_spec: Callable[[int], Unroll]
     """Specs of an unroll of so many envs."""
@@ -52,52 +51,6 @@ class Network(Waitable, Protocol):
         ...
 
 
-class BatchBarrier:
-    """Keeps synchronous batches apart: who may begin an unroll now.
-
-    Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
-
-        invariant   delivered ≤ reserved ≤ batch_size (more only where widths of env groups do not add up to a batch)
-    """
-
-    def __init__(self, batch_size: int) -> None:
-        self._batch_size = batch_size
-        self.reserved = self.delivered = 0
-        self.trained_on = -1
-        """Version of the weights that acted for the last batch."""
-
-    def begins(self, num_envs: int, version: int) -> bool:
-        """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
-        if version == self.trained_on or (self.busy and self.reserved + num_envs > self._batch_size):
-            return False
-        self.reserved += num_envs
-        return True
-
-    @property
-    def busy(self) -> bool:
-        """Whether unrolls are under construction; if none is, one may begin though it spills into the next batch."""
-        return self.delivered < self.reserved
-
-    def ended(self, num_envs: int, version: int) -> None:
-        """An unroll is full: its columns are part of the batch, which may be complete with it."""
-        self.delivered += num_envs
-        if self.delivered >= self._batch_size:
-            self.trained_on, spilled = version, self.delivered % self._batch_size
-            self.reserved, self.delivered = self.reserved - self.delivered + spilled, spilled
-
-    def left(self, num_envs: int) -> None:
-        """An unroll that had begun will not be finished."""
-        self.reserved -= num_envs
-
-    def save(self) -> list[int]:
-        """Its counts."""
-        return [self.reserved, self.delivered, self.trained_on]
-
-    def load(self, saved: list[int]) -> None:
-        """Continue from what `save` returned."""
-        self.reserved, self.delivered, self.trained_on = saved
-
-
 class EnvGroupState:
     """One env group at the server: what its envs did last."""
 
@@ -105,6 +58,8 @@ class EnvGroupState:
         self.session, self.num_envs = session, num_envs
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
+        self.state: Nest = ()
+        """Recurrent state of its envs, where the network does not keep it."""
         self.version = -1
         self.delivered = num_envs
         """Envs of the finished unroll that have been handed on."""
@@ -147,15 +102,13 @@ class UnrollGroupState(EnvGroupState):
 
     @property
     def full(self) -> bool:
-        """Whether the unroll is."""
         return self.writer.full
 
     def finish(self) -> None:
-        """None of its envs has been handed on yet; before the first action there is nothing to hand on."""
+        """Before the first action there is nothing to hand on."""
         self.delivered = self.num_envs if self.action is None else 0
 
     def undelivered(self) -> int:
-        """Valid steps that have not been handed on."""
         if self.delivered < self.num_envs:
             return int(np.count_nonzero(self.unroll.valid[:, self.delivered :]))
         return self.writer.held()
@@ -165,21 +118,20 @@ StateType = TypeVar("StateType", bound=EnvGroupState)
 
 
 class InferenceServer(Role, Generic[StateType]):
-    """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ outlet.
+    """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ `_outlet()`.
 
     A step receives what has arrived and then answers what is due, except that it ends with the delivery of a finished
     unroll: so in the inline runtime a learner sees a batch before the next action is taken, as in IMPALA.
     """
 
     def __init__(
-        self, name: str, request_server: RequestServer, network: Network, outlet: Waitable, settings: InferenceSettings,
+        self, name: str, request_server: RequestServer, network: Network, settings: InferenceSettings,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(name)
         self._request_server, self._network = request_server, network
         self._settings, self._clock = settings, clock
-        self._either = WaitAny(outlet, request_server)
-        self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
+        self._batching = Batching(settings.max_envs, settings.deadline)
         self._measured = True
         """Whether the last batch took as long as others of its size will."""
         self._seconds: list[float] = []
@@ -206,8 +158,9 @@ class InferenceServer(Role, Generic[StateType]):
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
-            unpublished = self._barrier is not None and self._network.version < 0
-            return self._network if unpublished else self._either if self._stuck else self._request_server
+            if self._barrier is not None and self._network.version < 0:
+                return self._network
+            return WaitAny(self._outlet(), self._request_server) if self._stuck else self._request_server
         if self._barrier is None and not self._network.refresh():
             return self._network
         env_groups_out = len(self._group_states) - len(self._due) - len(self._stuck)
@@ -291,20 +244,20 @@ class InferenceServer(Role, Generic[StateType]):
             self.metrics.episodes(returns[ended], lengths[ended])
 
     def close(self) -> None:
-        """Whatever is under way now will not be trained on."""
+        """Count what was not handed on as dropped."""
         self._request_server.close()
         for env_group in list(self._group_states):
             self._remove(env_group)
 
-    def _round_down(self, envs: int) -> int:
-        """The widest batch of at most so many envs that is not padded."""
-        return envs
+    def _outlet(self) -> Waitable:
+        """What stuck requests wait for."""
+        raise NotImplementedError
 
     def _make_group_state(self, session: int, num_envs: int) -> StateType:
         raise NotImplementedError
 
     def _clear(self, group_state: StateType) -> None:
-        """Free what a env-group state held."""
+        """Free what an env group held."""
 
     def _deliver(self, call: Call, group_state: StateType) -> bool:
         """Hand the finished unroll on and begin the next; False while there is no room for it."""

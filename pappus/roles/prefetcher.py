@@ -50,7 +50,7 @@ class Prefetcher(Role):
     def __init__(self, name: str, unrolls: Borrower, sink: Sink, batch_size: int, device: str) -> None:
         super().__init__(name)
         self._unrolls, self._sink = unrolls, sink
-        self._packer = BatchPacker(sink, batch_size)
+        self._packer = BatchPacker([sink], batch_size)
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream()
         self._buffer: UnrollBuffer | None = None
@@ -77,9 +77,9 @@ class Prefetcher(Role):
         return None
 
     def close(self) -> None:
-        """What lies here now will not be trained on."""
+        """Count what is left here as dropped."""
         dropped, buffer = self._packer.held, self._buffer or self._unrolls.take()
         while buffer is not None:
             dropped += int(np.count_nonzero(buffer.host.valid[:, self._packed :]))
             buffer, self._packed = self._unrolls.take(), 0
-        self.metrics.count("inference/steps_dropped", dropped)
+        self.metrics.count("steps_dropped", dropped)

@@ -1,22 +1,21 @@
 """The inference server of SEED for algorithms that learn from replay: what envs experience is recorded as it comes.
 
-A frame travels once, from the actor to the server; from there it goes into the table, where sequences of it are made.
+A frame is sent once, from the actor to the server, which writes it to the table; items of it are made there.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
 import numpy as np
 import optree
 import torch
 
-from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter
-from pappus.roles.cpu_inference import join
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
+from pappus.roles.acting import ActingNetwork, report_lost
+from pappus.roles.cpu_inference import infer
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
-from pappus.roles.policy import ActingNetwork
 from pappus.types import Array, Nest, Request, Timestep, map_leaves
 
 
@@ -31,16 +30,15 @@ class ReplayGroupState(EnvGroupState):
 
     @property
     def full(self) -> bool:
-        """Always: the sink is asked before the envs are answered."""
+        """Always: the sink must be ready before the envs are answered."""
         return True
 
-    def look(self, request: Request) -> None:
-        """Keep what the envs show and the state before it, until it is known what came of it."""
+    def keep(self, request: Request) -> None:
+        """Keep what the envs show and the state before it, until it is known what that led to."""
         self._seen = Timestep(*map_leaves(np.copy, request[:5]))
         self._before = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
 
     def append(self, request: Request) -> None:
-        """Record what the last actions led to."""
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
         self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
@@ -51,25 +49,6 @@ class ReplayGroupState(EnvGroupState):
         return 0
 
 
-class StuckSink:
-    """What a server waits for whose table lets nothing in now: the one that has waited longest."""
-
-    name = "replay"
-
-    def __init__(self, find: Callable[[], ItemSink | None]) -> None:
-        self._find = find
-
-    def explain(self) -> str:
-        sink = self._find()
-        return "nobody waits" if sink is None else sink.explain()
-
-    def fileno(self) -> int:
-        sink = self._find()
-        return -1 if sink is None else sink.fileno()
-
-    def clear(self) -> None: ...
-
-
 class ReplayInference(InferenceServer[ReplayGroupState]):
     """… ──steps──▶ recorder ──items──▶ replay. Every env explores to a degree of its own."""
 
@@ -78,7 +57,7 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do."""
-        super().__init__(name, request_server, network, StuckSink(self._first_stuck), settings)
+        super().__init__(name, request_server, network, settings)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
         self._num_envs, self._next, self._free = num_envs, 0, list[int]()
 
@@ -102,27 +81,17 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
 
     def _deliver(self, call: Call, group_state: ReplayGroupState) -> bool:
         ready = group_state.sink.ready()
-        self._count_lost(group_state.sink)
+        report_lost(self.metrics, group_state.sink)
         (self._due if ready else self._stuck).append(call)
         return False
 
-    def _first_stuck(self) -> ItemSink | None:
-        return self._group_states[self._stuck[0].env_group].sink if self._stuck else None
-
-    def _count_lost(self, sink: ItemSink) -> None:
-        if sink.lost:
-            self.metrics.count("items_lost", sink.lost)
-            self.metrics.event(f"the replay service is gone; {sink.lost} items were under way and may be lost")
-            sink.lost = 0
+    def _outlet(self) -> Waitable:
+        """The sink that has been waited for longest."""
+        return self._group_states[self._stuck[0].env_group].sink
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[ReplayGroupState]) -> None:
-        observation, first, state = join(calls, [group_state.state for group_state in group_states])
+        for call, group_state in zip(calls, group_states, strict=True):
+            group_state.keep(call.request)
         numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
         exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
-        action, behaviour, state = self._acting.infer(observation, first, state, torch.from_numpy(exploration))
-        ends = accumulate(one.num_envs for one in group_states)
-        for call, one, end in zip(calls, group_states, ends, strict=True):
-            here = slice(end - one.num_envs, end)
-            one.look(call.request)
-            one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
-            one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+        infer(self._acting, calls, group_states, torch.from_numpy(exploration))

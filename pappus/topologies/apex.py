@@ -22,8 +22,13 @@ from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
 from pappus.replay import find_selector
-from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
-from pappus.topologies.learner_builders import build_replay_learner
+from pappus.topologies.builders import (
+    build_evaluator,
+    build_replay_actor,
+    build_replay_learner,
+    build_replay_server,
+    replay_spec,
+)
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
@@ -40,7 +45,6 @@ class ApexConfig(TopologyConfig):
     """Batches that are drawn ahead of the learner."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         if config.actors < 1:
             raise UserError(f"actors={config.actors} must be at least 1")
         if config.batch_size < 1:
@@ -51,7 +55,6 @@ class ApexConfig(TopologyConfig):
 
     @property
     def slack_option(self) -> str:
-        """The table's limiter holds both sides together."""
         return "--topology.replay.tolerance"
 
 
@@ -71,7 +74,6 @@ def check_replay(replay: ReplayConfig) -> None:
 
 
 def apex(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("apex", run.config.seed)
     assert isinstance(config.topology, ApexConfig)
     envs = config.actors * config.envs_per_actor

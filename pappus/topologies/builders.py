@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
+import torch
 
-from pappus.accelerator import Accelerator
 from pappus.config import ReplayConfig
 from pappus.core import (
-    Borrower,
+    Algorithm,
+    AllReduce,
+    EpochAlgorithm,
     ItemSink,
-    Lender,
-    RequestClient,
-    RequestServer,
+    ItemSource,
+    ShardWeights,
     Sink,
+    Source,
     StepCounter,
+    StepTotal,
     WeightsReader,
+    WeightsWriter,
 )
 from pappus.envs.vector import make_env
+from pappus.errors import UserError
+from pappus.networks.flat import FlatParameters
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
-from pappus.roles.actor import Actor
-from pappus.roles.cpu_inference import CpuInference
+from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
+from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.gpu_inference import SMALLEST_BATCH, DeviceNetwork, GpuInference
-from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.policy import ActingNetwork, LocalPolicy
-from pappus.roles.prefetcher import Prefetcher
-from pappus.roles.replay_actor import ReplayActor
-from pappus.roles.replay_inference import ReplayInference
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner, Publication, Training, UnrollTraining
+from pappus.roles.parameter_server import ParameterServer, ServerSettings, ShardedWeights, shard_sizes
 from pappus.roles.replay_server import ReplayHost, ReplayServer
-from pappus.roles.seed_actor import SeedActor
-from pappus.roles.shards import ShardedWeights, shard_sizes
-from pappus.topologies.run import Run, derive_seed, off_policy
+from pappus.roles.replay_training import ReplayTraining
+from pappus.telemetry.metrics import Metrics
+from pappus.topologies.learners import device_of, synced_epochs
+from pappus.topologies.run import Run, derive_seed, off_policy, on_policy
 from pappus.transports.addresses import private_socket
-from pappus.types import Array
 
 
 def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:
@@ -71,17 +73,9 @@ def build_replay_actor(
     config, algorithm = run.config, off_policy(run.algorithm)
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    policy = LocalPolicy(
-        algorithm, weights, config.envs_per_actor, policy_seed, config.precision, exploration_of(run, index, counter)
-    )
+    explore = exploration_of(algorithm, index, config.actors, config.envs_per_actor, counter)
+    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.precision, explore)
     return ReplayActor(name, env, policy, sink, counter, refresh_every)
-
-
-def exploration_of(run: Run, index: int, counter: StepCounter) -> Callable[[], Array]:
-    """How much each env of an actor explores now."""
-    algorithm, count = off_policy(run.algorithm), run.config.envs_per_actor
-    envs = index * count + np.arange(count)
-    return lambda: algorithm.exploration(envs, run.config.actors * count, counter.total())
 
 
 def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
@@ -102,55 +96,62 @@ def build_replay_server(name: str, incarnation: int, run: Run, host: ReplayHost)
     return ReplayServer(name, host, None if run.directory is None else run.directory / "replay")
 
 
-def build_seed_actor(
-    name: str, incarnation: int, run: Run, index: int, env_groups: int, client: RequestClient
-) -> SeedActor:
-    """An actor without a network: a vector env for each of its env groups."""
+def build_learner(
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
+    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
+    published: WeightsReader | None = None,
+) -> Learner:
+    """A learner of unrolls, in epochs if its algorithm has them; `slots` slots of its source make a batch."""
+    algorithm = run.algorithm
+    gradient = GradientStep(Metrics(name), algorithm, learner_settings(run, index), all_reduce)
+    training: Training
+    if isinstance(algorithm, EpochAlgorithm):
+        synced = None if all_reduce is None else synced_epochs(algorithm, all_reduce.members)
+        training = EpochTraining(algorithm, source, gradient, slots, synced)
+    else:
+        training = UnrollTraining(on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None)
+    return Learner(name, gradient, training, Publication(weights, nearby, published))
+
+
+def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
+    """Settings of learner `index`; all learners begin with the same weights."""
     config = run.config
-    groups = [[group] if group else [] for group in range(env_groups)]  # the first has the seed of IMPALA's actor
-    seeds = [derive_seed(config.seed, "actor", index, incarnation, *group)[0] for group in groups]
-    size = config.envs_per_actor // env_groups
-    return SeedActor(name, [make_env(run.env, size, seed, config.env_options) for seed in seeds], client)
+    return LearnerSettings(
+        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
+        config.precision, run.directory,
+    )
 
 
-def build_inference(
-    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, sinks: Sequence[Sink],
-    weights: WeightsReader,
-) -> CpuInference:
-    """Central inference in its own process, for one learner or many."""
-    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
-    return CpuInference(name, server, network, sinks, settings)
+def build_replay_learner(
+    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
+    counted: StepTotal,
+) -> Learner:
+    """The one learner of a table of `capacity` items."""
+    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
+    training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
+    return Learner(name, gradient, training, Publication(weights))
 
 
-def build_replay_inference(
-    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
-    open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
-) -> ReplayInference:
-    """Central inference that writes to replay."""
-    config, algorithm = run.config, off_policy(run.algorithm)
-    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
-    expected = max(1, config.actors) * config.envs_per_actor
-    return ReplayInference(name, server, network, algorithm, open_sink, counter, expected, settings)
+def build_parameter_server(
+    name: str, incarnation: int, run: Run, index: int, shards: int, settings: ServerSettings, source: Source,
+    weights: ShardWeights, counted: StepTotal,
+) -> ParameterServer:
+    """Shard `index` of `shards`; all begin with parts of the same weights."""
+    initial = torch.split(initial_weights(run), shard_sizes(run.weights_size, shards))[index]
+    return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
 
 
-def build_gpu_inference(
-    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, unrolls: Lender,
-    weights: WeightsReader,
-) -> GpuInference:
-    """Central inference on the learner's device."""
-    config, accelerator = run.config, Accelerator(run.config.device)
-    for memory in server.memory():
-        accelerator.pin(memory)
-    seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
-    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
-    return GpuInference(name, server, network, unrolls, settings, config.device)
+def initial_weights(run: Run) -> torch.Tensor:
+    """The first weights of a run, in one flat tensor."""
+    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
+    return FlatParameters(run.algorithm.build_network()).values
 
 
-def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:
-    """Packs unrolls into batches on the device."""
-    return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
-
-
-def policy_seed(run: Run, incarnation: int) -> int:
-    """The random stream of IMPALA's first actor, so that with one actor SEED and IMPALA act alike."""
-    return derive_seed(run.config.seed, "actor", 0, incarnation)[1]
+def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:
+    """Raise `UserError` for a network with buffers that no gradient moves."""
+    buffers = [name for name, buffer in algorithm.build_network().named_buffers() if buffer.is_floating_point()]
+    if buffers:
+        raise UserError(
+            f"the network has buffers that no gradient moves ({', '.join(buffers[:3])}), and {who} know of weights "
+            f"only; use layers without running statistics, make constants plain attributes, or use {instead}"
+        )

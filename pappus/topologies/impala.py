@@ -27,9 +27,8 @@ from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
-from pappus.topologies.builders import build_actor, build_evaluator
-from pappus.topologies.learner_builders import actors_of, build_learner, slots_per_batch
-from pappus.topologies.learners import add_learners, check_learners, numbered
+from pappus.topologies.builders import build_actor, build_evaluator, build_learner
+from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered, slots_per_batch
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
@@ -41,7 +40,6 @@ class ImpalaConfig(TopologyConfig):
     many_learners: ClassVar[bool] = True
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         check_learners(config)
         if config.actors < self.fewest_actors(config.learners):
             raise UserError(
@@ -65,12 +63,10 @@ class ImpalaConfig(TopologyConfig):
 
     @property
     def slack_option(self) -> str:
-        """Unrolls wait in a queue."""
         return "--queue-size"
 
 
 def impala(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("impala", run.config.seed)
     unrolls = [_queue(program, run, i) for i in range(config.learners)]
     weights = program.connect(WeightsEdge("weights", run.weights_size))

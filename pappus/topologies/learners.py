@@ -30,6 +30,17 @@ def numbered(name: str, index: int) -> str:
     return f"{name}-{index}" if index else name
 
 
+def actors_of(config: RunConfig, learner: int) -> int:
+    """The number of actors that feed learner `learner`; actors are assigned in turn."""
+    return len(range(learner, config.actors, config.learners))
+
+
+def slots_per_batch(config: RunConfig, learner: int) -> int:
+    """Unrolls that make a batch of learner `learner`: as the config says, or one of each of its actors."""
+    steady = len(range(learner, config.steady_actors, config.learners))
+    return config.batch_size // config.envs_per_actor or steady
+
+
 def add_learners(
     program: Program, run: Run, build: Callable[..., Role], weights: WeightsEdge,
     arguments: Callable[[int], dict[str, Any]],

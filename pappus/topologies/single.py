@@ -26,7 +26,6 @@ class SingleConfig(ApexConfig):
     refresh_every: int = 1
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         if config.actors != 1:
             raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-dqn or apex-ddpg")
@@ -37,5 +36,4 @@ class SingleConfig(ApexConfig):
 
 
 def single(run: Run) -> Program:
-    """The program of the figure above."""
     return apex(run)

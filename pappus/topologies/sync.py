@@ -29,9 +29,8 @@ from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
-from pappus.topologies.builders import build_actor, build_evaluator
-from pappus.topologies.learner_builders import actors_of, build_learner
-from pappus.topologies.learners import add_learners, check_learners, numbered
+from pappus.topologies.builders import build_actor, build_evaluator, build_learner
+from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
@@ -48,7 +47,6 @@ class SyncConfig(TopologyConfig):
     them each, dealt out as workers are, and wait for the first ones of their own."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         check_learners(config)
         actors, learners = config.actors, config.learners
         if actors < learners:
@@ -81,7 +79,6 @@ class SyncConfig(TopologyConfig):
 
 
 def sync(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("sync", run.config.seed)
     assert isinstance(config.topology, SyncConfig)
     learners, spec = range(config.learners), run.unroll_spec(config.envs_per_actor)
