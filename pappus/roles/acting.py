@@ -128,7 +128,6 @@ class LocalPolicy(ActingNetwork):
         self._state = self.initial_state(num_envs)
 
     def refresh(self) -> bool:
-        """Use the newest weights and the current exploration; False while there are no weights."""
         if self._explore is not None:
             self._exploration = torch.from_numpy(self._explore())
         return super().refresh()
@@ -199,7 +198,6 @@ class Actor(Role):
         return {"env": env, "policy": self._policy.save(), "timestep": timestep, "time": self._writer.time}
 
     def load(self, state: Nest) -> None:
-        """Continue in the middle of the unroll."""
         self._env.restore(state["env"])
         self._policy.load(state["policy"])
         self._timestep = Timestep(*state["timestep"])
@@ -224,7 +222,6 @@ class ReplayActor(Role):
         self._timestep = env.reset()
 
     def step(self) -> Waitable | None:
-        """Step every env once, or return the port that it waits for."""
         if not self._sink.ready():
             report_lost(self.metrics, self._sink)
             return self._sink

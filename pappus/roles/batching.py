@@ -36,7 +36,6 @@ class Batching:
         self._first_waiting = 0.0
 
     def arrived(self, env_groups: int, now: float) -> None:
-        """So many env groups have asked."""
         if self._last_arrival is not None:
             gap = (now - self._last_arrival) / env_groups
             if self._gap is not None:  # one pause does not make env groups rare

@@ -49,7 +49,6 @@ class Evaluator(Role):
         self._timestep = None
 
     def step(self) -> Waitable | None:
-        """One step of every env while an evaluation runs."""
         self.wake_at = None
         if not self._left.any():
             return IDLE

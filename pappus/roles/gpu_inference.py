@@ -1,8 +1,8 @@
 """The inference server on an accelerator: an observation is copied to the device once, and is trained on there.
 
-Requests lie in pinned memory and are copied into the unroll under construction, on the device. One captured graph
-gathers the recurrent states of a batch's envs, runs the network, samples, and puts the new states back. What goes back
-to the host is an action and a few numbers per env.
+Requests lie in pinned memory and are copied into the unroll under construction. One captured graph gathers the
+recurrent states of a batch's envs, runs the network, samples, and puts the new states back. Only an action and a few
+numbers per env return to the host.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class DeviceNetwork:
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
         self._generator = torch.Generator(accelerator.device).manual_seed(seed)
-        self._size = 0
+        self.size = 0
+        """Places for envs; the one behind them is for rows that only fill a batch."""
         self._states: Nest = self._network.initial_state(1)
         self._free: list[int] = []
         self.behaviour_names = list(algorithm.behaviour)
@@ -57,7 +58,6 @@ class DeviceNetwork:
         """Who is told when a graph cannot be captured."""
 
     def refresh(self) -> bool:
-        """Use the newest weights; False while there are none."""
         if self._weights.version() != self.version:
             self.version = self._weights.read(self._received)
             self._flat.values.copy_(self._received)
@@ -74,21 +74,20 @@ class DeviceNetwork:
         return rows
 
     def dismiss(self, rows: Array) -> None:
-        """Their places are free again."""
+        """Free the places of some envs."""
         self._free += rows.tolist()
 
     def _grow(self, num_envs: int) -> None:
-        """Twice as many places, at least, and one more for rows that pad a batch."""
-        size = max(2 * self._size, self._size + num_envs)
+        """At least twice as many places."""
+        size = max(2 * self.size, self.size + num_envs)
         grown = self._network.initial_state(size + 1)
         for into, leaf in zip(leaves_of(grown), leaves_of(self._states), strict=True):
-            into[: self._size] = leaf[: self._size]
-        self._free += range(self._size, size)
-        self._states, self._size = grown, size
+            into[: self.size] = leaf[: self.size]
+        self._free += range(self.size, size)
+        self._states, self.size = grown, size
         self._batches.clear()  # graphs hold on to the tensors that they were captured with
 
     def states_of(self, rows: torch.Tensor, into: Nest) -> None:
-        """Copy the states of some envs."""
         for leaf, target in zip(leaves_of(self._states), leaves_of(into), strict=True):
             torch.index_select(leaf, 0, rows, out=target)
 
@@ -118,11 +117,6 @@ class DeviceNetwork:
                 into[batch.rows] = leaf
         return [action, *(behaviour[name] for name in self.behaviour_names)]
 
-    @property
-    def padding_row(self) -> int:
-        """The place of rows that only fill a batch."""
-        return self._size
-
 
 class StaticBatch:
     """Inputs and outputs of one captured forward pass, always in the same places."""
@@ -141,12 +135,7 @@ class StaticBatch:
         self._host_first = accelerator.pinned((size,), torch.bool)
         self._host_rows = accelerator.pinned((size,), torch.int64)
         self._host_outputs: list[torch.Tensor] = []
-        self._run = CapturedGraph(accelerator, lambda: act(self), tell, generator)
-
-    @property
-    def warm(self) -> bool:
-        """Whether a call takes as long as all that follow."""
-        return self._run.warm
+        self.run = CapturedGraph(accelerator, lambda: act(self), tell, generator)
 
     def __call__(
         self, observations: Sequence[Nest], first: Sequence[Array], rows: Sequence[Array], padding: int
@@ -160,7 +149,7 @@ class StaticBatch:
         self._host_rows[total:] = padding
         self.first.copy_(self._host_first, non_blocking=True)
         self.rows.copy_(self._host_rows, non_blocking=True)
-        outputs = self._run()
+        outputs = self.run()
         if not self._host_outputs:
             self._host_outputs = [self._accelerator.pinned(tuple(leaf.shape), leaf.dtype) for leaf in outputs]
         for into, leaf in zip(self._host_outputs, outputs, strict=True):
@@ -229,7 +218,7 @@ class GpuInference(InferenceServer[GpuGroupState]):
         network.tell = self.metrics.event
 
     def step(self) -> Waitable | None:
-        """As any inference server's, on a stream that goes before the learner's."""
+        """On a stream with a higher priority than the learner's."""
         for buffer in self._unrolls.returned():
             if not buffer.owner.gone:
                 buffer.owner.free.append(buffer)
@@ -259,8 +248,8 @@ class GpuInference(InferenceServer[GpuGroupState]):
         network, rows = self._device_network, [group_state.rows for group_state in group_states]
         observations = [group_state.showing() for group_state in group_states]
         batch = network.batch(sum(map(len, rows)), observations[0])
-        action, *behaviour = batch(observations, [call.request.first for call in calls], rows, network.padding_row)
-        self._measured = batch.warm
+        action, *behaviour = batch(observations, [call.request.first for call in calls], rows, network.size)
+        self._measured = batch.run.warm
         named = dict(zip(network.behaviour_names, behaviour, strict=True))
         for group_state, end in zip(group_states, accumulate(map(len, rows)), strict=True):
             here = slice(end - group_state.num_envs, end)

@@ -199,7 +199,6 @@ class GradientStep:
             self.flat.gradient.mul_(scale)
 
     def learning_rate(self) -> float:
-        """The step size now."""
         return learning_rate_at(self.settings.optimizer, self.steps, self.settings.total_steps)
 
     def _refuse_non_finite(self, computed: Computed) -> None:
@@ -241,7 +240,6 @@ class GradientStep:
             self.network.observe(*_acted_on(batch))
 
     def save(self) -> dict[str, Nest]:
-        """Weights, optimizer, counts and random state."""
         with self.on_device():
             self.accelerator.wait()
             optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))

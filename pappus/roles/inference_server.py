@@ -69,14 +69,13 @@ class EnvGroupState:
     @property
     def full(self) -> bool:
         """Whether something must be handed on before the envs are answered."""
-        raise NotImplementedError
+        return True
 
     def finish(self) -> None:
         """What is there is ready to be handed on."""
 
     def begin(self, request: Request) -> None:
         """Start to record, with what the envs show."""
-        raise NotImplementedError
 
     def append(self, request: Request) -> None:
         """Write down what the last actions led to."""
@@ -87,8 +86,8 @@ class EnvGroupState:
         self.action, self.behaviour, self.version = action, behaviour, version
 
     def undelivered(self) -> int:
-        """Valid steps that have not been handed on."""
-        raise NotImplementedError
+        """Valid steps that have not been handed on; 0 where steps are recorded as they come."""
+        return 0
 
 
 class UnrollGroupState(EnvGroupState):
@@ -144,7 +143,7 @@ class InferenceServer(Role, Generic[StateType]):
         self._barrier = BatchBarrier(settings.batch_size) if settings.synchronous else None
 
     def step(self) -> Waitable | None:
-        """Receive what has arrived, or answer what is due, or say what is missing."""
+        """Receive what has arrived, and answer what is due."""
         self.wake_at = None
         left = self._request_server.left()
         arrived = self._request_server.calls()
@@ -179,7 +178,9 @@ class InferenceServer(Role, Generic[StateType]):
         if group_state.action is not None:
             group_state.append(request)
             self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
-        self._report_episodes(request.episode_return, request.episode_length)
+        ended = request.episode_length.nonzero()[0]
+        if len(ended):
+            self.metrics.episodes(request.episode_return[ended], request.episode_length[ended])
         if group_state.full:
             group_state.finish()
             return self._deliver(call, group_state)
@@ -214,7 +215,6 @@ class InferenceServer(Role, Generic[StateType]):
         return any([self._deliver(call, self._group_states[call.env_group]) for call in stuck])
 
     def _answer(self, calls: Sequence[Call]) -> None:
-        """One forward pass for all of them."""
         began = self._clock()
         group_states = [self._group_states[call.env_group] for call in calls]
         self._infer(calls, group_states)
@@ -237,11 +237,6 @@ class InferenceServer(Role, Generic[StateType]):
             self.metrics.gauge("inference/batch_ms_p50", 1e3 * float(middle))
             self.metrics.gauge("inference/batch_ms_p99", 1e3 * float(late))
             self._seconds.clear()
-
-    def _report_episodes(self, returns: Array, lengths: Array) -> None:
-        ended = lengths.nonzero()[0]
-        if len(ended):
-            self.metrics.episodes(returns[ended], lengths[ended])
 
     def close(self) -> None:
         """Count what was not handed on as dropped."""

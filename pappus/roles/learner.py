@@ -66,8 +66,7 @@ class Training(Objective):
     def load(self, state: Nest) -> None:
         """Continue from a checkpoint of the learner."""
 
-    def close(self) -> None:
-        """Release ports."""
+    def close(self) -> None: ...
 
 
 class UnrollTraining(Training):
@@ -101,7 +100,6 @@ class UnrollTraining(Training):
         return None
 
     def train(self) -> Generator[Waitable | None, None, Trained]:
-        """Make one update, together with all other learners."""
         batch, gradient = self._batch, self._gradient
         assert batch is not None
         moments = yield from gradient.gather_moments(batch)
@@ -243,21 +241,13 @@ class Learner(Role):
                     return port
                 self._before = self.save() if self._training.interruptible else None
                 self._under_way = self._train()
-            return self._go_on()
+            return next(self._under_way, None)
 
     def _take(self) -> Waitable | None:
         channel, port = self._gradient.channel, None
         if channel is not None:  # a gradient needs weights, and room
             port = channel if channel.version() < 0 else channel.full()
         return self._training.take() if port is None else port
-
-    def _go_on(self) -> Waitable | None:
-        assert self._under_way is not None
-        try:
-            return next(self._under_way)
-        except StopIteration:
-            self._under_way = None
-            return None
 
     def _train(self) -> Generator[Waitable | None, None, None]:
         """A batch is given back when its weights are published: whoever waits for its memory finds the newest."""
@@ -268,6 +258,7 @@ class Learner(Role):
                 yield self._publication
             self.wake_at = None
         self._training.release()
+        self._under_way = None
 
     def _advance(self, trained: Trained) -> None:
         self._gradient.steps += trained.steps_of_all
@@ -303,7 +294,6 @@ class Learner(Role):
         return (self.steps, self.updates) if self.leads else None
 
     def save(self) -> Nest:
-        """Learners that share updates save their state once."""
         if self._under_way is not None and self._training.interruptible:
             return self._before
         return {**self._gradient.save(), **self._training.save()} if self.leads else None

@@ -76,7 +76,6 @@ class LockFreeChannel:
         self.explain, self.fileno, self.clear = shared.explain, shared.fileno, shared.clear
 
     def version(self) -> int:
-        """Updates so far, -1 until there are weights."""
         return self._updates.total() if self._shared.ready() else -1
 
     def read(self, into: Array) -> int:

@@ -100,7 +100,6 @@ class ParameterServer(Role):
         self._published = False
 
     def step(self) -> Waitable | None:
-        """Apply one gradient, or wait for one."""
         if self.finished:
             return IDLE
         if not self._published:
@@ -159,7 +158,6 @@ class ParameterServer(Role):
         self._publish()
 
     def learning_rate(self) -> float:
-        """The step size now."""
         return learning_rate_at(self._settings.optimizer, self.steps, self._settings.total_steps)
 
     def _count_steps(self) -> None:
@@ -208,7 +206,6 @@ class ShardedWeights:
         return versions[0] if min(versions) >= 0 else -1
 
     def read(self, into: Array) -> int:
-        """Copy the newest version of every shard."""
         begin = 0
         for i, (reader, size) in enumerate(zip(self._readers, self._sizes, strict=True)):
             if reader.version() != self.versions[i]:

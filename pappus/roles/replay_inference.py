@@ -28,11 +28,6 @@ class ReplayGroupState(EnvGroupState):
         self._seen: Timestep | None = None
         self._before: Nest = ()
 
-    @property
-    def full(self) -> bool:
-        """Always: the sink must be ready before the envs are answered."""
-        return True
-
     def keep(self, request: Request) -> None:
         """Keep what the envs show and the state before it, until it is known what that led to."""
         self._seen = Timestep(*map_leaves(np.copy, request[:5]))
@@ -43,10 +38,6 @@ class ReplayGroupState(EnvGroupState):
         then = Timestep(*request[:5])
         self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
         self._counter.add(int(np.count_nonzero(then.valid)))
-
-    def undelivered(self) -> int:
-        """Steps that no item has begun with yet are not counted: items overlap."""
-        return 0
 
 
 class ReplayInference(InferenceServer[ReplayGroupState]):

@@ -81,7 +81,6 @@ class WaitAny:
         self.fileno, self.clear = first.fileno, first.clear
 
     def explain(self) -> str:
-        """What both wait for."""
         return f"{self._first.explain()}; and {self._second.name}: {self._second.explain()}"
 
     def sleep(self, commands: int, seconds: float) -> bool:

@@ -96,7 +96,6 @@ class A3CConfig(TopologyConfig):
         self.settled(config)._check_servers()
 
     def settled(self, config: RunConfig) -> A3CConfig:
-        """With the way of updating chosen."""
         chosen: Literal["lock-free", "serialised"] = "serialised" if config.runtime == "ray" else "lock-free"
         return self if self.updates != "auto" else replace(self, updates=chosen)
 
@@ -198,6 +197,5 @@ def build_master(
     name: str, incarnation: int, run: Run, shared: SharedParameters, weights: WeightsWriter, steps: StepTotal,
     updates: StepTotal,
 ) -> Master:
-    """The one master."""
     config = run.config
     return Master(name, initial_weights(run), shared, weights, steps, updates, config.optimizer, config.steps)

@@ -92,7 +92,6 @@ def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index:
 
 
 def build_replay_server(name: str, incarnation: int, run: Run, host: ReplayHost) -> ReplayServer:
-    """The role that holds the replay tables."""
     return ReplayServer(name, host, None if run.directory is None else run.directory / "replay")
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from pappus.config import RunConfig
-from pappus.core import AllReduce, EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
+from pappus.core import EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
 from pappus.edges.all_reduce import AllReduceEdge
-from pappus.edges.edge import PortRef
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
@@ -21,9 +20,6 @@ from pappus.roles.role import Role
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 
-ALL_REDUCE = "other learners"
-"""The name under which a learner waits for the gradients of others."""
-
 
 def numbered(name: str, index: int) -> str:
     """`unrolls`, `unrolls-1`, `unrolls-2` …"""
@@ -31,7 +27,7 @@ def numbered(name: str, index: int) -> str:
 
 
 def actors_of(config: RunConfig, learner: int) -> int:
-    """The number of actors that feed learner `learner`; actors are assigned in turn."""
+    """The number of actors that feed learner `learner`; actors are assigned round-robin."""
     return len(range(learner, config.actors, config.learners))
 
 
@@ -47,33 +43,22 @@ def add_learners(
 ) -> None:
     """Add all learners of a run; `arguments(i)` are further arguments of learner i.
 
-    The first publishes and saves, and is called `learner` as where it is alone; the others are its replicas. All are
-    essential: none can go on without the others.
+    The first publishes and saves, and is called `learner`; the others are its replicas. None can continue alone.
     """
-    for i in range(run.config.learners):
+    members = run.config.learners
+    all_reduce = None
+    if members > 1:
+        size = check_network(run) + numbers_beside(members)
+        all_reduce = program.connect(AllReduceEdge("other learners", members, size, backend_of(run.config)))
+    for i in range(members):
         program.add(
             LEARNER, build, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
-            weights=weights.writer() if i == 0 else None, all_reduce=all_reduce_end(program, run, i), **arguments(i),
+            weights=None if i else weights.writer(), all_reduce=None if all_reduce is None else all_reduce.member(i),
+            **arguments(i),
         )
 
 
-def all_reduce_end(program: Program, run: Run, index: int) -> PortRef[AllReduce] | None:
-    """The all-reduce of learner `index` with the others; None if it is alone."""
-    if run.config.learners == 1:
-        return None
-    edge = program.edges.get(ALL_REDUCE) or program.connect(_all_reduce(run))
-    assert isinstance(edge, AllReduceEdge)
-    return edge.member(index)
-
-
-def _all_reduce(run: Run) -> AllReduceEdge:
-    members = run.config.learners
-    parameters = check_network(run)
-    return AllReduceEdge(ALL_REDUCE, members, parameters + numbers_beside(members), backend_of(run.config))
-
-
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
-    """The all-reduce backend."""
     if config.all_reduce != "auto":
         return config.all_reduce
     return "memory" if config.device == "cpu" else "nccl"
@@ -85,7 +70,8 @@ def check_network(run: Run) -> int:
     Running moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal.
     """
     network, algorithm = run.algorithm.build_network(), run.algorithm
-    synced = [buffer for moments in _moments_of_observations(network) for buffer in moments.buffers()]
+    modules = list(network.torso.modules()) if isinstance(network, Body) else []
+    synced = [buffer for module in modules if isinstance(module, RunningMoments) for buffer in module.buffers()]
     if isinstance(algorithm, EpochAlgorithm):
         synced += synced_epochs(algorithm, run.config.learners).synced_buffers(network)
     known = {id(buffer) for buffer in synced}
@@ -109,12 +95,6 @@ def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
             "override that, too, or use one learner"
         )
     return algorithm.synced()
-
-
-def _moments_of_observations(network: Any) -> list[RunningMoments]:
-    """Running moments of the observations that a network was shown."""
-    modules = network.torso.modules() if isinstance(network, Body) else ()
-    return [module for module in modules if isinstance(module, RunningMoments)]
 
 
 def device_of(config: RunConfig, index: int) -> str:

@@ -89,7 +89,6 @@ class Program:
 
     @property
     def kinds(self) -> dict[str, RoleKind]:
-        """The kind of each role."""
         return {spec.name: spec.kind for spec in self.roles}
 
     @property

@@ -74,7 +74,6 @@ class SeedReplayConfig(SeedConfig):
 
 
 def seed_replay(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("seed-replay", run.config.seed)
     assert isinstance(config.topology, SeedReplayConfig)
     inference = add_actors(program, run)

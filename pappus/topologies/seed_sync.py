@@ -44,7 +44,6 @@ class SeedSyncConfig(SeedConfig):
 
     @property
     def slack_option(self) -> str:
-        """Nobody runs ahead."""
         return ""
 
 

@@ -4,7 +4,7 @@
             ▲                             └──priorities──┘ │
             └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-The parts are those of Ape-X, with one actor. In the inline runtime, which is the default here, they take turns:
+It is the program of Ape-X with one actor. In the inline runtime, which is the default here, the roles take turns:
 the table's limiter says whose turn it is, and every run with the same seed is the same run.
 """
 
@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
-from pappus.topologies.apex import ApexConfig, apex
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.apex import ApexConfig
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,3 @@ class SingleConfig(ApexConfig):
     def takes_turns(self, config: RunConfig) -> bool:
         """The table's limiter says whose turn it is."""
         return True
-
-
-def single(run: Run) -> Program:
-    return apex(run)
