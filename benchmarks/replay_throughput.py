@@ -50,8 +50,9 @@ from pappus.recording.direct import DirectReplay
 from pappus.roles.acting import LocalPolicy, ReplayActor
 from pappus.threads import one_thread
 from pappus.topologies.apex import ApexConfig
-from pappus.topologies.builders import build_replay_learner, replay_spec
-from pappus.topologies.run import Run, off_policy
+from pappus.topologies.builders import replay_spec
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Run, off_policy
 from pappus.topologies.seed_replay import SeedReplayConfig
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, Timestep, map_leaves

@@ -22,10 +22,10 @@ from pappus.kinds import ACTOR, EVALUATOR, LEARNER
 from pappus.roles.acting import Actor, LocalPolicy
 from pappus.system import System, Topology
 from pappus.systems import ALGORITHMS
-from pappus.topologies.builders import build_evaluator, build_learner
+from pappus.topologies.builders import build_evaluator
 from pappus.topologies.impala import ImpalaConfig
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed
+from pappus.topologies.learners import build_learner
+from pappus.topologies.program import Program, Run, derive_seed
 
 
 def build_actor(

@@ -29,15 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import (
-    GradientChannel,
-    SharedParameters,
-    Sink,
-    StepCounter,
-    StepTotal,
-    WeightsReader,
-    WeightsWriter,
-)
+from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.edges.counters import CounterEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.shared_parameters import SharedParametersEdge
@@ -56,11 +48,10 @@ from pappus.topologies.builders import (
     build_parameter_server,
     build_sharded_evaluator,
     initial_weights,
-    learner_settings,
     refuse_buffers,
 )
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, on_policy
+from pappus.topologies.learners import learner_settings
+from pappus.topologies.program import Program, Run, on_policy
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,9 @@ from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
 from pappus.replay import find_selector
-from pappus.topologies.builders import (
-    build_evaluator,
-    build_replay_actor,
-    build_replay_learner,
-    build_replay_server,
-    replay_spec,
-)
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)

@@ -8,36 +8,17 @@ from collections.abc import Sequence
 import torch
 
 from pappus.config import ReplayConfig
-from pappus.core import (
-    Algorithm,
-    AllReduce,
-    EpochAlgorithm,
-    ItemSink,
-    ItemSource,
-    ShardWeights,
-    Sink,
-    Source,
-    StepCounter,
-    StepTotal,
-    WeightsReader,
-    WeightsWriter,
-)
+from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
-from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.gradient_step import GradientStep, LearnerSettings
-from pappus.roles.learner import Learner, Publication, Training, UnrollTraining
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, ShardedWeights, shard_sizes
 from pappus.roles.replay_server import ReplayHost, ReplayServer
-from pappus.roles.replay_training import ReplayTraining
-from pappus.telemetry.metrics import Metrics
-from pappus.topologies.learners import device_of, synced_epochs
-from pappus.topologies.run import Run, derive_seed, off_policy, on_policy
+from pappus.topologies.program import Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 
 
@@ -93,42 +74,6 @@ def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index:
 
 def build_replay_server(name: str, incarnation: int, run: Run, host: ReplayHost) -> ReplayServer:
     return ReplayServer(name, host, None if run.directory is None else run.directory / "replay")
-
-
-def build_learner(
-    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
-    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
-    published: WeightsReader | None = None,
-) -> Learner:
-    """A learner of unrolls, in epochs if its algorithm has them; `slots` slots of its source make a batch."""
-    algorithm = run.algorithm
-    gradient = GradientStep(Metrics(name), algorithm, learner_settings(run, index), all_reduce)
-    training: Training
-    if isinstance(algorithm, EpochAlgorithm):
-        synced = None if all_reduce is None else synced_epochs(algorithm, all_reduce.members)
-        training = EpochTraining(algorithm, source, gradient, slots, synced)
-    else:
-        training = UnrollTraining(on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None)
-    return Learner(name, gradient, training, Publication(weights, nearby, published))
-
-
-def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
-    """Settings of learner `index`; all learners begin with the same weights."""
-    config = run.config
-    return LearnerSettings(
-        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
-        config.precision, run.directory,
-    )
-
-
-def build_replay_learner(
-    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
-    counted: StepTotal,
-) -> Learner:
-    """The one learner of a table of `capacity` items."""
-    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
-    training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
-    return Learner(name, gradient, training, Publication(weights))
 
 
 def build_parameter_server(

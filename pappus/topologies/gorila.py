@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pappus.config import ReplayConfig, RunConfig
+from pappus.config import RunConfig
 from pappus.core import ItemSink, ItemSource, ReplayAlgorithm, Sink, StepCounter, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.queue import QueueEdge
@@ -45,12 +45,11 @@ from pappus.topologies.builders import (
     build_replay_actor,
     build_replay_server,
     build_sharded_evaluator,
-    learner_settings,
     refuse_buffers,
     replay_spec,
 )
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy
+from pappus.topologies.learners import learner_settings
+from pappus.topologies.program import Program, Run, off_policy
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ def gorila(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            BUNDLE, build_bundle, index=i, run=run, counter=steps.counter(i),
-            memory=topology.replay, refresh_every=topology.refresh_every, prefetch=topology.prefetch,
+            BUNDLE, build_bundle, index=i, run=run, topology=topology, counter=steps.counter(i),
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
             sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
@@ -130,20 +128,18 @@ def check_network(algorithm: ReplayAlgorithm) -> None:
 
 
 def build_bundle(
-    name: str, incarnation: int, run: Run, index: int, counter: StepCounter, gradients: Sequence[Sink],
-    weights: Sequence[WeightsReader], memory: ReplayConfig, refresh_every: int, prefetch: int,
-    sink: ItemSink | None, source: ItemSource | None,
+    name: str, incarnation: int, run: Run, topology: GorilaConfig, index: int, counter: StepCounter,
+    gradients: Sequence[Sink], weights: Sequence[WeightsReader], sink: ItemSink | None, source: ItemSource | None,
 ) -> Bundle:
     """An actor and a learner around a given replay memory, or else one of their own."""
     if sink is None or source is None:
         envs = run.config.envs_per_actor
-        replay = DirectReplay(replay_spec(run, memory, envs, prefetch, index))
+        replay = DirectReplay(replay_spec(run, topology.replay, envs, topology.prefetch, index))
         sink, source = replay.sink(envs), replay.source()
     sizes = shard_sizes(run.weights_size, len(weights))
-    actor = build_replay_actor(
-        name, incarnation, run, index, refresh_every, sink, ShardedWeights(weights, sizes), counter
-    )
+    own = ShardedWeights(weights, sizes)
+    actor = build_replay_actor(name, incarnation, run, index, topology.refresh_every, sink, own, counter)
     channel = ShardedChannel(weights, gradients, sizes)
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run), channel=channel)
-    training = ReplayTraining(off_policy(run.algorithm), source, counter, gradient, memory.capacity)
+    training = ReplayTraining(off_policy(run.algorithm), source, counter, gradient, topology.replay.capacity)
     return Bundle(name, actor, Learner(name, gradient, training))

@@ -27,10 +27,9 @@ from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
-from pappus.topologies.builders import build_actor, build_evaluator, build_learner
+from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered, slots_per_batch
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,11 @@ class ImpalaConfig(TopologyConfig):
 
 def impala(run: Run) -> Program:
     config, program = run.config, Program("impala", run.config.seed)
-    unrolls = [_queue(program, run, i) for i in range(config.learners)]
+    spec = run.unroll_spec(config.envs_per_actor)
+    unrolls = [
+        program.connect(QueueEdge(numbered("unrolls", i), spec, actors_of(config, i), config.queue_size))
+        for i in range(config.learners)
+    ]
     weights = program.connect(WeightsEdge("weights", run.weights_size))
 
     for i in range(config.actors):
@@ -76,17 +79,7 @@ def impala(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights,
-        lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)},
+        program, run, weights, lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)}
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
-
-
-def _queue(program: Program, run: Run, learner: int) -> QueueEdge:
-    """From the actors of one learner to it."""
-    config = run.config
-    return program.connect(QueueEdge(
-        numbered("unrolls", learner), run.unroll_spec(config.envs_per_actor),
-        producers=actors_of(config, learner), capacity=config.queue_size,
-    ))

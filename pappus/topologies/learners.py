@@ -1,4 +1,4 @@
-"""Several learners that share every update: for all topologies that have `--learners`."""
+"""Learners: one, or several that share every update (`--learners`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from pappus.config import RunConfig
-from pappus.core import EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
+from pappus.core import (
+    AllReduce,
+    EpochAlgorithm,
+    ItemSource,
+    Source,
+    StepTotal,
+    SyncedEpochAlgorithm,
+    SyncedEpochs,
+    WeightsReader,
+    WeightsWriter,
+)
 from pappus.edges.all_reduce import AllReduceEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
@@ -15,10 +25,13 @@ from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Body
 from pappus.networks.moments import RunningMoments
 from pappus.overrides import stands_for
+from pappus.roles.epoch_training import EpochTraining
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
-from pappus.roles.role import Role
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.roles.learner import Learner, Publication, Training, UnrollTraining
+from pappus.roles.replay_training import ReplayTraining
+from pappus.telemetry.metrics import Metrics
+from pappus.topologies.program import Program, Run, derive_seed, off_policy, on_policy
 
 
 def numbered(name: str, index: int) -> str:
@@ -38,13 +51,10 @@ def slots_per_batch(config: RunConfig, learner: int) -> int:
 
 
 def add_learners(
-    program: Program, run: Run, build: Callable[..., Role], weights: WeightsEdge,
-    arguments: Callable[[int], dict[str, Any]],
+    program: Program, run: Run, weights: WeightsEdge, arguments: Callable[[int], dict[str, Any]]
 ) -> None:
-    """Add all learners of a run; `arguments(i)` are further arguments of learner i.
-
-    The first publishes and saves, and is called `learner`; the others are its replicas. None can continue alone.
-    """
+    """Add all learners of a run; `arguments(i)` are further arguments of `build_learner` for learner i. The first
+    publishes and saves, and is called `learner`; the others are its replicas. None can continue alone."""
     members = run.config.learners
     all_reduce = None
     if members > 1:
@@ -52,10 +62,46 @@ def add_learners(
         all_reduce = program.connect(AllReduceEdge("other learners", members, size, backend_of(run.config)))
     for i in range(members):
         program.add(
-            LEARNER, build, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
+            LEARNER, build_learner, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
             weights=None if i else weights.writer(), all_reduce=None if all_reduce is None else all_reduce.member(i),
             **arguments(i),
         )
+
+
+def build_learner(
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
+    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
+    published: WeightsReader | None = None,
+) -> Learner:
+    """A learner of unrolls, in epochs if its algorithm has them; `slots` slots of its source make a batch."""
+    algorithm = run.algorithm
+    gradient = GradientStep(Metrics(name), algorithm, learner_settings(run, index), all_reduce)
+    training: Training
+    if isinstance(algorithm, EpochAlgorithm):
+        synced = None if all_reduce is None else synced_epochs(algorithm, all_reduce.members)
+        training = EpochTraining(algorithm, source, gradient, slots, synced)
+    else:
+        training = UnrollTraining(on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None)
+    return Learner(name, gradient, training, Publication(weights, nearby, published))
+
+
+def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
+    """Settings of learner `index`; all learners begin with the same weights."""
+    config = run.config
+    return LearnerSettings(
+        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
+        config.precision, run.directory,
+    )
+
+
+def build_replay_learner(
+    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
+    counted: StepTotal,
+) -> Learner:
+    """The one learner of a table of `capacity` items."""
+    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
+    training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
+    return Learner(name, gradient, training, Publication(weights))
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
@@ -65,10 +111,8 @@ def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
 
 
 def check_network(run: Run) -> int:
-    """The number of parameters; `UserError` if the network has buffers that would differ between learners.
-
-    Running moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal.
-    """
+    """The number of parameters; `UserError` if the network has buffers that would differ between learners. Running
+    moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal."""
     network, algorithm = run.algorithm.build_network(), run.algorithm
     modules = list(network.torso.modules()) if isinstance(network, Body) else []
     synced = [buffer for module in modules if isinstance(module, RunningMoments) for buffer in module.buffers()]

@@ -42,10 +42,9 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
-from pappus.topologies.builders import build_evaluator, build_learner
-from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed
+from pappus.topologies.builders import build_evaluator
+from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
+from pappus.topologies.program import Program, Run, derive_seed
 from pappus.transports.addresses import check_wire, with_port
 from pappus.types import request_spec
 
@@ -148,7 +147,7 @@ def _add_processes(
         INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
-    add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
+    add_learners(program, run, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
 
 def _add_threads(

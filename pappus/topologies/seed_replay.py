@@ -25,12 +25,12 @@ from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
 from pappus.roles.acting import ActingNetwork
+from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.replay_inference import ReplayInference
 from pappus.topologies.apex import check_replay
-from pappus.topologies.builders import build_evaluator, build_replay_learner, build_replay_server, replay_spec
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy
+from pappus.topologies.builders import build_evaluator, build_replay_server, replay_spec
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Program, Run, off_policy
 from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
 
 MAX_REMOTE_ENVS = 256

@@ -18,8 +18,7 @@ from typing import ClassVar
 from pappus.config import RunConfig
 from pappus.core import EpochAlgorithm
 from pappus.errors import UserError
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 from pappus.topologies.seed import SeedConfig, seed
 
 

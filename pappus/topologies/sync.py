@@ -29,10 +29,9 @@ from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
-from pappus.topologies.builders import build_actor, build_evaluator, build_learner
+from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def sync(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights,
+        program, run, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())

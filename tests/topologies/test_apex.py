@@ -21,8 +21,7 @@ from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy, on_policy
+from pappus.topologies.program import Program, Run, off_policy, on_policy
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from pappus.validation import validate
 from tests.contracts.runtime_contract import FakeController
