@@ -34,11 +34,8 @@ It gets `Output` or `QOutput` of tensors or of NumPy arrays `[N, …]`: use oper
 
 
 class ActingNetwork:
-    """A copy of the network that follows the published weights. It keeps no recurrent state: its callers do.
-
-    It samples actions from `seed`, or acts greedily without one. `transform` changes the network's output before an
-    action is chosen and recorded.
-    """
+    """A copy of the network that follows the published weights. Its callers keep the recurrent state. It samples
+    actions from `seed`, or acts greedily without one. `transform` changes the output that actions are chosen from."""
 
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, seed: int | None, precision: str,
@@ -71,10 +68,8 @@ class ActingNetwork:
     def infer(
         self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
     ) -> tuple[Array, dict[str, Array], Nest]:
-        """Actions `[N, …]`, the behaviour to record with them, and the state after them.
-
-        `exploration` is how much each env explores `[N]`, for algorithms that take it.
-        """
+        """Actions `[N, …]`, the behaviour to record with them, and the state after them. `exploration` is how much each
+        env explores `[N]`, for algorithms that take it."""
         if self._noise is not None and isinstance(observation, np.ndarray):
             explored = None if exploration is None else exploration.numpy()
             return *self._act_numpy(self._numpy_step, observation, self._noise, explored), state

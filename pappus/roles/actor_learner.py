@@ -39,10 +39,8 @@ class Bundle(Role):
 
 
 class UnrollSlot:
-    """One unroll, which the actor writes and the learner reads, both in one thread.
-
-    It can be written again when the channel has room: then new weights contain its gradient.
-    """
+    """One unroll, which the actor writes and the learner reads, both in one thread. It can be written again when the
+    channel has room: then new weights contain its gradient."""
 
     name = "its last gradient"
 
@@ -61,7 +59,6 @@ class UnrollSlot:
         return None
 
     def commit(self) -> None:
-        """The learner's turn."""
         self.filled = True
 
     def take(self, count: int) -> Sequence[Unroll] | None:
@@ -69,7 +66,6 @@ class UnrollSlot:
         return [self._unroll] if self.filled else None
 
     def release(self) -> None:
-        """The actor's turn."""
         self.filled = False
 
     def depth(self) -> int:

@@ -19,10 +19,8 @@ MAX_ENVS = 32
 
 
 class Evaluator(Role):
-    """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return.
-
-    The episodes are divided among the envs in advance: taking those that end first would favour short ones.
-    """
+    """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return. Episodes are
+    divided among the envs in advance: taking those that end first would favour short ones."""
 
     stateful = False
 

@@ -180,12 +180,12 @@ class GpuGroupState(UnrollGroupState):
         self._accelerator.follow(self.buffer.event)
         self._network.states_of(self._device_rows, self.buffer.state)
         self.unroll = self.buffer.host
-        self.writer.begin(self.unroll, _numbers(request), ())
+        self.writer.begin(self.unroll, Timestep((), *request[1:5]), ())
         self._upload(request, 0)
 
     def append(self, request: Request) -> None:
         assert self.action is not None
-        self.writer.append(self.action, self.behaviour, self.version, _numbers(request))
+        self.writer.append(self.action, self.behaviour, self.version, Timestep((), *request[1:5]))
         self._upload(request, self.writer.time)
 
     def showing(self) -> Nest:
@@ -197,10 +197,6 @@ class GpuGroupState(UnrollGroupState):
         assert self.buffer is not None
         for into, leaf in zip(leaves_of(self.buffer.observation), leaves_of(request.observation), strict=True):
             into[time].copy_(torch.from_numpy(leaf), non_blocking=True)
-
-
-def _numbers(request: Request) -> Timestep:
-    return Timestep((), *request[1:5])
 
 
 class GpuInference(InferenceServer[GpuGroupState]):

@@ -4,9 +4,9 @@
     all-reduce   gradient ──▶ sum with those of all learners ──▶ clip ──▶ optimizer: the same step on every learner
     channel      gradient ──▶ clip ──▶ parameter servers or shared parameters ──▶ new weights
 
-It owns all that a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
-gradient are one captured graph and the optimizer's step is another. Everything that an update reports comes back in one
-tensor, so that the host waits for the device once per update.
+It owns what a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
+gradient are one captured graph, and the optimizer's step is another. All that an update reports comes back in one
+tensor: the host waits for the device once per update.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest, Unroll, map_leaves
+
+if TYPE_CHECKING:
+    from pappus.roles.learner import Training
 
 DEVICE_KEYS = ("lr", "capturable", "fused")
 """Settings of an optimizer that follow from its device; a checkpoint does not change them."""
@@ -62,25 +65,11 @@ class Computed(NamedTuple):
     scalars: dict[str, float]
 
 
-class Objective(Protocol):
-    """What a gradient step minimises."""
-
-    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss of the present batch, and named scalars to report. With an all-reduce, `steps` is among them: the
-        valid steps that the loss is a mean or a sum of."""
-        ...
-
-    def batch(self) -> Nest:
-        """The present batch, to be saved if its loss is not finite."""
-        ...
-
-
 class GradientStep:
     """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by whoever
-    holds the weights (`channel`). `steps` env steps and `updates` updates led to the present weights.
-    """
+    holds the weights (`channel`). `steps` env steps and `updates` updates led to the present weights."""
 
-    objective: Objective
+    objective: Training
 
     def __init__(
         self, metrics: Metrics, algorithm: Algorithm, settings: LearnerSettings, all_reduce: AllReduce | None = None,
@@ -218,11 +207,9 @@ class GradientStep:
         )
 
     def gather_moments(self, batch: Unroll) -> Generator[Waitable | None, None, Seen | None]:
-        """Moments of the observations of all learners' batches, for `observe`; None for a learner alone.
-
-        They are gathered before the update: nothing may wait between the optimizer's step and the publication of its
-        weights, or a checkpoint could fall in between.
-        """
+        """Moments of the observations of all learners' batches, for `observe`; None for one learner. Gathered before
+        the update: nothing may wait between the optimizer's step and the publication of its weights, or a checkpoint
+        could fall in between."""
         if self.others is None or not hasattr(self.network, "shown"):
             return None
         seen: Seen = []
@@ -262,7 +249,7 @@ class GradientStep:
         self.steps, self.updates = state["steps"], state["updates"]
         torch.set_rng_state(state["random"])
         if self.others is not None:
-            self.others.weights_changed()
+            self.others.compared = False
 
 
 def _acted_on(batch: Unroll) -> tuple[Nest, torch.Tensor, Nest]:

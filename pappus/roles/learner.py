@@ -20,7 +20,7 @@ import torch
 
 from pappus.core import OnPolicyAlgorithm, Source, StepCounter, Waitable, WeightsReader, WeightsWriter
 from pappus.recording.unrolls import as_tensor, concatenate, copy_side_by_side
-from pappus.roles.gradient_step import GradientStep, Objective
+from pappus.roles.gradient_step import GradientStep
 from pappus.roles.role import IDLE, Idle, Role
 from pappus.types import Nest, Unroll, map_leaves
 
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
     updates: int = 1
 
 
-class Training(Objective):
+class Training:
     """Where batches come from, and what is done with one."""
 
     interruptible = False
@@ -54,6 +54,15 @@ class Training(Objective):
 
     def train(self) -> Generator[Waitable | None, None, Trained]:
         """Make the updates of the batch. It yields the port that it waits for, or None when it made progress."""
+        raise NotImplementedError
+
+    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of the present batch, and named scalars to report. With an all-reduce, `steps` is among them: the
+        valid steps that the loss is a mean or a sum of."""
+        raise NotImplementedError
+
+    def batch(self) -> Nest:
+        """The present batch, to be saved if its loss is not finite."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -70,11 +79,8 @@ class Training(Objective):
 
 
 class UnrollTraining(Training):
-    """source ──unrolls──▶ batch ──▶ loss ──▶ one update: IMPALA, SEED, A2C, A3C.
-
-    `unrolls_per_batch` unrolls of the source make a batch. A worker that learns from its own unrolls has no queue to
-    report on; it counts its steps with `counter`.
-    """
+    """source ──`unrolls_per_batch` unrolls──▶ batch ──▶ loss ──▶ one update: IMPALA, SEED, A2C, A3C.
+    A worker that learns from its own unrolls has no queue to report on; it counts its steps with `counter`."""
 
     def __init__(
         self, algorithm: OnPolicyAlgorithm, source: Source, gradient: GradientStep, unrolls_per_batch: int,
@@ -163,10 +169,8 @@ class UnrollTraining(Training):
 
 class Publication(Idle):
     """Where weights are published. As a port it is what learners wait for whose actors need the newest weights.
-
-    `nearby` is read by roles on the same device: they get every version. Then all others get one every
-    `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what the first learner publishes.
-    """
+    `nearby` is read by roles on the same device, which get every version; then others get one every `PUBLISH_SECONDS`,
+    since a copy from the device takes time. `published` reads what the first learner publishes."""
 
     name = "publication"
 
@@ -198,9 +202,7 @@ class Publication(Idle):
 
 class Learner(Role):
     """Makes updates until the run has all its steps. One `step()` is the training on one batch, or a part of it.
-
-    Without a publication, gradients are applied elsewhere, and whoever applies them counts, publishes and saves.
-    """
+    Without a publication, gradients are applied elsewhere, and whoever applies them counts, publishes and saves."""
 
     def __init__(
         self, name: str, gradient: GradientStep, training: Training, publication: Publication | None = None

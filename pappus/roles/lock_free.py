@@ -58,10 +58,8 @@ def descend(
 
 class LockFreeChannel:
     """A gradient channel of one worker into the shared parameters. Its version counts the updates of all workers.
-
-    The optimizer's statistics are shared, as in the paper. What depends on time (Adam's bias correction, the annealed
-    step size) follows the shared counts.
-    """
+    The optimizer's statistics are shared, as in the paper; Adam's bias correction and the annealed step size follow the
+    shared counts."""
 
     def __init__(
         self, shared: SharedParameters, updates: StepCounter, steps: StepTotal, config: OptimizerConfig,

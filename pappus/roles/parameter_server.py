@@ -5,8 +5,8 @@
       ⋮                                  │
     learner N ──gradient, version, loss──┘
 
-Gradients are applied in the order of their arrival, whichever weights they were computed with. A gradient is dropped if
-its weights are too old, or if the loss of its batch is far above the running mean (Nair et al. 2015, section 4.2).
+Gradients are applied as they arrive. A gradient is dropped if its weights are too old, or if the loss of its batch is
+far above the running mean (Nair et al. 2015, section 4.2).
 `ShardedWeights` and `ShardedChannel` are the other side: all shards as one flat buffer.
 """
 
@@ -53,9 +53,7 @@ class ServerSettings:
     optimizer: OptimizerConfig
     total_steps: int
     max_staleness: int | None
-    """A gradient is dropped if its weights are more versions old than this; None: never."""
     loss_deviations: float
-    """A gradient is dropped if its loss is more standard deviations above the mean than this; 0: never."""
 
 
 class UsualLoss:
@@ -67,10 +65,8 @@ class UsualLoss:
         self.count = 0
 
     def admits(self, loss: float) -> bool:
-        """Whether a loss is usual. One that is not counts as the largest usual one.
-
-        So a single high loss changes little, and if all losses stay high, they become usual.
-        """
+        """Whether a loss is usual. One that is not counts as the largest usual one: a single high loss changes little,
+        and if all losses stay high, they become usual."""
         limit = self.mean + self._deviations * math.sqrt(self.variance)
         unusual = bool(self._deviations) and self.count >= TRUSTED and loss > limit
         loss = limit if unusual else loss

@@ -15,10 +15,8 @@ from pappus.types import Array, ArraySpec, Nest, Unroll, map_leaves
 
 
 class UnrollBuffer:
-    """An unroll under construction: observations and recurrent states on the device, numbers on the host.
-
-    `event` is behind the last use of it on any stream.
-    """
+    """An unroll under construction: observations and recurrent states on the device, numbers on the host. `event` is
+    behind its last use on any stream."""
 
     def __init__(self, spec: Unroll, accelerator: Accelerator, owner: Any) -> None:
         def pinned(leaf: ArraySpec) -> Array:

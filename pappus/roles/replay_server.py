@@ -5,24 +5,33 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
 from pappus.core import Waitable
 from pappus.errors import PappusError
-from pappus.recording.direct import DirectReplay
 from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.service import Service
 from pappus.roles.role import IDLE, Role
 from pappus.types import Nest
 
-if TYPE_CHECKING:
-    from pappus.recording.shared import SharedReplayHost
-
-ReplayHost: TypeAlias = "DirectReplay | SharedReplayHost"
-"""A service, and who can reach it."""
 LOOK_SECONDS = 0.25
 """How often to look at the tables; threads of the service answer its clients."""
 KEPT = 2
 """Checkpoints of the tables that are kept: they are large, and only the newest ones are resumed from."""
+
+
+class ReplayHost(Protocol):
+    """A service, and who can reach it."""
+
+    service: Service
+    inserted: int
+    """Items that were ever inserted, as far as a predecessor in this run has noted."""
+
+    def open(self) -> None:
+        """Accept clients."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class ReplayServer(Role):

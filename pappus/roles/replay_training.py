@@ -154,10 +154,8 @@ class TargetNetwork:
 
 
 class PriorityStaleness:
-    """When the priority of each item was written last, as far as this learner wrote it.
-
-    A key encodes the place of its item in a table of `capacity` (docs/concepts/replay.md): two numbers per place do.
-    """
+    """When this learner last wrote the priority of each item. A key encodes the place of its item in a table of
+    `capacity` (docs/concepts/replay.md): two numbers per place do."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -165,10 +163,8 @@ class PriorityStaleness:
         self._updates = np.zeros(capacity, np.int64)
 
     def of(self, keys: Array, update: int) -> tuple[float | None, float]:
-        """Mean updates since the priorities of drawn items were written, and the share that never were.
-
-        The latter have the priority that their actor gave them; None if all have.
-        """
+        """Mean updates since the priorities of sampled items were written (None if none were), and the share of items
+        that still have the priority of their actor."""
         places = keys % self._capacity
         written = self._keys[places] == keys
         if not written.any():

@@ -42,15 +42,8 @@ from pappus.roles.learner import Learner, UnrollTraining
 from pappus.roles.lock_free import LockFreeChannel, Master, statistics_of
 from pappus.roles.parameter_server import ServerSettings, ShardedChannel, gradient_spec, shard_sizes
 from pappus.telemetry.metrics import Metrics
-from pappus.topologies.builders import (
-    build_actor,
-    build_evaluator,
-    build_parameter_server,
-    build_sharded_evaluator,
-    initial_weights,
-    refuse_buffers,
-)
-from pappus.topologies.learners import learner_settings
+from pappus.topologies.builders import build_actor, build_evaluator, build_parameter_server, refuse_buffers
+from pappus.topologies.learners import initial_weights, learner_settings
 from pappus.topologies.program import Program, Run, on_policy
 
 
@@ -152,7 +145,7 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
             PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=topology.shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_evaluator, run=run, weights=[edge.reader() for edge in weights])
 
 
 def build_lock_free_worker(

@@ -11,13 +11,13 @@ from pappus.config import ReplayConfig
 from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.networks.flat import FlatParameters
 from pappus.recording.spec import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, ShardedWeights, shard_sizes
 from pappus.roles.replay_server import ReplayHost, ReplayServer
+from pappus.topologies.learners import initial_weights
 from pappus.topologies.program import Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 
@@ -31,19 +31,16 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
     return Actor(name, env, policy, sink, config.unroll_length)
 
 
-def build_evaluator(name: str, incarnation: int, run: Run, weights: WeightsReader) -> Evaluator:
-    """Plays greedily, on its own envs."""
+def build_evaluator(
+    name: str, incarnation: int, run: Run, weights: WeightsReader | Sequence[WeightsReader]
+) -> Evaluator:
+    """Plays greedily, on its own envs, with weights that one role publishes or parameter servers hold in shards."""
     config = run.config
     num_envs = min(config.evaluation.episodes, MAX_ENVS)
     env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
-    policy = LocalPolicy(run.algorithm, weights, num_envs, None, config.precision)
-    return Evaluator(name, env, policy)
-
-
-def build_sharded_evaluator(name: str, incarnation: int, run: Run, weights: Sequence[WeightsReader]) -> Evaluator:
-    """Plays greedily with weights that parameter servers hold in shards."""
-    sizes = shard_sizes(run.weights_size, len(weights))
-    return build_evaluator(name, incarnation, run, ShardedWeights(weights, sizes))
+    if isinstance(weights, Sequence):
+        weights = ShardedWeights(weights, shard_sizes(run.weights_size, len(weights)))
+    return Evaluator(name, env, LocalPolicy(run.algorithm, weights, num_envs, None, config.precision))
 
 
 def build_replay_actor(
@@ -83,12 +80,6 @@ def build_parameter_server(
     """Shard `index` of `shards`; all begin with parts of the same weights."""
     initial = torch.split(initial_weights(run), shard_sizes(run.weights_size, shards))[index]
     return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
-
-
-def initial_weights(run: Run) -> torch.Tensor:
-    """The first weights of a run, in one flat tensor."""
-    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
-    return FlatParameters(run.algorithm.build_network()).values
 
 
 def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:

@@ -41,10 +41,10 @@ from pappus.roles.replay_training import ReplayTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.topologies.apex import ApexConfig
 from pappus.topologies.builders import (
+    build_evaluator,
     build_parameter_server,
     build_replay_actor,
     build_replay_server,
-    build_sharded_evaluator,
     refuse_buffers,
     replay_spec,
 )
@@ -112,7 +112,7 @@ def gorila(run: Run) -> Program:
             PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
 
 

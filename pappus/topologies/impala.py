@@ -37,6 +37,7 @@ class ImpalaConfig(TopologyConfig):
     """Nothing to choose; what must hold is that batches are made of whole unrolls of actors."""
 
     many_learners: ClassVar[bool] = True
+    slack_option: ClassVar[str] = "--queue-size"
 
     def check(self, config: RunConfig) -> None:
         check_learners(config)
@@ -57,12 +58,7 @@ class ImpalaConfig(TopologyConfig):
             )
 
     def fewest_actors(self, learners: int) -> int:
-        """One for each learner's queue."""
         return learners
-
-    @property
-    def slack_option(self) -> str:
-        return "--queue-size"
 
 
 def impala(run: Run) -> Program:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
+
 from pappus.config import RunConfig
 from pappus.core import (
     AllReduce,
@@ -86,12 +88,17 @@ def build_learner(
 
 
 def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
-    """Settings of learner `index`; all learners begin with the same weights."""
-    config = run.config
-    return LearnerSettings(
-        config.optimizer, config.steps, derive_seed(config.seed, "learner")[0], device_of(config, index),
-        config.precision, run.directory,
-    )
+    """Settings of learner `index`. All begin with the same weights. None share a GPU; Ray shows each only its own."""
+    config, seed = run.config, derive_seed(run.config.seed, "learner")[0]
+    alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
+    device = config.device if alone else f"cuda:{index}"
+    return LearnerSettings(config.optimizer, config.steps, seed, device, config.precision, run.directory)
+
+
+def initial_weights(run: Run) -> torch.Tensor:
+    """The first weights of a run, in one flat tensor."""
+    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
+    return FlatParameters(run.algorithm.build_network()).values
 
 
 def build_replay_learner(
@@ -139,12 +146,6 @@ def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
             "override that, too, or use one learner"
         )
     return algorithm.synced()
-
-
-def device_of(config: RunConfig, index: int) -> str:
-    """The device of learner `index`: learners do not share a GPU, and Ray shows each learner its own only."""
-    alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
-    return config.device if alone else f"cuda:{index}"
 
 
 def check_learners(config: RunConfig) -> None:

@@ -54,6 +54,7 @@ class SeedConfig(TopologyConfig):
     """Central inference."""
 
     many_learners: ClassVar[bool] = True
+    slack_option: ClassVar[str] = "--queue-size"
 
     env_groups: int = 0
     """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
@@ -98,10 +99,6 @@ class SeedConfig(TopologyConfig):
         overlap = room and not config.inline and config.envs_per_actor % 2 == 0
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, env_groups=self.env_groups or (2 if overlap else 1), wire=wire)
-
-    @property
-    def slack_option(self) -> str:
-        return "--queue-size"
 
     def beside_learner(self, config: RunConfig) -> bool:
         """Whether inference runs in threads of the learner's process."""

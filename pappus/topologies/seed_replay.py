@@ -42,6 +42,7 @@ class SeedReplayConfig(SeedConfig):
     """Central inference, and a table."""
 
     many_learners: ClassVar[bool] = False
+    slack_option: ClassVar[str] = "--topology.replay.tolerance"
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
@@ -67,10 +68,6 @@ class SeedReplayConfig(SeedConfig):
         if config.device != "cpu" and self.inference_in != "process":
             raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
                             "--topology.inference_in process")
-
-    @property
-    def slack_option(self) -> str:
-        return "--topology.replay.tolerance"
 
 
 def seed_replay(run: Run) -> Program:

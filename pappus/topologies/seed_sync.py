@@ -27,6 +27,7 @@ class SeedSyncConfig(SeedConfig):
     """Central inference; a batch is one unroll of every env."""
 
     many_learners: ClassVar[bool] = False
+    slack_option: ClassVar[str] = ""
 
     def check(self, config: RunConfig) -> None:
         super().check(config)
@@ -40,10 +41,6 @@ class SeedSyncConfig(SeedConfig):
     def takes_turns(self, config: RunConfig) -> bool:
         """With one actor only one of actor, inference and learner has work at any time."""
         return config.actors == 1 and not self.wire.listen and config.device == "cpu"
-
-    @property
-    def slack_option(self) -> str:
-        return ""
 
 
 def seed_sync(run: Run) -> Program:

@@ -73,7 +73,6 @@ class SyncConfig(TopologyConfig):
         return config.actors == 1
 
     def fewest_actors(self, learners: int) -> int:
-        """One for each learner's part of a batch."""
         return learners
 
 
