@@ -59,7 +59,7 @@ def roles(made: Program) -> tuple[Learner, dict[str, Any]]:
     runtime.run()
     learner, replay_server = runtime.roles["learner"], runtime.roles["replay"]
     assert isinstance(learner, Learner) and isinstance(replay_server, ReplayServer)
-    return learner, replay_server._replay_server.service.info(TABLE)
+    return learner, replay_server._host.service.info(TABLE)
 
 
 def test_the_program_is_the_papers_figure() -> None:
