@@ -51,7 +51,7 @@ class UnrollSlot:
         self.filled = False
 
     def acquire(self) -> Unroll | None:
-        """The slot, unless the last gradient is still under way."""
+        """The slot, unless the last gradient is still being applied."""
         port = self._channel.full()
         if port is None:
             return self._unroll

@@ -105,7 +105,7 @@ class _LinearFit:
 
 
 class BatchBarrier:
-    """Keeps synchronous batches apart: who may begin an unroll now.
+    """Keeps synchronous batches apart: says which env group may begin an unroll now.
 
     Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
 

@@ -55,7 +55,7 @@ class DeviceNetwork:
         self.name, self.version = weights.name, -1
         self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear
         self.tell: Callable[[str], None] = lambda _: None
-        """Who is told when a graph cannot be captured."""
+        """Called with a message when a graph cannot be captured."""
 
     def refresh(self) -> bool:
         if self._weights.version() != self.version:
@@ -159,7 +159,7 @@ class StaticBatch:
 
 
 class GpuGroupState(UnrollGroupState):
-    """One env group: places of its envs' states, and unrolls of which pictures lie on the device."""
+    """One env group: places of its envs' states, and unrolls whose observations are on the device."""
 
     def __init__(
         self, session: int, num_envs: int, settings: InferenceSettings, network: DeviceNetwork, accelerator: Accelerator

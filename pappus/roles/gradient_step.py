@@ -66,8 +66,8 @@ class Computed(NamedTuple):
 
 
 class GradientStep:
-    """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by whoever
-    holds the weights (`channel`). `steps` env steps and `updates` updates led to the present weights."""
+    """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by the
+    role that holds them (`channel`). `steps` env steps and `updates` updates led to the present weights."""
 
     objective: Training
 

@@ -81,7 +81,7 @@ class EnvGroupState:
         raise NotImplementedError
 
     def remember(self, action: Array, behaviour: dict[str, Array], version: int) -> None:
-        """What the envs are told to do, until it is known what that led to."""
+        """Keep the actions of the envs until it is known what they led to."""
         self.action, self.behaviour, self.version = action, behaviour, version
 
     def undelivered(self) -> int:
@@ -197,7 +197,7 @@ class InferenceServer(Role, Generic[StateType]):
         self.metrics.gauge("envs", self._connected)
 
     def _remove(self, env_group: Hashable) -> None:
-        """Free the place of an env group that has gone; what it had not finished is dropped, and counted."""
+        """Free the place of an env group that left; count its unfinished steps as dropped."""
         group_state = self._group_states.pop(env_group, None)
         if group_state is None:
             return

@@ -182,7 +182,7 @@ class Publication(Idle):
         self._next = 0.0
 
     def publish(self, flat: torch.Tensor, version: int, last: bool) -> None:
-        """Publish a version; the last one reaches everybody."""
+        """Publish a version; the last one reaches all readers."""
         if self._nearby is not None:
             self._nearby.publish(flat, version)
             now = time.perf_counter()
@@ -202,7 +202,7 @@ class Publication(Idle):
 
 class Learner(Role):
     """Makes updates until the run has all its steps. One `step()` is the training on one batch, or a part of it.
-    Without a publication, gradients are applied elsewhere, and whoever applies them counts, publishes and saves."""
+    Without a publication, gradients are applied by another role, which counts, publishes and saves."""
 
     def __init__(
         self, name: str, gradient: GradientStep, training: Training, publication: Publication | None = None
@@ -217,7 +217,7 @@ class Learner(Role):
         """Whether the first weights were published."""
         self._under_way: Generator[Waitable | None, None, None] | None = None
         self._before: Nest = None
-        """The state before the batch that is under way, if its training is interruptible."""
+        """The state before the present batch, if its training is interruptible."""
 
     @property
     def steps(self) -> int:
@@ -252,7 +252,7 @@ class Learner(Role):
         return self._training.take() if port is None else port
 
     def _train(self) -> Generator[Waitable | None, None, None]:
-        """A batch is given back when its weights are published: whoever waits for its memory finds the newest."""
+        """A batch is given back when its weights are published: a role that waits for its memory finds the newest."""
         self._advance((yield from self._training.train()))
         if self._publication is not None:
             while self._publication.lacks(self.updates):

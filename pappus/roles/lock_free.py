@@ -84,7 +84,7 @@ class LockFreeChannel:
         return self._read
 
     def full(self) -> Idle | None:
-        """None, until the run has all its steps or is told to end."""
+        """None, until the run has all its steps or is asked to finish."""
         return IDLE if self._shared.resting() or self._steps.total() >= self._total_steps else None
 
     def send(self, gradient: Array, loss: float) -> int:

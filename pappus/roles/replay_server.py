@@ -21,7 +21,7 @@ KEPT = 2
 
 
 class ReplayHost(Protocol):
-    """A service, and who can reach it."""
+    """A replay service, and the servers through which clients reach it."""
 
     service: Service
     inserted: int

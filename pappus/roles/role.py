@@ -18,7 +18,7 @@ class Role:
     stateful = True
     """Whether `save` may return state that a successor needs."""
     finished = False
-    """Set by a role that has done all that the config asks for, or was told to end its work."""
+    """Set by a role that has done all that the config asks for, or was asked to finish."""
     wake_at: float | None = None
     """Set by a role that must be stepped at this time (of `time.perf_counter`) even if its port stays silent."""
 

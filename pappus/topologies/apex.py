@@ -8,7 +8,7 @@
         └─────────────────── weights (versioned) ◀────────────────┘──▶ evaluator
 
 Every env explores to a degree of its own. Actors compute the first priorities from the values that they acted on; the
-learner updates them. The table's limiter holds samples per insert to a ratio: whoever is ahead waits.
+learner updates them. The table's limiter holds samples per insert to a ratio: the side that is ahead waits.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ With a central memory instead of local ones:
       ⋮                            │            │                                │
     bundle N: env ⇄ actor ──items──┘            └──batch──▶ learner ──gradients──┘
 
-Everybody goes on at their own pace: a gradient may be computed with weights that have changed since. The servers drop
+No bundle waits for another: a gradient may be computed with weights that have changed since. The servers drop
 those that are too old, and those of batches whose loss is unusual.
 """
 

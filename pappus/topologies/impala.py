@@ -7,7 +7,7 @@
         ▲                                              │
         └────────────── weights (versioned) ◀──────────┘──▶ evaluator
 
-Many learners (figure 1 right): each has a queue and some of the actors; their gradients meet before every step.
+Many learners (figure 1 right): each has a queue and some of the actors; their gradients are summed at every step.
 
     actors 0, 2 … ──▶ queue ──batch──▶ learner ────gradients──┐
     actors 1, 3 … ──▶ queue ──batch──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all

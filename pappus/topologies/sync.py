@@ -8,10 +8,10 @@
         └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
 A worker has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
-weights, and nobody has to be told. With `stragglers`, the learner goes on without the last ones; what those were doing,
+weights without further messages. With `stragglers`, the learner does not wait for the last ones; what those were doing,
 with weights that are one version older by then, is part of the next batch.
 
-Many learners: each has some of the workers, and learns from their part of the batch; gradients meet at every minibatch.
+Many learners: each has some of the workers and learns from their part of the batch; every minibatch sums gradients.
 
     workers 0, 2 … ──unroll──▶ barrier ──part──▶ learner ────gradients──┐
     workers 1, 3 … ──unroll──▶ barrier ──part──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
@@ -43,7 +43,7 @@ class SyncConfig(TopologyConfig):
 
     stragglers: int = 0
     """Workers that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
-    them each, dealt out as workers are, and wait for the first ones of their own."""
+    them each, assigned as workers are, and wait for the first ones of their own."""
 
     def check(self, config: RunConfig) -> None:
         check_learners(config)
