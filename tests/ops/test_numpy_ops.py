@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.ops.distributions import Categorical, Gaussian, MultiCategorical, SquashedGaussian
+from pappus.ops.distributions import Categorical, Gaussian, MultiCategorical, SquashedGaussian, numpy_sampler
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
 from pappus.ops.numpy_ops import (
     AHEAD,
@@ -16,7 +16,6 @@ from pappus.ops.numpy_ops import (
     SmallAdam,
     SurrogateCosts,
     categorical_surrogate,
-    numpy_sampler,
     uniform,
 )
 
