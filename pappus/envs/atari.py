@@ -18,8 +18,8 @@ import gymnasium as gym
 import numpy as np
 
 from pappus.config import AtariOptions, EnvOptions
-from pappus.envs.autoreset import NextStepStream, Transition
 from pappus.envs.gym_backend import parse_kwargs
+from pappus.envs.gym_vector import NextStepStream, Transition
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
@@ -70,14 +70,12 @@ class AtariEnv(VectorEnv):
         self._rules = GameRules(options, self.num_envs)
 
     def reset(self) -> Timestep:
-        """Start new games; the first call starts from the seed."""
         frames, info = self.env.reset(seed=self._seed)
         self._seed = None
         self._rules.start(info["lives"])
         return Timestep(frames[:, 0], *self._stream.reset())
 
     def step(self, action: Array) -> Timestep:
-        """Take one action per game."""
         if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread forever
             raise ValueError(f"actions {action} are not all within 0 to {self._num_actions - 1}")
         frames, reward, terminated, truncated, info = self.env.step(action)
@@ -89,7 +87,6 @@ class AtariEnv(VectorEnv):
         return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
 
     def close(self) -> None:
-        """Close the emulators."""
         self.env.close()
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.atari import AtariEnv, open_kwargs
-from pappus.envs.gym_backend import GymVectorEnv, parse_kwargs
+from pappus.envs.gym_backend import parse_kwargs
+from pappus.envs.gym_vector import GymVectorEnv
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 

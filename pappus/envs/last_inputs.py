@@ -2,18 +2,18 @@
 
     o_t   →   {"observation": o_t, "last_action": a_{t−1}, "last_reward": r_{t−1}}
 
-Both are zeros at the start of an episode.
-An observation that is a dict keeps its own keys and gets the two more.
+Both are zeros at the start of an episode. An observation that is a dict keeps its own keys and gets the two more.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.types import ActionSpec, Array, ArraySpec, ContinuousAction, EnvSpec, Nest, Timestep
+from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
 if TYPE_CHECKING:
     from pappus.envs.vector import VectorEnv
@@ -22,21 +22,18 @@ ACTION, REWARD = "last_action", "last_reward"
 
 
 class WithLastInputs:
-    """A vector env whose observations hold the last action and reward."""
+    """A `VectorEnv` whose observations hold the last action and reward."""
 
     def __init__(self, env: VectorEnv) -> None:
         self._env, self.num_envs = env, env.num_envs
         self.spec: EnvSpec = with_last_inputs(env.spec)
-        self._action = self._zeros()
-        self._reward = np.zeros(env.num_envs, np.float32)
+        self._action, self._reward = self._zeros()
 
     def reset(self) -> Timestep:
-        """Start new episodes in all envs."""
-        self._action, self._reward = self._zeros(), np.zeros(self.num_envs, np.float32)
+        self._action, self._reward = self._zeros()
         return self._shown(self._env.reset())
 
     def step(self, action: Array) -> Timestep:
-        """Take one action per env."""
         timestep = self._env.step(action)
         keep = ~timestep.first
         self._reward = np.where(keep, timestep.reward, np.float32(0))
@@ -48,55 +45,45 @@ class WithLastInputs:
         self._action, self._reward = action, reward
 
     def render(self) -> object:
-        """A picture of env 0, or None."""
         return self._env.render()
 
     def to_nest(self, batch: Nest) -> Nest:
-        """A batch of observations in the env's own format, with the last action and reward."""
         return self._extended(self._env.to_nest(batch))
 
     def to_action(self, action: Array) -> Array:
-        """A batch of actions in the env's own units."""
         return self._env.to_action(action)
 
     def close(self) -> None:
-        """Release resources."""
         self._env.close()
 
     def snapshot(self) -> Nest | None:
-        """The state to continue from, or None."""
         inner = self._env.snapshot()
         return None if inner is None else {"env": inner, ACTION: self._action.copy(), REWARD: self._reward.copy()}
 
     def restore(self, snapshot: Nest) -> None:
-        """Continue from a snapshot."""
         self._env.restore(snapshot["env"])
         self._action, self._reward = np.array(snapshot[ACTION]), np.array(snapshot[REWARD], np.float32)
 
-    def _zeros(self) -> Array:
+    def _zeros(self) -> tuple[Array, Array]:
         spec = self._env.spec.action.array
-        return np.zeros((self.num_envs, *spec.shape), spec.dtype)
+        return np.zeros((self.num_envs, *spec.shape), spec.dtype), np.zeros(self.num_envs, np.float32)
 
     def _shown(self, timestep: Timestep) -> Timestep:
         return timestep._replace(observation=self._extended(timestep.observation))
 
     def _extended(self, observation: Nest) -> Nest:
-        own = observation if isinstance(observation, dict) else {"observation": observation}
-        return {**own, ACTION: self._action, REWARD: self._reward}
+        return {**_as_dict(observation), ACTION: self._action, REWARD: self._reward}
 
 
 def with_last_inputs(spec: EnvSpec) -> EnvSpec:
-    """The spec of one env with the last action and reward."""
-    own = spec.observation if isinstance(spec.observation, dict) else {"observation": spec.observation}
+    """The spec of one env with the last action, as categories where it is one of several, and the last reward."""
+    own, action = _as_dict(spec.observation), spec.action.array
     for name in (ACTION, REWARD):
         if name in own:
             raise UserError(f"the env's observation already has a key {name!r}; turn env_options.last_inputs off")
-    extended = {**own, ACTION: _action_spec(spec.action), REWARD: ArraySpec((), "float32")}
-    return EnvSpec(extended, spec.action, spec.frame_stack)
+    extended = {**own, ACTION: replace(action, num_values=spec.action.choices or None), REWARD: ArraySpec((), "float32")}
+    return replace(spec, observation=extended)
 
 
-def _action_spec(action: ActionSpec) -> ArraySpec:
-    """Categories where the action is one of several, so that networks see it one-hot."""
-    if isinstance(action, ContinuousAction):
-        return action.array
-    return ArraySpec(action.array.shape, action.array.dtype, action.choices)
+def _as_dict(observation: Nest) -> dict[str, Nest]:
+    return observation if isinstance(observation, dict) else {"observation": observation}

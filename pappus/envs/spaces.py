@@ -1,7 +1,12 @@
-"""Gymnasium spaces as specs, and how batches cross the boundary: observations in, actions out."""
+"""Gymnasium spaces as specs, and how batches cross the boundary: observations in, actions out.
+
+An env gives action masks in its observation (a Dict space with the key `action_mask`) or in its `info`; the network
+gets them in the observation: int8 rows over all choices of an action, 1 where one is allowed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from pappus.envs.masks import mask_from_observation
 from pappus.errors import UserError
 from pappus.types import (
     ACTION_MASK,
@@ -33,15 +37,17 @@ _STORED_AS = {"float64": "float32", "float16": "float32", "uint16": "int32", "ui
 
 def observation_converter(space: Space, action: ActionSpec) -> tuple[Nest, ToNest]:
     """Spec of what one env shows, and the function that converts a batch of it."""
-    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
-        rest = spaces.Dict({key: inner for key, inner in space.spaces.items() if key != ACTION_MASK})
-        mask_spec, to_mask = mask_from_observation(space[ACTION_MASK], action)
-        spec, to_nest = _converter(rest, "observation")
-        return (
-            {**spec, ACTION_MASK: mask_spec},
-            lambda batch: {**to_nest(batch), ACTION_MASK: to_mask(batch[ACTION_MASK])},
-        )
-    return _converter(space, "observation")
+    if not isinstance(space, spaces.Dict) or ACTION_MASK not in space.spaces:
+        return _converter(space, "observation")
+    mask, size = mask_spec(action), _entries(space[ACTION_MASK])
+    if (size,) != mask.shape:
+        raise UserError(f"observation[{ACTION_MASK!r}] has {size} entries, but the action has {mask.shape[0]} choices")
+    rest = spaces.Dict({key: inner for key, inner in space.spaces.items() if key != ACTION_MASK})
+    spec, to_nest = _converter(rest, "observation")
+    return (
+        {**spec, ACTION_MASK: mask},
+        lambda batch: {**to_nest(batch), ACTION_MASK: flat_rows(batch[ACTION_MASK])},
+    )
 
 
 def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
@@ -121,3 +127,57 @@ def _to_bounds(scale: Array, offset: Array, space: spaces.Box, action: Array) ->
     wanted: Array = np.clip(action * scale + offset, space.low, space.high)
     dtype = np.dtype(space.dtype)
     return np.asarray(np.rint(wanted) if dtype.kind in "iu" else wanted, dtype)
+
+
+def mask_spec(action: ActionSpec) -> ArraySpec:
+    """Spec of one env's mask; continuous actions have none."""
+    if isinstance(action, ContinuousAction):
+        raise UserError(f"{ACTION_MASK!r} comes with a continuous action, which cannot be masked; rename the key")
+    return ArraySpec((action.mask_size,), "int8")
+
+
+class InfoMasks:
+    """Masks that an env gives in `info`; a missing row allows everything."""
+
+    def __init__(self, num_envs: int, action: ActionSpec) -> None:
+        self.spec = mask_spec(action)
+        self._shape = (num_envs, *self.spec.shape)
+
+    def read(self, info: dict[str, Any], rows: Array | None = None) -> Array:
+        """Masks of all envs; where `info` has masks of some envs only, these overwrite their `rows`."""
+        masks = np.ones(self._shape, np.int8) if rows is None else rows
+        given = info.get(ACTION_MASK)
+        if given is None:
+            return masks
+        if isinstance(given, np.ndarray) and given.dtype == object:
+            self._read_one_by_one(given, masks)
+            return masks
+        present = info.get(f"_{ACTION_MASK}", slice(None))
+        masks[present] = self._checked(flat_rows(given))[present]
+        return masks
+
+    def _read_one_by_one(self, given: Array, masks: Array) -> None:
+        for env, mask in enumerate(given):
+            if mask is not None:
+                masks[env] = self._checked(np.concatenate([np.ravel(choice) for choice in mask])[None])[0]
+
+    def _checked(self, rows: Array) -> Array:
+        if rows.shape[1:] != self.spec.shape:
+            raise UserError(
+                f"info[{ACTION_MASK!r}] has {rows.shape[1]} entries, but the action has {self.spec.shape[0]} choices"
+            )
+        return rows
+
+
+def _entries(space: gym.Space[Any]) -> int:
+    if isinstance(space, spaces.Tuple):
+        return sum(_entries(inner) for inner in space.spaces)
+    return math.prod(space.shape or ())
+
+
+def flat_rows(batch: Nest) -> Array:
+    """`[N, …]` or a tuple of them as int8 `[N, size]`."""
+    if isinstance(batch, tuple | list):
+        return np.concatenate([flat_rows(choice) for choice in batch], axis=1)
+    rows = np.asarray(batch, np.int8)
+    return rows.reshape(len(rows), -1)

@@ -47,8 +47,8 @@ BY_ID = ("ale", "envpool")
 class VectorEnv(Protocol):
     """N envs in the time convention of `pappus.types`. Subclass it and write `spec`, `num_envs`, `reset` and `step`.
 
-    `envs.autoreset` turns rewards and `terminated`, `truncated` flags into timesteps. An observation may be overwritten
-    by the next step: callers copy what they keep. All other arrays are new in every step.
+    The streams of `envs.gym_vector` turn rewards and `terminated`, `truncated` flags into timesteps. An observation may
+    be overwritten by the next step: callers copy what they keep. All other arrays are new in every step.
     """
 
     spec: EnvSpec

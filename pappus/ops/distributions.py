@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from pappus.ops.numpy_ops import (
-    LOG_SQRT_2PI, LOG_STD_RANGE, NumpySampler, draw_categorical, draw_gaussian, log_exponential, normal,
-)
+from pappus.ops import numpy_ops
+from pappus.ops.numpy_ops import LOG_SQRT_2PI, LOG_STD_RANGE, NumpySampler, log_exponential
 from pappus.types import ActionSpec, DiscreteAction, MultiDiscreteAction
 
 MASKED_LOGIT = -1e9
@@ -237,7 +236,7 @@ def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
 def numpy_sampler(distribution: Distribution) -> NumpySampler | None:
     """`sample_with_log_prob` in NumPy, or None for other distributions and for subclasses."""
     if type(distribution) is Categorical:
-        return NumpySampler(log_exponential, draw_categorical)
+        return NumpySampler(log_exponential, numpy_ops.draw_categorical)
     if type(distribution) is Gaussian:
-        return NumpySampler(normal, functools.partial(draw_gaussian, shape=distribution.shape))
+        return NumpySampler(numpy_ops.normal, functools.partial(numpy_ops.draw_gaussian, shape=distribution.shape))
     return None
