@@ -18,7 +18,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_deterministic, own_network
-from pappus.networks.deterministic import NOISE
+from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
 from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves

@@ -22,8 +22,7 @@ from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.core import ArrayLoss, SyncedEpochs
 from pappus.errors import UserError
-from pappus.networks.modules import ActorCritic
-from pappus.networks.moments import RunningMoments
+from pappus.networks.modules import ActorCritic, RunningMoments
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical

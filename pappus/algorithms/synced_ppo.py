@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen, moments_of_returns
-from pappus.networks.moments import merged, moments_of
+from pappus.networks.modules import merged, moments_of
 from pappus.types import Unroll
 
 

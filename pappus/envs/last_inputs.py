@@ -77,11 +77,12 @@ class WithLastInputs:
 
 def with_last_inputs(spec: EnvSpec) -> EnvSpec:
     """The spec of one env with the last action, as categories where it is one of several, and the last reward."""
-    own, action = _as_dict(spec.observation), spec.action.array
+    own = _as_dict(spec.observation)
     for name in (ACTION, REWARD):
         if name in own:
             raise UserError(f"the env's observation already has a key {name!r}; turn env_options.last_inputs off")
-    extended = {**own, ACTION: replace(action, num_values=spec.action.choices or None), REWARD: ArraySpec((), "float32")}
+    last = replace(spec.action.array, num_values=spec.action.choices or None)
+    extended = {**own, ACTION: last, REWARD: ArraySpec((), "float32")}
     return replace(spec, observation=extended)
 
 

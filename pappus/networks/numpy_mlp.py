@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.modules import ActorCritic, NoCore, Output, PolicyValueHead, QHead, QNetwork, QOutput
-from pappus.networks.moments import FARTHEST, RunningMoments
-from pappus.networks.torsos import MLP, Encoder, Flat
+from pappus.networks.modules import MLP, ActorCritic, Encoder, Flat, NoCore, Output, PolicyValueHead, RunningMoments
+from pappus.networks.q_networks import QHead, QNetwork, QOutput
 from pappus.types import Array, Nest
 
 Backward: TypeAlias = Callable[[Array], Any]
@@ -126,7 +125,8 @@ class NumpyMLP:
         x: Array = observation.reshape(len(observation), -1).astype(np.float32, copy=False)
         if self._moments is None:
             return x
-        scaled: Array = ((x - self._moments.mean.numpy()) * self._moments.scale.numpy()).clip(-FARTHEST, FARTHEST)
+        mean, scale, farthest = self._moments.mean.numpy(), self._moments.scale.numpy(), self._moments.farthest
+        scaled: Array = ((x - mean) * scale).clip(-farthest, farthest)
         return scaled
 
     def _backward(self, trunk: _Pass, streams: list[_Pass], upstream: Array) -> None:

@@ -13,6 +13,7 @@ import optree
 import torch
 from torch import Tensor, nn
 
+from pappus.networks.modules import split_mask
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.types import ACTION_MASK, Nest
 
@@ -91,7 +92,7 @@ class BatchForward:
             first = self._first[key] = torch.zeros(len(leaf), dtype=torch.bool, device=leaf.device)
         if not stacked:
             return observation, first, ((), ())
-        frames = optree.tree_map(lambda leaf: leaf[:, :-1], _without_mask(observation))
+        frames = optree.tree_map(lambda leaf: leaf[:, :-1], split_mask(observation)[0])
         return optree.tree_map(lambda leaf: leaf[:, -1], observation), first, (frames, ())
 
 
@@ -100,13 +101,6 @@ def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest
     frame_stack = getattr(network, "frame_stack", None)
     if frame_stack is None:
         return observation
-    stacks = frame_stack(_without_mask(observation), first, state[0])[0]
-    if not isinstance(observation, dict) or ACTION_MASK not in observation:
-        return stacks
-    return {**stacks, ACTION_MASK: observation[ACTION_MASK].unsqueeze(2)}
-
-
-def _without_mask(observation: Nest) -> Nest:
-    if not isinstance(observation, dict):
-        return observation
-    return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
+    observation, mask = split_mask(observation)
+    stacks, _ = frame_stack(observation, first, state[0])
+    return stacks if mask is None else {**stacks, ACTION_MASK: mask.unsqueeze(2)}

@@ -10,7 +10,7 @@ from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.build import build_actor_critic, build_deterministic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.moments import RunningMoments, merged, moments_of
+from pappus.networks.modules import RunningMoments, merged, moments_of
 from pappus.networks.steps import learning_step, module_step, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 

@@ -10,7 +10,7 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.modules import QNetwork
+from pappus.networks.q_networks import QNetwork
 from pappus.networks.steps import learning_step, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
