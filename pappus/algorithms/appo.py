@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
-from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.ops.losses import clipped_surrogate, normalised
-from pappus.types import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,7 @@ class APPO(VTrace):
     """V-trace with another policy loss."""
 
     config: APPOConfig
-
-    def __init__(self, config: APPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
-        super().__init__(config, env, network)
-
-    @property
-    def _pg_rho_clip(self) -> None:
-        """The surrogate holds π/μ itself."""
+    weights_advantages = False
 
     def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
         if self.config.normalize_advantage:

@@ -20,7 +20,6 @@ from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
-from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
@@ -138,7 +137,7 @@ class DDPG:
 
     def initial_priority(self, steps: TransitionStats) -> Array:
         """|δ|, with the actor's own networks in place of the target ones."""
-        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        goal = steps.reward + steps.discount * steps.next_behaviour["value"]
         priority: Array = np.abs(goal - steps.behaviour["q"])
         return priority
 
@@ -168,7 +167,7 @@ class DDPG:
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
         value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = n_step_target(batch.reward, batch.discount, value)
+        goal: Tensor = batch.reward + batch.discount * value
         return goal
 
     def _policy_loss(self, network: Any, seen: Nest) -> Tensor:

@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
+from pappus.algorithms.dqn import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Sequence, Sequences, SequenceStats, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
-from pappus.ops.q_learning import double_q, mixed_priority, taken
-from pappus.ops.rescaling import rescale, unrescale
+from pappus.ops.q_learning import double_q, mixed_priority, rescale, taken, unrescale
 from pappus.ops.returns import n_step_returns
 from pappus.types import Array, EnvSpec, Nest, map_leaves
 

@@ -55,7 +55,8 @@ class NatureCNN(CNN):
 
     def convolved(self, x: Tensor) -> Tensor:
         x = self.conv2(self.conv1(x).relu_()).relu_()
-        return self.conv3(x).relu_()
+        x = self.conv3(x).relu_()
+        return x
 
 
 class MinAtarCNN(CNN):
@@ -69,7 +70,8 @@ class MinAtarCNN(CNN):
         self._end(16, self.pixels.height - 2, self.pixels.width - 2, 128)
 
     def convolved(self, x: Tensor) -> Tensor:
-        return self.conv(x).relu_()
+        x = self.conv(x).relu_()
+        return x
 
 
 class ImpalaDeep(CNN):
@@ -89,7 +91,8 @@ class ImpalaDeep(CNN):
         self._end(channels[-1], height, width, 256)
 
     def convolved(self, x: Tensor) -> Tensor:
-        return self.sections(x).relu_()
+        x = self.sections(x).relu_()
+        return x
 
 
 class _ImpalaSection(nn.Module):
@@ -103,7 +106,8 @@ class _ImpalaSection(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(self.conv(x), 3, stride=2, padding=1)
-        return self.block2(self.block1(x))
+        x = self.block2(self.block1(x))
+        return x
 
 
 class _ResidualBlock(nn.Module):

@@ -15,11 +15,6 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     return -log_prob * advantage.detach()
 
 
-def entropy_loss(entropy: Tensor) -> Tensor:
-    """−H(π) per step: minimising it keeps the policy from collapsing."""
-    return -entropy
-
-
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
     """½ (V(x) − target)² per step; the target is a constant."""
     assert value.shape == target.shape, (value.shape, target.shape)
@@ -48,6 +43,17 @@ def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the valid steps, and 0 when none is valid."""
     return masked_sum(x, valid) / valid.sum().clamp(min=1)
+
+
+def actor_critic_loss(
+    actor: Tensor, critic: Tensor, entropy: Tensor, valid: Tensor, *, baseline_cost: float, entropy_cost: float,
+    reduction: str,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """actor + baseline_cost · critic − entropy_cost · entropy over the valid steps, and these parts to report."""
+    reduce = masked_mean if reduction == "mean" else masked_sum
+    actor, critic, entropy = (reduce(part, valid) for part in (actor, critic, entropy))
+    loss = actor + baseline_cost * critic - entropy_cost * entropy
+    return loss, {"value_loss": critic.detach(), "policy_loss": actor.detach(), "entropy": entropy.detach()}
 
 
 def normalised(x: Tensor, valid: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
+from pappus.algorithms.dqn import EpsilonConfig, EpsilonGreedy
 from pappus.errors import UserError
 from pappus.networks.q_networks import FORBIDDEN, QOutput
 from pappus.types import ACTION_MASK
