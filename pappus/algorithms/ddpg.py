@@ -100,7 +100,6 @@ class DDPG:
         self.part_delays = (config.policy_delay, 1)
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own."""
         return own_network(self.env, self.network_config) or build_deterministic(
             self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
         )
@@ -123,9 +122,7 @@ class DDPG:
         action, q, value, _ = step({"observation": observation, NOISE: noise}, first, state)
         return action, {"q": q, "value": value, "sigma": exploration}, state
 
-    def _noise(
-        self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor
-    ) -> tuple[Tensor, Nest]:
+    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Nest]:
         """Noise for every env, and the noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
@@ -141,9 +138,7 @@ class DDPG:
         priority: Array = np.abs(goal - steps.behaviour["q"])
         return priority
 
-    def loss(
-        self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
-    ) -> LossOutput:
+    def loss(self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int) -> LossOutput:
         """The critics' weighted squared error and, when it is its turn, the policy's loss."""
         config = self.config
         seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)

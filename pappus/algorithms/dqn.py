@@ -24,7 +24,7 @@ from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_q_network, own_network
 from pappus.networks.numpy_mlp import NumpyStep
 from pappus.networks.steps import BatchForward, StepFunction
-from pappus.ops.numpy_ops import Fill, NoiseAhead, uniform
+from pappus.ops.numpy_ops import NoiseAhead, uniform
 from pappus.ops.q_learning import double_q, ladder, linear, quantile_huber, taken
 from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest
 
@@ -62,6 +62,8 @@ class EpsilonGreedy:
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
     part_delays: ClassVar[tuple[int, ...]] = (1,)
+    numpy_noise = staticmethod(uniform)
+    """The noise that `act_numpy` samples with."""
 
     def __init__(self, epsilon: EpsilonConfig) -> None:
         self._epsilon = epsilon
@@ -86,11 +88,6 @@ class EpsilonGreedy:
         anything = _any_action(dice[0], q.shape[-1], observation)
         action = torch.where(dice[1] < exploration, anything, action)
         return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
-
-    @property
-    def numpy_noise(self) -> Fill:
-        """The noise that `act_numpy` samples with."""
-        return uniform
 
     def act_numpy(
         self, step: NumpyStep, observation: Array, noise: NoiseAhead, exploration: Array | None
@@ -154,7 +151,6 @@ class DQN(EpsilonGreedy):
         self._look = BatchForward()
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own."""
         config = self.config
         return own_network(self.env, self.network_config) or build_q_network(
             self.env, self.network_config, config.dueling, config.head_size, config.quantiles

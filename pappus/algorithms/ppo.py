@@ -32,8 +32,6 @@ from pappus.ops.returns import gae
 from pappus.overrides import stands_for
 from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
 
-RETURNS = "returns"
-"""The network's module that holds the moments of returns."""
 SMALLEST_DEVIATION = 1e-8
 """Added to the deviation of advantages, which may all be equal."""
 
@@ -101,9 +99,7 @@ class Steps(NamedTuple):
 class PPO(ActorCriticAlgorithm):
     """How to act comes from the actor-critic; here is how to learn."""
 
-    behaviour: ClassVar[dict[str, ArraySpec]] = {
-        **ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32"),
-    }
+    behaviour: ClassVar[dict[str, ArraySpec]] = {**ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32")}
 
     def __init__(self, config: PPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network, config.squash)
@@ -125,21 +121,21 @@ class PPO(ActorCriticAlgorithm):
         """The configured network, or the user's own; with the moments of returns, if rewards are divided by them."""
         network = super().build_network()
         if self.config.normalize_returns:
-            network.add_module(RETURNS, RunningMoments(1))
+            network.add_module("returns", RunningMoments(1))
         return network
 
     @torch.no_grad()
     def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Steps:
         """All steps of a batch, with values and advantages of the weights before the first update."""
         value, advantage = self.expected(network, batch, fresh)
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             moments.update((advantage + value[:-1])[batch.valid])
         return self.steps(network, batch, value, advantage)
 
     def steps(self, network: Any, batch: Unroll, value: Tensor, advantage: Tensor) -> Steps:
         """All steps of a batch; values on the scale that the network uses from now on."""
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             value, advantage = value * moments.scale, advantage * moments.scale
         observation, state = batch.observation, batch.state
@@ -158,7 +154,7 @@ class PPO(ActorCriticAlgorithm):
         """Values `[T + 1, B]` and advantages `[T, B]`, on the scale of the rewards."""
         config = self.config
         value = self._values(network, batch, fresh)
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             value = value / moments.scale
         return value, gae(
@@ -284,12 +280,6 @@ def chosen(steps: Steps, rows: Any) -> Steps:
     first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
     state = map_leaves(lambda leaf: leaf[rows], steps.state)
     return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
-
-
-def moments_of_returns(network: Any) -> RunningMoments | None:
-    """The moments of all returns so far, if the network keeps them."""
-    found: RunningMoments | None = getattr(network, RETURNS, None)
-    return found
 
 
 def has_memory(network: Any) -> bool:

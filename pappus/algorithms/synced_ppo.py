@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen, moments_of_returns
+from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen
 from pappus.networks.modules import merged, moments_of
 from pappus.types import Unroll
 
@@ -34,7 +34,7 @@ class SyncedPPO:
         """
         value, advantage = self._ppo.expected(network, batch, fresh)
         of_all = yield moments_of((advantage + value[:-1])[batch.valid].unsqueeze(-1))
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             moments.count_in(merged(of_all))
         return self._ppo.steps(network, batch, value, advantage)
@@ -52,7 +52,7 @@ class SyncedPPO:
 
     def synced_buffers(self, network: nn.Module) -> list[Tensor]:
         """Those of the moments of returns."""
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         return [] if moments is None else list(moments.buffers())
 
     def _balanced(self, part: Steps, moments: Tensor) -> tuple[Steps, Tensor]:

@@ -36,11 +36,9 @@ class GameRules:
     """
 
     def __init__(self, options: AtariOptions, num_envs: int) -> None:
-        self._options = options
-        self._lives = np.zeros(num_envs, np.int32)
+        self._options, self._lives = options, np.zeros(num_envs, np.int32)
 
     def start(self, lives: Array) -> None:
-        """All games begin."""
         self._lives = lives
 
     def apply(self, transition: Transition, lives: Array, ended: Array) -> Transition:
@@ -98,20 +96,11 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
         raise UserError(f'env {env!r} needs ale-py; install it with: pip install "pappus[atari]"') from None
     atari = options.atari
     games = AtariVectorEnv(
-        _rom_of(env),
-        num_envs,
-        num_threads=options.threads,
-        max_num_frames_per_episode=atari.max_frames,
-        repeat_action_probability=atari.sticky_actions,
-        full_action_space=atari.full_action_space,
-        img_height=atari.screen_size,
-        img_width=atari.screen_size,
-        stack_num=1,
-        frameskip=atari.frame_skip,
+        _rom_of(env), num_envs, num_threads=options.threads, max_num_frames_per_episode=atari.max_frames,
+        repeat_action_probability=atari.sticky_actions, full_action_space=atari.full_action_space,
+        img_height=atari.screen_size, img_width=atari.screen_size, stack_num=1, frameskip=atari.frame_skip,
         noop_max=atari.noop_max + 1,  # ale-py draws below its maximum
-        episodic_life=False,
-        life_loss_info=False,
-        reward_clipping=False,
+        episodic_life=False, life_loss_info=False, reward_clipping=False,
         **open_kwargs(options.kwargs, _OPEN_KWARGS),
     )
     return AtariEnv(games, first_env_seed(seed, num_envs), atari)

@@ -191,8 +191,7 @@ def _source_facts(source: Any, options: EnvOptions) -> Facts:
     if isinstance(source, SyncVectorEnv):
         vectorised = f"no, {type(source.envs[0].unwrapped).__name__} is stepped one by one"
     return [
-        ("observation", str(source.single_observation_space)),
-        ("action", str(source.single_action_space)),
+        ("observation", str(source.single_observation_space)), ("action", str(source.single_action_space)),
         ("vectorised", vectorised),
         ("autoreset", autoreset_mode(source).name.lower().replace("_", " ")),
         ("time limit", f"{limit:,} steps" if limit else "none"),
@@ -200,16 +199,12 @@ def _source_facts(source: Any, options: EnvOptions) -> Facts:
 
 
 def _spec_facts(spec: EnvSpec) -> Facts:
-    """What the learner gets."""
     paths, leaves, _ = optree.tree_flatten_with_path(spec.observation)
     named = zip(paths, leaves, strict=True)
     shown = [f"{'.'.join(map(str, path))}{': ' if path else ''}{_leaf(leaf)}" for path, leaf in named]
     stack = f", {spec.frame_stack} newest frames at once" if spec.frame_stack > 1 else ""
-    return [
-        ("learner sees", ", ".join(shown) + stack),
-        ("learner acts", _action(spec)),
-        ("masks", "yes" if spec.masked else "none"),
-    ]
+    seen, masks = ", ".join(shown) + stack, "yes" if spec.masked else "none"
+    return [("learner sees", seen), ("learner acts", _action(spec)), ("masks", masks)]
 
 
 def _time_limit(source: Any, options: EnvOptions) -> int | None:

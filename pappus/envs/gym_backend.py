@@ -27,7 +27,6 @@ def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: E
 
 
 def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, str]) -> GymVector:
-    """N envs of a Gymnasium id, a `module:function` or a factory."""
     values = parse_kwargs(kwargs)
     source = _resolve(env) if isinstance(env, str) else env
     try:
@@ -47,14 +46,6 @@ def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:
         except yaml.YAMLError:
             raise UserError(f"env kwarg {name}={text!r} is not YAML; quote it as a string or fix it") from None
     return values
-
-
-def takes_num_envs(factory: Callable[..., Any]) -> bool:
-    """Whether a factory makes N envs at once."""
-    try:
-        return "num_envs" in inspect.signature(factory).parameters
-    except ValueError:  # some classes written in C have no signature
-        return False
 
 
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:
@@ -112,7 +103,11 @@ def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
 
 
 def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
-    if not takes_num_envs(factory):
+    try:
+        makes_several = "num_envs" in inspect.signature(factory).parameters
+    except ValueError:  # some classes written in C have no signature
+        makes_several = False
+    if not makes_several:
         return _one_by_one(lambda: factory(**kwargs), num_envs)
     made = factory(num_envs=num_envs, **kwargs)
     if not isinstance(made, gym.vector.VectorEnv):

@@ -44,10 +44,7 @@ def observation_converter(space: Space, action: ActionSpec) -> tuple[Nest, ToNes
         raise UserError(f"observation[{ACTION_MASK!r}] has {size} entries, but the action has {mask.shape[0]} choices")
     rest = spaces.Dict({key: inner for key, inner in space.spaces.items() if key != ACTION_MASK})
     spec, to_nest = _converter(rest, "observation")
-    return (
-        {**spec, ACTION_MASK: mask},
-        lambda batch: {**to_nest(batch), ACTION_MASK: flat_rows(batch[ACTION_MASK])},
-    )
+    return {**spec, ACTION_MASK: mask}, lambda batch: {**to_nest(batch), ACTION_MASK: flat_rows(batch[ACTION_MASK])}
 
 
 def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
@@ -64,24 +61,14 @@ def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
 
 def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Dict):
-        return _dict_converter(space, path)
+        named = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}
+        specs = {key: spec for key, (spec, _) in named.items()}
+        return specs, lambda batch: {key: convert(batch[key]) for key, (_, convert) in named.items()}
     if isinstance(space, spaces.Tuple):
         parts = [_converter(inner, f"{path}[{i}]") for i, inner in enumerate(space.spaces)]
-        converts = [convert for _, convert in parts]
-        return (
-            tuple(spec for spec, _ in parts),
-            lambda batch: tuple(convert(item) for convert, item in zip(converts, batch, strict=True)),
-        )
+        in_order = tuple(spec for spec, _ in parts)
+        return in_order, lambda batch: tuple(convert(x) for (_, convert), x in zip(parts, batch, strict=True))
     return _leaf_converter(space, path)
-
-
-def _dict_converter(space: spaces.Dict, path: str) -> tuple[Nest, ToNest]:
-    parts = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}
-    converts = [(key, convert) for key, (_, convert) in parts.items()]
-    return (
-        {key: spec for key, (spec, _) in parts.items()},
-        lambda batch: {key: convert(batch[key]) for key, convert in converts},
-    )
 
 
 def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:

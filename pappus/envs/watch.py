@@ -16,14 +16,15 @@ class Notes:
     """Problems, each kind at each place once, with where it was seen first."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._found: dict[tuple[str, str], str] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        return list(self._found.values())
 
     def add(self, place: str, kind: str, sentence: str) -> None:
         """Note a problem unless the same kind was noted at the same place."""
-        if (place, kind) not in self._seen:
-            self._seen.add((place, kind))
-            self.problems.append(f"{place} {sentence}")
+        self._found.setdefault((place, kind), f"{place} {sentence}")
 
 
 class WatchedEnv(gym.Wrapper[Any, Any, Any, Any]):

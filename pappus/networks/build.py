@@ -1,15 +1,7 @@
 """From an env's spec and a config to a network.
 
-A user's own network comes from a `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose
-module has the members of `ActorCritic` (for DQN, R2D2 and Ape-X of `QNetwork`), which their docstrings define:
-
-    state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
-    initial_state(batch, device=None)    that nest as tensors [batch, …]
-    forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state), or
-                                           QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
-
-P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
-docs/guide/own-network.md.
+A user's own network comes from a `NetworkFactory`; docs/guide/own-network.md says which members it must have. The
+number of policy parameters is `distribution_for(env_spec.action).parameter_size`.
 """
 
 from __future__ import annotations
@@ -36,18 +28,15 @@ NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
 CNNS: dict[str, type[CNN]] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impala-deep": ImpalaDeep}
 
 CORES: dict[str, Callable[[int, int], Core]] = {
-    "none": lambda input_size, _: NoCore(input_size),
-    "lstm": LSTMCore,
-    "gru": GRUCore,
+    "none": lambda input_size, _: NoCore(input_size), "lstm": LSTMCore, "gru": GRUCore,
 }
 
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """An actor-critic for this env; raises `UserError` for combinations that cannot work."""
     torso, core, frame_stack = _body_parts(env, config)
-    return ActorCritic(
-        torso, core, PolicyValueHead(core.output_size, env.action, config.deviation == "predicted"), frame_stack
-    )
+    head = PolicyValueHead(core.output_size, env.action, config.deviation == "predicted")
+    return ActorCritic(torso, core, head, frame_stack)
 
 
 def build_q_network(

@@ -229,7 +229,6 @@ class RunningMoments(nn.Module):
         self.scale, self.count = nn.Buffer(torch.ones(size)), nn.Buffer(torch.zeros(1))
 
     def update(self, x: Tensor) -> None:
-        """Count these vectors."""
         self.count_in(self.of(x))
 
     def of(self, x: Tensor) -> Tensor:

@@ -166,22 +166,14 @@ def outputs_of(head: PolicyValueHead | QHead, library: Any) -> Callable[[Any, Ne
     return policy_and_value
 
 
-def _relu(x: Array, out: Array) -> None:
-    np.maximum(x, 0.0, out=out)
-
-
 def _tanh_slope(y: Array, out: Array) -> None:
     np.square(y, out)
     np.subtract(1.0, out, out)
 
 
-def _relu_slope(y: Array, out: Array) -> None:
-    np.greater(y, 0.0, out)
-
-
-ACTIVATIONS: dict[str, Callable[[Array, Array], Any]] = {"tanh": np.tanh, "relu": _relu}
+ACTIVATIONS: dict[str, Callable[[Array, Array], Any]] = {"tanh": np.tanh, "relu": partial(np.maximum, 0.0)}
 """(x, out)."""
-SLOPES: dict[str, Callable[[Array, Array], None]] = {"tanh": _tanh_slope, "relu": _relu_slope}
+SLOPES: dict[str, Callable[[Array, Array], Any]] = {"tanh": _tanh_slope, "relu": partial(np.less, 0.0)}
 """(y, out): the derivative of an activation, from its result."""
 
 
@@ -219,7 +211,6 @@ class _Chain:
         self._gradients_at = 0
 
     def follow(self) -> None:
-        """Look up the parameters."""
         self._free.clear()
         self._layers = [
             (module.weight.detach().numpy().T, module.bias.detach().numpy(), ACTIVATIONS.get(kind), None)

@@ -56,10 +56,8 @@ class QHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         if self.hidden:
-            parts = [
-                output(hidden(features).relu_()) for hidden, output in zip(self.hidden, self.outputs, strict=True)
-            ]
-            rows = torch.cat(parts, -1).float()
+            streams = zip(self.hidden, self.outputs, strict=True)
+            rows = torch.cat([output(hidden(features).relu_()) for hidden, output in streams], -1).float()
         else:
             rows = self.outputs[0](features).float()
         both: Tensor = rows.view(*rows.shape[:-1], -1, self.quantiles)
@@ -79,7 +77,6 @@ class QNetwork(Body):
     head: QHead
 
     def forward(self, observation: Nest, first: Tensor, state: Nest) -> QOutput:
-        """`observation [T, B, …]`, `first [T, B]` and the state before them."""
         features, mask, state = self.features(observation, first, state)
         quantiles = self.head(features)
         q = quantiles.mean(-1) if self.head.quantiles > 1 else quantiles.squeeze(-1)
@@ -143,7 +140,6 @@ class DeterministicActorCritic(nn.Module):
         return policy, critics
 
     def initial_state(self, batch: int, device: torch.device | str | None = None) -> Nest:
-        """The state before an episode, `[batch, …]`."""
         return zeros(self.state_spec, batch, device)
 
     def policy(self, observation: Nest) -> Tensor:

@@ -32,31 +32,20 @@ def module_step(network: nn.Module) -> StepFunction:
     return step
 
 
-def single_step(network: nn.Module) -> StepFunction:
-    """The fastest way to run `network` for one step without gradients."""
+def single_step(network: nn.Module, learns: bool = False) -> StepFunction:
+    """The fastest way to run `network` for one step; with gradients, where it `learns`: its parameters must then stay
+    the same tensors."""
     mlp, module = numpy_mlp(network), module_step(network)
     if mlp is None:
         return module
 
     def step(observation: Nest, first: Tensor, state: Nest) -> Any:
-        if not isinstance(observation, Tensor):
-            return module(observation, first, state)  # an action mask came with it
+        if not isinstance(observation, Tensor) or (learns and torch.is_autocast_enabled("cpu")):
+            return module(observation, first, state)  # an action mask came with it, or another precision is wanted
+        if learns:
+            return mlp.learn(observation.numpy(), state)
         output = mlp(observation.numpy())
         return type(output)(*map(torch.from_numpy, output[:-1]), state)
-
-    return step
-
-
-def learning_step(network: nn.Module) -> StepFunction:
-    """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
-    mlp, module = numpy_mlp(network), module_step(network)
-    if mlp is None:
-        return module
-
-    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
-        if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
-            return module(observation, first, state)  # an action mask came with it, or another precision is wanted
-        return mlp.learn(observation.numpy(), state)
 
     return step
 
@@ -79,7 +68,7 @@ class BatchForward:
     def __call__(self, network: nn.Module, observation: Nest) -> Any:
         steps = self._steps.get(network)
         if steps is None:
-            steps = self._steps[network] = (single_step(network), learning_step(network))
+            steps = self._steps[network] = (single_step(network), single_step(network, learns=True))
         inputs = self._inputs(observation, getattr(network, "frame_stack", None) is not None)
         return steps[torch.is_grad_enabled()](*inputs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -79,16 +80,14 @@ class ImpalaDeep(CNN):
 
     smallest_side = 8
 
-    def __init__(self, image: ArraySpec, channels: tuple[int, ...] = (16, 32, 32)) -> None:
+    def __init__(self, image: ArraySpec) -> None:
         super().__init__(image)
-        height, width = self.pixels.height, self.pixels.width
-        sections = []
-        for index, (fan_in, fan_out) in enumerate(zip((self.pixels.channels, *channels), channels, strict=False)):
-            scale = self.pixels.scale if index == 0 else 1.0
-            sections.append(_ImpalaSection(PixelConv2d(fan_in, fan_out, 3, padding=1, scale=scale)))
-            height, width = (height + 1) // 2, (width + 1) // 2
-        self.sections = nn.Sequential(*sections)
-        self._end(channels[-1], height, width, 256)
+        height, width, scale = self.pixels.height, self.pixels.width, self.pixels.scale
+        self.sections = nn.Sequential()
+        for fan_in, fan_out in pairwise((self.pixels.channels, 16, 32, 32)):
+            self.sections.append(_ImpalaSection(PixelConv2d(fan_in, fan_out, 3, padding=1, scale=scale)))
+            height, width, scale = (height + 1) // 2, (width + 1) // 2, 1.0
+        self._end(32, height, width, 256)
 
     def convolved(self, x: Tensor) -> Tensor:
         x = self.sections(x).relu_()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,36 +29,23 @@ QUADRATURE_NODES = 16
 """The entropy of a squashed policy is then exact to 1 % up to a deviation of 1, and to a few percent beyond."""
 
 
-class Distribution(ABC):
+class Distribution(Protocol):
     """A distribution over actions; `[...]` are the leading dimensions of the parameters.
 
-    Actions carry no gradient; log-probabilities of given actions and entropies do.
+    Actions (`sample`, and `mode`, that of a greedy policy) carry no gradient; `log_prob` and `entropy` (nats) do.
+    Of continuous actions these are the log-density and the differential entropy.
     """
 
     @property
-    @abstractmethod
-    def parameter_size(self) -> int:
-        """P."""
+    def parameter_size(self) -> int: ...
+    def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]: ...
+    def mode(self, params: Tensor) -> Tensor: ...
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor: ...
+    def entropy(self, params: Tensor) -> Tensor: ...
 
     def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor:
         """An action per row of parameters."""
         return self.sample_with_log_prob(params, generator)[0]
-
-    @abstractmethod
-    def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per row and its log-probability or log-density `[...]`."""
-
-    @abstractmethod
-    def mode(self, params: Tensor) -> Tensor:
-        """The action of a greedy policy."""
-
-    @abstractmethod
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """log π(action), `[...]`."""
-
-    @abstractmethod
-    def entropy(self, params: Tensor) -> Tensor:
-        """In nats, `[...]`; of a continuous action the differential entropy."""
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both, from one softmax where there is one."""

@@ -71,13 +71,11 @@ class NoiseAhead:
         return taken
 
     def save(self) -> Nest:
-        """The position in the random stream."""
         drawn = len(self._drawn)  # before the first block, others may have used the generator
         generator = self._before if drawn else self._generator.get_state()
         return {"generator": generator, "drawn": drawn, "used": self._used}
 
     def load(self, saved: Nest) -> None:
-        """Continue from what `save` returned."""
         self._generator.set_state(saved["generator"])
         self._drawn, self._used = np.empty(0, np.float32), 0
         if saved.get("drawn"):
@@ -162,7 +160,6 @@ class SurrogateLoss(NamedTuple):
     gradient: Array
 
     def scalars(self, share: Array, costs: SurrogateCosts) -> dict[str, float]:
-        """What is reported."""
         change = self.ratio - 1
         per_step = {
             "value_loss": self.critic, "policy_loss": self.actor, "entropy": self.entropy,
@@ -222,7 +219,7 @@ class SmallAdam(torch.optim.Adam):
     def __init__(self, parameter: torch.nn.Parameter, rate: float, betas: tuple[float, float], epsilon: float) -> None:
         super().__init__([parameter], rate, betas=betas, eps=epsilon, fused=True)
         self._begin()
-        self._one, self._other = (np.empty(parameter.numel(), np.float32) for _ in range(2))
+        self._scratch = tuple(np.empty(parameter.numel(), np.float32) for _ in range(2))
 
     def load_state_dict(self, state_dict: Any) -> None:
         """Continue from a state; torch's own is empty before its first step."""
@@ -243,24 +240,19 @@ class SmallAdam(torch.optim.Adam):
         count, mean, square = (state[name].numpy() for name in ("step", "exp_avg", "exp_avg_sq"))
         count += 1
         gradient, weights = parameter.grad.numpy(), parameter.detach().numpy()
-        self._average(gradient, mean, square, mean_decay, square_decay)
-        root = np.sqrt(square, out=self._one)
+        change, root = self._scratch
+        np.subtract(gradient, mean, out=change)
+        change *= 1 - mean_decay
+        mean += change
+        np.square(gradient, out=change)
+        change *= 1 - square_decay
+        square *= square_decay
+        square += change
+        np.sqrt(square, out=root)
         root /= math.sqrt(1 - square_decay ** float(count))
         root += group["eps"]
-        change = np.divide(mean, root, out=self._other)
+        np.divide(mean, root, out=change)
         change *= group["lr"] / (1 - mean_decay ** float(count))
         weights -= change
 
     step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler record, which is slow
-
-    def _average(
-        self, gradient: Array, mean: Array, square: Array, mean_decay: float, square_decay: float
-    ) -> None:
-        """Update the running means of the gradient and of its square."""
-        change = np.subtract(gradient, mean, out=self._one)
-        change *= 1 - mean_decay
-        mean += change
-        newest = np.square(gradient, out=self._other)
-        newest *= 1 - square_decay
-        square *= square_decay
-        square += newest
