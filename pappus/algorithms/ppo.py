@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical
 from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
-from pappus.ops.numpy_ops import SurrogateCosts, categorical_surrogate
+from pappus.ops.numpy_ops import categorical_surrogate
 from pappus.ops.returns import gae
 from pappus.overrides import stands_for
 from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
@@ -216,15 +217,18 @@ class PPO(ActorCriticAlgorithm):
         if mlp is None or not plain or not stands_for(type(self), "on_arrays", "loss", "_output"):
             return None
         config = self.config
-        costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
+        surrogate = partial(
+            categorical_surrogate, clip=config.clip, baseline_cost=config.baseline_cost,
+            entropy_cost=config.entropy_cost, value_clip=config.value_clip,
+        )
 
         def learn(steps: Steps, report: bool) -> tuple[float, dict[str, float]]:
             rows, backward = mlp.forward(steps.observation)
-            found = categorical_surrogate(
-                rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share, costs
+            found = surrogate(
+                rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share
             )
             backward(found.gradient)
-            return found.loss, found.scalars(steps.share, costs) if report else {}
+            return found.loss, found.scalars(steps.share, config.clip) if report else {}
 
         return learn
 

@@ -2,8 +2,7 @@
 
     minibatch j = ⋃ᵢ part ij    of learner i: its own steps, in its own order
 
-The gradient is a mean over valid steps, which learners sum up (`roles.gradient_sync`). Two more are computed over all
-parts: the moments of returns, and the moments of the advantages of each minibatch.
+The gradient (`roles.gradient_sync`), the moments of returns and those of advantages are computed over all parts.
 """
 
 from __future__ import annotations

@@ -69,22 +69,25 @@ def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Repo
 
 def _look_at_source(env: EnvSource, options: EnvOptions, report: Report) -> bool:
     """Note what the env declares; whether its episodes are limited in time, as far as that can be known."""
-    if backend_of(env, options) != "gymnasium":
-        with contextlib.closing(make_env(env, 1, 0, options)) as one:
-            source = getattr(one, "env", None)
-            if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium
-                report.facts.append(("vectorised", f"natively, by {type(one).__name__}"))
-                return True
-            report.facts += _source_facts(source, options)
-            return _time_limit(source, options) is not None
-    with contextlib.closing(make_gym_vector(env, 1, options.kwargs)) as source:
+    ours = backend_of(env, options) == "gymnasium"
+    made: Any = make_gym_vector(env, 1, options.kwargs) if ours else make_env(env, 1, 0, options)
+    with contextlib.closing(made):
+        source: Any = made if ours else getattr(made, "env", None)
+        if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium
+            report.facts.append(("vectorised", f"natively, by {type(made).__name__}"))
+            return True
         report.facts += _source_facts(source, options)
-        inner = source.envs[0].unwrapped if isinstance(source, SyncVectorEnv) else source.unwrapped
-        parameters = inspect.signature(inner.reset).parameters.values()
-        if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
-            name = f"{type(inner).__name__}.reset"
-            report.problems.append(f"{name} takes no seed; write reset(self, *, seed=None, options=None)")
+        if ours:
+            _look_at_reset(source, report)
         return _time_limit(source, options) is not None
+
+
+def _look_at_reset(source: GymVector, report: Report) -> None:
+    inner = source.envs[0].unwrapped if isinstance(source, SyncVectorEnv) else source.unwrapped
+    parameters = inspect.signature(inner.reset).parameters.values()
+    if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
+        name = f"{type(inner).__name__}.reset"
+        report.problems.append(f"{name} takes no seed; write reset(self, *, seed=None, options=None)")
 
 
 def _watched(env: EnvSource, options: EnvOptions, notes: Notes) -> VectorEnv:

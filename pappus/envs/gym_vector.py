@@ -15,7 +15,6 @@ transition would bootstrap from the wrong observation: it is marked invalid.
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
@@ -230,10 +229,7 @@ def trusting(env: GymVector) -> GymVector:
     Comparing every action with the bounds takes a sixth of a step of CartPole; ours are within them by construction.
     """
     space: Any = copy.copy(env.unwrapped.action_space)  # other envs may share it
-    space.contains = partial(_has_shape, space.shape)
+    shape = space.shape
+    space.contains = lambda action: action.shape == shape
     env.unwrapped.action_space = space
     return env
-
-
-def _has_shape(shape: tuple[int, ...], action: Any) -> bool:
-    return bool(action.shape == shape)

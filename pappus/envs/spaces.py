@@ -105,9 +105,8 @@ def _affine(space: spaces.Box) -> tuple[Array, Array]:
     """Scale and offset that map -1..1 to low..high; units of the env where a bound is infinite."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     finite = np.isfinite(low) & np.isfinite(high)
-    scale = np.where(finite, np.where(finite, high, 1) / 2 - np.where(finite, low, -1) / 2, 1)
-    offset = np.where(finite, np.where(finite, high, 0) / 2 + np.where(finite, low, 0) / 2, 0)
-    return scale.astype(np.float32), offset.astype(np.float32)
+    low, high = np.where(finite, low, -1), np.where(finite, high, 1)
+    return (high / 2 - low / 2).astype(np.float32), (high / 2 + low / 2).astype(np.float32)
 
 
 def _to_bounds(scale: Array, offset: Array, space: spaces.Box, action: Array) -> Array:

@@ -41,8 +41,6 @@ BUILT_IN = {
     "ale": "pappus.envs.atari:make_atari",
     "envpool": "pappus.envs.envpool_backend:make_envpool",
 }
-BY_ID = ("ale", "envpool")
-"""Backends that know envs by id only."""
 
 
 class VectorEnv(Protocol):
@@ -200,7 +198,7 @@ def backend_of(env: EnvSource, options: EnvOptions) -> str:
     chosen = options.backend
     if chosen == "auto":
         return "ale" if isinstance(env, str) and env.startswith("ALE/") else "gymnasium"
-    if not isinstance(env, str) and chosen in BY_ID:
+    if not isinstance(env, str) and chosen in ("ale", "envpool"):
         raise UserError(f"backend={chosen} makes envs by id only, and a function was given; use backend=gymnasium")
     return chosen
 

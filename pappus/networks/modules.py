@@ -115,9 +115,6 @@ class Core(nn.Module):
         super().__init__()
         self.output_size, self.state_spec = output_size, state_spec
 
-    def forward(self, x: Tensor, first: Tensor, state: State) -> tuple[Tensor, State]:
-        raise NotImplementedError
-
 
 class NoCore(Core):
     """No memory: y = x."""

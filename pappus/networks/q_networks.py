@@ -163,9 +163,8 @@ class DeterministicActorCritic(nn.Module):
         if isinstance(observation, dict) and NOISE in observation:
             noise = observation[NOISE].flatten(2)
             observation = observation["observation"]
-        best = self.policy(observation)
+        action = best = self.policy(observation)
         value = q = self.q(observation, best)
-        action = best
         if noise is not None:
             action = (best + noise).clamp(-1.0, 1.0)
             q = self.q(observation, action)

@@ -139,15 +139,6 @@ def reverse_recurrence(decay: Tensor, x: Tensor) -> Tensor:
     return torch.stack(steps)
 
 
-class SurrogateCosts(NamedTuple):
-    """The constants of PPO's loss (see `PPOConfig`)."""
-
-    clip: float
-    baseline: float
-    entropy: float
-    value_clip: float
-
-
 class SurrogateLoss(NamedTuple):
     """Per step `[M]`, except the loss and its gradient `[M, A + 1]` by the logits and the value."""
 
@@ -159,24 +150,24 @@ class SurrogateLoss(NamedTuple):
     ratio: Array
     gradient: Array
 
-    def scalars(self, share: Array, costs: SurrogateCosts) -> dict[str, float]:
+    def scalars(self, share: Array, clip: float) -> dict[str, float]:
         change = self.ratio - 1
         per_step = {
             "value_loss": self.critic, "policy_loss": self.actor, "entropy": self.entropy,
-            "approx_kl": change - self.log_ratio, "clip_fraction": np.abs(change) > costs.clip,
+            "approx_kl": change - self.log_ratio, "clip_fraction": np.abs(change) > clip,
         }
         return {name: float(share @ value) for name, value in per_step.items()}
 
 
 def categorical_surrogate(
     outputs: Array, action: Array, log_prob: Array, advantage: Array, target: Array, before: Array, share: Array,
-    costs: SurrogateCosts,
+    *, clip: float, baseline_cost: float, entropy_cost: float, value_clip: float,
 ) -> SurrogateLoss:
     """PPO's Σ share (actor + c₁ critic − c₂ H) and its gradient, for logits and value `[M, A + 1]`, the rest `[M]`.
 
         ∂ log π(a) / ∂ logits = 1[a] − π        ∂ H / ∂ logits = −π (log π + H)
 
-    `before` is the value that a clipped one stays close to.
+    `before` is the value that a clipped one stays close to; `PPOConfig` explains the constants.
     """
     columns = outputs.T.copy()  # sums over actions are then sums of long rows
     logits, value = columns[:-1], columns[-1]
@@ -188,15 +179,15 @@ def categorical_surrogate(
     log_ratio = (log_p * chosen).sum(0) - log_prob
     with np.errstate(over="ignore"):  # the learner reports a loss that is not finite
         ratio = np.exp(log_ratio)
-    gain, limited = ratio * advantage, ratio.clip(1 - costs.clip, 1 + costs.clip) * advantage
-    critic, slope = _value_loss(value, target, before, costs.value_clip)
+    gain, limited = ratio * advantage, ratio.clip(1 - clip, 1 + clip) * advantage
+    critic, slope = _value_loss(value, target, before, value_clip)
     gradient = np.empty_like(columns)
     pull = gain * (gain <= limited)
-    gradient[:-1] = (costs.entropy * (log_p + entropy) + pull) * p - pull * chosen
-    gradient[-1] = costs.baseline * slope
+    gradient[:-1] = (entropy_cost * (log_p + entropy) + pull) * p - pull * chosen
+    gradient[-1] = baseline_cost * slope
     gradient *= share
     actor = -np.minimum(gain, limited)
-    loss = float(share @ (actor + costs.baseline * critic - costs.entropy * entropy))
+    loss = float(share @ (actor + baseline_cost * critic - entropy_cost * entropy))
     return SurrogateLoss(loss, actor, critic, entropy, log_ratio, ratio, gradient.T)
 
 
