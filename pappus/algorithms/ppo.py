@@ -27,7 +27,7 @@ from pappus.networks.modules import ActorCritic, RunningMoments
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical
-from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
+from pappus.ops.losses import clipped_surrogate, clipped_value_loss
 from pappus.ops.numpy_ops import categorical_surrogate
 from pappus.ops.returns import gae
 from pappus.overrides import stands_for
@@ -139,14 +139,14 @@ class PPO(ActorCriticAlgorithm):
         moments = getattr(network, "returns", None)
         if moments is not None:
             value, advantage = value * moments.scale, advantage * moments.scale
-        observation, state = batch.observation, batch.state
-        if not has_memory(network):
+        memory, observation, state = has_memory(network), batch.observation, batch.state
+        if not memory:
             observation, state = stacked(network, observation, batch.first, state), ()
         steps = Steps(
             map_leaves(lambda leaf: leaf[:-1], observation), batch.first[:-1], batch.action,
             batch.behaviour["log_prob"], value[:-1], advantage + value[:-1], advantage, batch.valid.float(), state,
         )
-        if has_memory(network):
+        if memory:
             return steps
         rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps._replace(first=()))
         return rows
@@ -193,10 +193,7 @@ class PPO(ActorCriticAlgorithm):
         log_prob, entropy = self.distribution.log_prob_and_entropy(output.policy, steps.action)
         log_ratio = log_prob - steps.log_prob
         actor = clipped_surrogate(log_ratio, steps.advantage, config.clip)
-        if config.value_clip:
-            critic = clipped_value_loss(output.value, steps.target, steps.value, config.value_clip)
-        else:
-            critic = value_loss(output.value, steps.target)
+        critic = clipped_value_loss(output.value, steps.target, steps.value, config.value_clip)
         loss = (steps.share * (actor + config.baseline_cost * critic - config.entropy_cost * entropy)).sum()
         if not report:
             return loss, {}

@@ -135,17 +135,14 @@ class InfoMasks:
         given = info.get(ACTION_MASK)
         if given is None:
             return masks
-        if isinstance(given, np.ndarray) and given.dtype == object:
-            self._read_one_by_one(given, masks)
+        if not isinstance(given, np.ndarray) or given.dtype != object:
+            present = info.get(f"_{ACTION_MASK}", slice(None))
+            masks[present] = self._checked(flat_rows(given))[present]
             return masks
-        present = info.get(f"_{ACTION_MASK}", slice(None))
-        masks[present] = self._checked(flat_rows(given))[present]
-        return masks
-
-    def _read_one_by_one(self, given: Array, masks: Array) -> None:
         for env, mask in enumerate(given):
             if mask is not None:
                 masks[env] = self._checked(np.concatenate([np.ravel(choice) for choice in mask])[None])[0]
+        return masks
 
     def _checked(self, rows: Array) -> Array:
         if rows.shape[1:] != self.spec.shape:

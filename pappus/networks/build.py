@@ -27,9 +27,7 @@ NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
 
 CNNS: dict[str, type[CNN]] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impala-deep": ImpalaDeep}
 
-CORES: dict[str, Callable[[int, int], Core]] = {
-    "none": lambda input_size, _: NoCore(input_size), "lstm": LSTMCore, "gru": GRUCore,
-}
+CORES: dict[str, Callable[[int, int], Core]] = {"none": lambda size, _: NoCore(size), "lstm": LSTMCore, "gru": GRUCore}
 
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:

@@ -52,10 +52,8 @@ def _is_plain(network: Any) -> bool:
         return False
     layers = [module for part in (trunk, head) for module in part.modules() if isinstance(module, nn.Linear)]
     return (
-        flat.scale is None
-        and (flat.moments is None or _is_one_of(flat.moments, RunningMoments))
-        and getattr(head, "quantiles", 1) == 1
-        and trunk.activation in ACTIVATIONS
+        flat.scale is None and (flat.moments is None or _is_one_of(flat.moments, RunningMoments))
+        and getattr(head, "quantiles", 1) == 1 and trunk.activation in ACTIVATIONS
         and all(_is_one_of(layer, nn.Linear) for layer in layers)
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in network.parameters())
     )

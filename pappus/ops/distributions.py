@@ -32,8 +32,8 @@ QUADRATURE_NODES = 16
 class Distribution(Protocol):
     """A distribution over actions; `[...]` are the leading dimensions of the parameters.
 
-    Actions (`sample`, and `mode`, that of a greedy policy) carry no gradient; `log_prob` and `entropy` (nats) do.
-    Of continuous actions these are the log-density and the differential entropy.
+    Actions carry no gradient, be they sampled or the `mode`; `log_prob` and `entropy` (nats) do. For continuous actions
+    these are the log-density and the differential entropy.
     """
 
     @property
@@ -42,10 +42,6 @@ class Distribution(Protocol):
     def mode(self, params: Tensor) -> Tensor: ...
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, params: Tensor) -> Tensor: ...
-
-    def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor:
-        """An action per row of parameters."""
-        return self.sample_with_log_prob(params, generator)[0]
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both, from one softmax where there is one."""

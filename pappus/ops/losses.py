@@ -29,9 +29,11 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tens
 
 
 def clipped_value_loss(value: Tensor, target: Tensor, before: Tensor, clip: float) -> Tensor:
-    """The larger of ½ (V − target)² and the same for V clipped to `before` ± `clip`."""
-    near = before + (value - before).clamp(-clip, clip)
-    return torch.maximum(value_loss(value, target), value_loss(near, target))
+    """The larger of ½ (V − target)² and the same for V clipped to `before` ± `clip`; with a clip of 0 the former."""
+    loss = value_loss(value, target)
+    if not clip:
+        return loss
+    return torch.maximum(loss, value_loss(before + (value - before).clamp(-clip, clip), target))
 
 
 def masked_sum(x: Tensor, valid: Tensor) -> Tensor:

@@ -30,12 +30,10 @@ MOST_WEIGHTS = 65_536
 
 
 def uniform(count: int, generator: Generator) -> Tensor:
-    """Uniform over [0, 1)."""
     return torch.rand(count, generator=generator)
 
 
 def normal(count: int, generator: Generator) -> Tensor:
-    """Standard normal."""
     return torch.randn(count, generator=generator)
 
 
