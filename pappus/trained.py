@@ -12,8 +12,7 @@ import optree
 
 from pappus.config import RunConfig
 from pappus.core import Algorithm
-from pappus.envs.last_inputs import WithLastInputs
-from pappus.envs.vector import VectorEnv, make_env
+from pappus.envs.vector import VectorEnv, WithLastInputs, make_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER
 from pappus.roles.acting import LocalPolicy
