@@ -2,13 +2,6 @@
 
 The actor's policy μ lags behind the learner's π. V-trace corrects the value targets by truncated importance weights
 ρ_t = min(ρ̄, π/μ) and c_t = λ·min(c̄, π/μ); the policy gradient is weighted by ρ_t too.
-
-APPO has PPO's surrogate in place of the policy gradient (OpenAI's Rapid, 2018; Petrenko et al. 2020, section 3.4):
-
-    −min(r Â, clip(r, 1 − ε, 1 + ε) Â)      r = π(a|x) / μ(a|x), Â = r_t + γ v_{t+1} − V(x_t), v V-trace's targets
-
-V-trace corrects what values are expected; the clip keeps a policy near the one that acted, where those advantages were
-seen.
 """
 
 from __future__ import annotations
@@ -21,8 +14,7 @@ from torch import Tensor
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
-from pappus.errors import UserError
-from pappus.ops.losses import actor_critic_loss, clipped_surrogate, normalised, policy_gradient_loss, value_loss
+from pappus.ops.losses import actor_critic_loss, policy_gradient_loss, value_loss
 from pappus.ops.vtrace import vtrace
 from pappus.types import EnvSpec, Unroll
 
@@ -79,29 +71,3 @@ class VTrace(ActorCriticAlgorithm):
 
     def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
         return policy_gradient_loss(log_prob, advantage)
-
-
-@dataclass(frozen=True)
-class APPOConfig(VTraceConfig):
-    """V-trace's settings, and PPO's clip."""
-
-    clip: float = 0.2
-    """ε: how far a policy may move from the one that acted before an update stops gaining."""
-    normalize_advantage: bool = True
-    """Advantages of each batch have mean 0 and deviation 1."""
-
-    def __post_init__(self) -> None:
-        if not self.clip > 0:
-            raise UserError(f"algorithm.clip={self.clip} must be positive")
-
-
-class APPO(VTrace):
-    """V-trace with another policy loss."""
-
-    config: APPOConfig
-    weights_advantages = False
-
-    def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
-        if self.config.normalize_advantage:
-            advantage = normalised(advantage, valid)
-        return clipped_surrogate(log_ratio, advantage, self.config.clip)
