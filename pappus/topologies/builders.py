@@ -20,7 +20,7 @@ from pappus.core import (
     WeightsReader,
 )
 from pappus.envs.vector import make_env
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.actor import Actor
 from pappus.roles.cpu_inference import CpuInference

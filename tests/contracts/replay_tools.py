@@ -11,8 +11,8 @@ import numpy as np
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.session import Session
 from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.fields import Batch
 from pappus.replay.service.service import Service
-from pappus.replay.storage.items import Batch
 from pappus.replay.tables import rate_limiters
 from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, Table

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from pappus.errors import UserError, closest
+from pappus.errors import UserError
 from pappus.replay.clients.sampler import Sampler
 from pappus.replay.clients.session import Held, Session
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Trajectory, whole
-from pappus.replay.service.service import Service
-from pappus.replay.service.waiting import Deadline, Holder
-from pappus.replay.storage.chunks import Layout
-from pappus.replay.storage.items import Batch, ChunkSource, PackedSource, Windows
+from pappus.replay.sampling.fields import Batch, Trajectory, whole
+from pappus.replay.service.service import Deadline, Holder, Service
+from pappus.replay.storage.chunks import Layout, Windows, refuse_unknown
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
@@ -89,7 +88,7 @@ class Client:
         """Draw `count` items now, or return None if the rate limiter does not allow that."""
         with self._sampling_lock:
             held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
-            return None if held is None else _shaped(self._sampling, table, trajectory, held)
+            return None if held is None else _evaluated(self._sampling, table, trajectory, held)
 
     def sampler(
         self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
@@ -160,7 +159,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -168,40 +167,33 @@ def sample_through(
     session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
 ) -> Batch:
     """Sample one batch through a session."""
-    if table not in session.tables:
-        names = list(session.tables)
-        raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
-    shape = trajectory or whole(session.tables[table].signature)
-    for name in shape.columns:
-        if name not in session.layout.signature:
-            names = list(session.layout.signature)
-            raise UserError(f"there is no column {name!r}{closest(name, names)}; there are {', '.join(names)}")
-    if shape.lead > session.tables[table].lead:
+    refuse_unknown("table", table, session.tables)
+    fields = trajectory or whole(session.tables[table].signature)
+    for name in fields.columns:
+        refuse_unknown("column", name, session.layout.signature)
+    if fields.lead > session.tables[table].lead:
         raise UserError(
-            f"a stack looks {shape.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
-            f"its items; make the table with lead={shape.lead}"
+            f"a stack looks {fields.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
+            f"its items; make the table with lead={fields.lead}"
         )
-    return _shaped(session, table, shape, _wait_for_items(session, table, count, shape, deadline or Deadline(None)))
+    held = _wait_for_items(session, table, count, fields, deadline or Deadline(None))
+    return _evaluated(session, table, fields, held)
 
 
-def _shaped(session: Session, table: str, shape: Trajectory, held: Held) -> Batch:
+def _evaluated(session: Session, table: str, trajectory: Trajectory, held: Held) -> Batch:
     """Evaluate the fields of sampled items, and release the items."""
     try:
-        data = shape.evaluate(held.drawn.windows, held.source, session.tables[table].lead)
+        return trajectory.evaluate(held.drawn, held.source, session.tables[table].lead)
     finally:
         session.done(held)
-    return Batch(
-        {name: value.array for name, value in data.items()}, held.drawn,
-        {name: value.dims for name, value in data.items()},
-    )
 
 
-def _wait_for_items(session: Session, table: str, count: int, shape: Trajectory, deadline: Deadline) -> Held:
+def _wait_for_items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
     while True:
         left = deadline.left
         last = left is not None and left <= PATIENCE_SECONDS
         seconds = left if left is not None and last else PATIENCE_SECONDS
-        held = session.sample(table, count, shape.columns, shape.lead, seconds, last)
+        held = session.sample(table, count, fields.columns, fields.lead, seconds, last)
         if held is not None:
             return held
         if last:
@@ -218,7 +210,10 @@ class DirectSession:
         closed = self._closed = threading.Event()
         self._service, self._holder = service, Holder(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
-        self._source = ChunkSource(service.chunks)
+        self._source = copy.copy(service.chunks)  # a batch can still be read after `Service.close`
+        self.link = partial(service.link, self._holder)
+        self.delete, self.reset, self.move_bounds = service.delete, service.reset, service.move_bounds
+        self.weigh, self.info, self.explain = service.weigh, service.info, service.explain
         self._waiting: deque[tuple[str, Array, Windows]] = deque()
         """Items that wait for a rate limiter."""
         self._left: list[Array] = []
@@ -232,9 +227,6 @@ class DirectSession:
             self.flush(None)
         self._left.append(chunks)
         self.flush(0.0)
-
-    def link(self, before: Array, after: Array) -> None:
-        self._service.link(self._holder, before, after)
 
     def publish(self, chunks: Array, begin: int, end: int) -> None: ...
 
@@ -271,31 +263,13 @@ class DirectSession:
         packed = self._service.unpacked(drawn.windows, columns, lead)
         if not packed:
             return Held(number, drawn, self._source)
-        return Held(number, drawn, PackedSource(packed, drawn.windows, list(self.columns), lead, self._source))
+        return Held(number, drawn, RowCopies(packed, drawn.windows, list(self.columns), lead, self._source))
 
     def done(self, held: Held) -> None:
         self._service.done(self._holder, held.number)
 
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
         return self._service.update(table, keys, priorities)
-
-    def delete(self, table: str, keys: Array) -> int:
-        return self._service.delete(table, keys)
-
-    def reset(self, table: str) -> None:
-        self._service.reset(table)
-
-    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
-        self._service.move_bounds(table, least, most, min_size)
-
-    def weigh(self, table: str) -> tuple[float, int]:
-        return self._service.weigh(table)
-
-    def info(self, table: str) -> dict[str, Any]:
-        return self._service.info(table)
-
-    def explain(self, table: str) -> str:
-        return self._service.explain(table)
 
     def checkpoint(self, path: str) -> str:
         from pappus.replay.service.checkpoint import save

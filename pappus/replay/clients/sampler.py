@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 from pappus.errors import UserError
-from pappus.replay.storage.items import Batch
+from pappus.replay.sampling.fields import Batch
 
 CLOSE_SECONDS = 0.2
 """Interval at which a waiting call checks whether the sampler was closed."""
-
-
-def parted(batch: Batch, parts: int) -> list[Batch]:
-    """Split a batch into equal parts that share its memory."""
-    if parts == 1:
-        return [batch]
-    bounds = [len(batch.keys) * i // parts for i in range(parts + 1)]
-    return [_part(batch, slice(begin, end)) for begin, end in itertools.pairwise(bounds)]
-
-
-def _part(batch: Batch, items: slice) -> Batch:
-    data = {
-        name: array[(*[slice(None)] * batch.dims[name].index("batch"), items)] for name, array in batch.data.items()
-    }
-    info = batch.info
-    drawn = info._replace(
-        keys=info.keys[items], probabilities=info.probabilities[items], priorities=info.priorities[items],
-        times_sampled=info.times_sampled[items], ages=info.ages[items], windows=info.windows.pick(items),
-    )
-    return Batch(data, drawn, batch.dims)
 
 
 class Sampler:
@@ -77,14 +55,14 @@ class Sampler:
     def __enter__(self) -> Sampler:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(self, fetch: Callable[[], Batch]) -> None:
         """The body of a thread: an error ends it, and is raised where the next batch is requested."""
         try:
             while not self._closed.is_set():
-                for batch in parted(fetch(), self._together):
+                for batch in fetch().parted(self._together):
                     self._offer(batch)
         except BaseException as error:
             self._error = error

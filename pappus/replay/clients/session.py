@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pappus.replay.sampling.evaluation import Source
-from pappus.replay.storage.chunks import Layout
-from pappus.replay.storage.items import Drawn, Windows
+from pappus.replay.storage.chunks import Drawn, Layout, Windows
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 

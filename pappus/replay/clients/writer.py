@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pappus.errors import UserError, closest
+from pappus.errors import UserError
 from pappus.replay.clients.session import Session
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Windows, refuse_unknown
 from pappus.types import Array
 
 
@@ -65,9 +64,7 @@ class History:
         return self._end - self._begin
 
     def __getitem__(self, column: str) -> ColumnHistory:
-        if column not in self._columns:
-            near = closest(column, list(self._columns))
-            raise UserError(f"there is no column {column!r}{near}; there are {', '.join(self._columns)}")
+        refuse_unknown("column", column, self._columns)
         return ColumnHistory(column, self._begin, self._end)
 
 
@@ -120,8 +117,7 @@ class TrajectoryWriter:
         self._refuse_closed()
         values = flat(step)
         for name in values:
-            if name not in self._columns:
-                raise UserError(f"there is no column {name!r} in the signature{closest(name, list(self._names))}")
+            refuse_unknown("column", name, self._names)
         prepared = {name: self._fitting(name, value) for name, value in values.items()}
         begins = None if first is None else self._mask(first, "first")
         if self._steps % self._length == 0:
@@ -158,9 +154,7 @@ class TrajectoryWriter:
     ) -> None:
         """Create items over steps `starts` … `starts + lengths` of `envs`, all `[n]`; steps count like `steps`."""
         self._refuse_closed()
-        if table not in self._session.tables:
-            names = list(self._session.tables)
-            raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
+        refuse_unknown("table", table, self._session.tables)
         priorities, envs = np.asarray(priorities, np.float64), np.asarray(envs)
         self._refuse_misfits(priorities, envs, starts, lengths)
         if not len(envs):
@@ -203,8 +197,8 @@ class TrajectoryWriter:
     def __enter__(self) -> TrajectoryWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.abandon()
@@ -217,8 +211,7 @@ class TrajectoryWriter:
         first = np.min(list(starts.values()), axis=0)
         stop = np.max([starts[name] + lengths[name] for name in starts], axis=0)
         for name in starts:
-            if name not in self._columns:
-                raise UserError(f"there is no column {name!r}{closest(name, list(self._names))}")
+            refuse_unknown("column", name, self._names)
             index = self._names.index(name)
             windows.start[:, index], windows.length[:, index] = starts[name] - first, lengths[name]
             self._refuse_absent(name, starts[name], lengths[name])
@@ -306,8 +299,7 @@ class TrajectoryWriter:
             del self._pending[table]
             self._num_pending -= sum(len(part[0]) for part in parts)
             priorities = np.concatenate([part[0] for part in parts])
-            windows = Windows(*(np.concatenate(fields) for fields in zip(*(part[1] for part in parts), strict=True)))
-            self._session.insert(table, priorities, windows)
+            self._session.insert(table, priorities, Windows.joined([part[1] for part in parts]))
 
     def _fitting(self, name: str, value: Any) -> Array:
         """A value in the shape and dtype of its column, or `UserError`."""

@@ -15,12 +15,13 @@ import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
 from pappus.errors import UserError, closest
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Columns, Windows, refuse_unknown
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.telemetry.processes import usable_cores
 from pappus.types import Array
 
@@ -151,16 +152,8 @@ def _counted(index: int, lengths: Array) -> Array:
     return np.clip(np.where(index < 0, lengths + index, index), 0, lengths)
 
 
-class Source(Protocol):
-    """Where rows are: in the chunks, or in copies of them."""
-
-    columns: dict[str, Array]
-
-    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
-        """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
-
-    def uncopied(self, column: str, rows: Array) -> Array | None:
-        """`columns[column][rows]` without a copy, if that is possible and not shared."""
+Source: TypeAlias = Columns | RowCopies
+"""Where rows are: in the chunks, or in copies of them."""
 
 
 class Context:
@@ -179,9 +172,7 @@ class Context:
         return self._begun[column]
 
     def _begin(self, column: str) -> Rows:
-        if column not in self._order:
-            names = list(self._order)
-            raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
+        refuse_unknown("column", column, self._order)
         windows, index = self.windows, self._order[column]
         first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
         if not lengths.all():

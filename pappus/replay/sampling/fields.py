@@ -17,15 +17,16 @@ Selecting and stacking steps needs no copy: the rows are computed first, and eac
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pappus.errors import UserError
 from pappus.replay.sampling.evaluation import Context, Recycler, Rows, Source, Values, step_of, steps_of
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Drawn
 from pappus.types import Array
 
 
@@ -280,6 +281,36 @@ def _number_type(array: Array) -> Any:
     return array.dtype if array.dtype.kind == "f" else None
 
 
+class Batch(NamedTuple):
+    """Sampled items: arrays by field name, what was drawn with which probability, and the dimensions of each field."""
+
+    data: dict[str, Array]
+    info: Drawn
+    dims: dict[str, tuple[str, ...]]
+
+    @property
+    def keys(self) -> Array:
+        return self.info.keys
+
+    def parted(self, parts: int) -> list[Batch]:
+        """Equal parts that share its memory."""
+        if parts == 1:
+            return [self]
+        bounds = [len(self.keys) * i // parts for i in range(parts + 1)]
+        return [self._part(slice(begin, end)) for begin, end in itertools.pairwise(bounds)]
+
+    def _part(self, items: slice) -> Batch:
+        before = {name: [slice(None)] * dims.index("batch") for name, dims in self.dims.items()}
+        data = {name: array[(*before[name], items)] for name, array in self.data.items()}
+        return Batch(data, self.info.pick(items), self.dims)
+
+    def weights(self, beta: float) -> Array:
+        """Importance weights (size · probability)^−β, the largest of which is 1 (Schaul et al. 2015)."""
+        weights = (self.info.table_size * self.info.probabilities) ** -beta
+        scaled: Array = (weights / weights.max()).astype(np.float32)
+        return scaled
+
+
 class Trajectory:
     """Named fields; `sample` returns an array for each."""
 
@@ -291,9 +322,9 @@ class Trajectory:
         self.lead = max(field.lead for field in fields.values())
         self._recycler = Recycler()
 
-    def evaluate(self, windows: Windows, source: Source, lead: int) -> dict[str, Values]:
-        """All fields of a batch of items; `lead` is that of their table."""
-        context = Context(windows, source, lead, self._recycler)
+    def evaluate(self, drawn: Drawn, source: Source, lead: int) -> Batch:
+        """All fields of sampled items; `lead` is that of their table."""
+        context = Context(drawn.windows, source, lead, self._recycler)
         values, copied = {}, []
         try:
             for name, field in self.fields.items():
@@ -306,7 +337,10 @@ class Trajectory:
             context.complete()  # large columns are copied while other fields are computed
         for one in copied:
             one.clear()
-        return values
+        return Batch(
+            {name: found.array for name, found in values.items()}, drawn,
+            {name: found.dims for name, found in values.items()},
+        )
 
 
 def whole(columns: Mapping[str, Any]) -> Trajectory:

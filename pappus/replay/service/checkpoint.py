@@ -28,7 +28,7 @@ from safetensors.numpy import load_file, save_file
 
 from pappus.errors import RunError, UserError
 from pappus.replay.service.service import Service
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Windows
 from pappus.replay.tables.live_table import LiveTable, TableState
 from pappus.replay.tables.rate_limiters import limiter_from
 from pappus.replay.tables.table import table_from
@@ -236,7 +236,7 @@ def _restore(
         state = TableState(windows=windows._replace(base=base), **mine)
         table.restore(_in_order_of_age(state, words["table"], table))
         table.rng.bit_generator.state = words["random"]
-    service.adopt(taken)
+    chunks.release(taken, chunks.by_writers)  # only their items hold them from now on
 
 
 def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable) -> TableState:

@@ -7,6 +7,13 @@ that continues it. An item is a window of rows of a stream, so it crosses chunks
                    └───── an item ──────────────┘
              └── another one ──┘
 
+The lead belongs to the item (its steps are kept as long as the item), but only operations that look back see it, such
+as a stack of frames. A column that an item leaves out has length 0.
+
+    base                        first                                  base + span
+     │◀────────── lead ──────────▶│◀──────────── the item's steps ──────────▶│
+     └ older steps of the episode └ column c: start[c] … start[c] + length[c] (counted from `first`)
+
 Chunks are reference-counted. Holders are: every item over it, the writer that may still refer to it, a sampled batch
 that is being read, and a checkpoint that is being written. A chunk without holders is free at once.
 """
@@ -14,61 +21,101 @@ that is being read, and a checkpoint that is being written. A chunk without hold
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pappus.errors import UserError
-from pappus.replay.storage.compiling import fastest
+from pappus.errors import UserError, closest
+from pappus.replay.storage.kernels import Kernels, fastest
 from pappus.types import Array, ArraySpec
-
-
-class ChunkKernels(NamedTuple):
-    """Loops over rows and chunks. `length` is that of a chunk; `following[chunk]` is the chunk that continues it."""
-
-    locate: Callable[[Array, int, Array, Array, Array], None]
-    """(following, length, bases `[n]`, positions `[n, m]`, rows `[n, m]`): the rows of positions counted from bases."""
-    add: Callable[[Array, Array, int], None]
-    """(holders, chunks, by): add `by` to the count of each chunk, once per occurrence."""
-
-
-def _locate_with_numpy(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
-    chunk = bases // length
-    reached = (bases % length)[:, None] + positions
-    hops, within = np.divmod(reached, length)
-    rows[:] = within + (chunk * length)[:, None]
-    for hop in range(1, int(hops.max(initial=0)) + 1):
-        chunk = following[chunk]
-        np.copyto(rows, within + (chunk * length)[:, None], where=hops == hop)
-
-
-def _add_with_numpy(holders: Array, chunks: Array, by: int) -> None:
-    np.add.at(holders, chunks, by)
-
-
-def _locate(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
-    for i in range(len(bases)):
-        first, offset = bases[i] // length, bases[i] % length
-        for j in range(positions.shape[1]):
-            chunk, within = first, offset + positions[i, j]
-            while within >= length:
-                chunk = following[chunk]
-                within -= length
-            rows[i, j] = chunk * length + within
-
-
-def _add(holders: Array, chunks: Array, by: int) -> None:
-    for i in range(len(chunks)):
-        holders[chunks[i]] += by
-
-
-NUMPY = ChunkKernels(_locate_with_numpy, _add_with_numpy)
-LOOPS = ChunkKernels(_locate, _add)
 
 Signature: TypeAlias = Mapping[str, ArraySpec]
 """The columns of a step by name."""
 PAGE = 4096
+
+
+class Windows(NamedTuple):
+    """The rows of n items."""
+
+    base: Array
+    """int64 `[n]`: first row of the window, lead included."""
+    lead: Array
+    """int32 `[n]`: rows before the item's own."""
+    span: Array
+    """int32 `[n]`: rows of the window, lead included."""
+    start: Array
+    """int32 `[n, columns]`: first row of a column, counted from the end of the lead."""
+    length: Array
+    """int32 `[n, columns]`: rows of a column."""
+
+    @property
+    def num_items(self) -> int:
+        return len(self.base)
+
+    def pick(self, which: Array | slice) -> Windows:
+        """The windows of some items."""
+        if isinstance(which, slice):
+            return Windows(*(field[which] for field in self))
+        return Windows(*(field.take(which, axis=0) for field in self))
+
+    def put(self, places: Array, windows: Windows) -> None:
+        """Overwrite the windows at some places."""
+        for into, field in zip(self, windows, strict=True):
+            into[places] = field
+
+    @staticmethod
+    def joined(parts: Sequence[Windows]) -> Windows:
+        """The windows of several groups of items, one group after another."""
+        return Windows(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
+
+    @staticmethod
+    def empty(count: int, columns: int) -> Windows:
+        """Windows of `count` items, all zeros."""
+        return Windows(
+            np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32),
+            np.zeros((count, columns), np.int32), np.zeros((count, columns), np.int32),
+        )
+
+
+class Drawn(NamedTuple):
+    """n sampled items of one table."""
+
+    keys: Array
+    """int64 `[n]`: keys of the items; a key is never used twice."""
+    probabilities: Array
+    """float64 `[n]`: probability of each draw at the time."""
+    priorities: Array
+    """float64 `[n]`."""
+    times_sampled: Array
+    """int32 `[n]`: including this time."""
+    ages: Array
+    """int64 `[n]`: items inserted into the table since then."""
+    table_size: int
+    """Items in the table at the time."""
+    mass: float
+    """Total weight of all items of the table (`Selector.total`)."""
+    windows: Windows
+
+    def records(self) -> dict[str, Array]:
+        """The arrays with one entry per item, by name; those of the windows are not among them."""
+        return {name: getattr(self, name) for name in RECORDS}
+
+    def pick(self, items: slice) -> Drawn:
+        """Some of the items."""
+        picked: dict[str, Any] = {name: array[items] for name, array in self.records().items()}
+        return self._replace(**picked, windows=self.windows.pick(items))
+
+    @staticmethod
+    def joined(parts: Sequence[Drawn]) -> Drawn:
+        """Several draws from one table as one."""
+        if len(parts) == 1:
+            return parts[0]
+        records: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in RECORDS}
+        return parts[-1]._replace(**records, windows=Windows.joined([part.windows for part in parts]))
+
+
+RECORDS = ("keys", "probabilities", "priorities", "times_sampled", "ages")
 
 
 class Layout(NamedTuple):
@@ -96,8 +143,8 @@ class Layout(NamedTuple):
 class Columns:
     """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
 
-    def __init__(self, layout: Layout, memory: Array, kernels: ChunkKernels | None = None) -> None:
-        self.layout, self.kernels = layout, kernels or fastest(LOOPS, NUMPY)
+    def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
+        self.layout, self.kernels = layout, kernels or fastest()
         self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
         """The chunk that continues each chunk; -1: none."""
         self.columns: dict[str, Array] = {}
@@ -114,6 +161,14 @@ class Columns:
         self.kernels.locate(self.following, self.layout.chunk_length, bases, flat, rows)
         return rows.reshape(positions.shape)
 
+    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
+        """The rows of positions `[n, …]`, counted from each window's base."""
+        return self.locate(windows.base, positions)
+
+    def uncopied(self, column: str, rows: Array) -> Array | None:
+        """None: rows of chunks are shared, so a batch needs a copy (see `RowCopies`)."""
+        return None
+
     def spanned(self, bases: Array, spans: Array) -> Array:
         """The chunks of windows of `spans` rows from `bases` on, once for each window that touches them."""
         length = self.layout.chunk_length
@@ -129,7 +184,7 @@ class Columns:
 class Chunks(Columns):
     """Chunks with reference counts. Not thread-safe: the service holds a lock."""
 
-    def __init__(self, layout: Layout, memory: Array | None = None, kernels: ChunkKernels | None = None) -> None:
+    def __init__(self, layout: Layout, memory: Array | None = None, kernels: Kernels | None = None) -> None:
         super().__init__(layout, np.zeros(layout.nbytes, np.uint8) if memory is None else memory, kernels)
         self.holders = np.zeros(layout.num_chunks, np.int32)
         self.by_items = np.zeros(layout.num_chunks, np.int32)
@@ -181,6 +236,12 @@ class Chunks(Columns):
     def num_held(self) -> int:
         """Chunks in use."""
         return self.layout.num_chunks - self.num_free
+
+
+def refuse_unknown(kind: str, name: str, known: Collection[str]) -> None:
+    """Raise `UserError` for a table or a column that does not exist."""
+    if name not in known:
+        raise UserError(f"there is no {kind} {name!r}{closest(name, list(known))}; there are {', '.join(known)}")
 
 
 def plan(signature: Signature, max_steps: int, chunk_length: int) -> Layout:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.storage.chunks import Chunks
-from pappus.replay.storage.items import Drawn, Windows, joined
-from pappus.replay.tables import limited_draws
+from pappus.replay.storage.chunks import Chunks, Drawn, Windows
+from pappus.replay.tables.selectors import Draws, at_random, in_order
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
@@ -143,17 +142,17 @@ class LiveTable:
         while wanted and (count := self.available(wanted)):
             parts.append(self._draw(*self._limited(count)))
             wanted -= len(parts[-1].keys)
-        return joined(parts)
+        return Drawn.joined(parts)
 
-    def _limited(self, count: int) -> limited_draws.Draws:
+    def _limited(self, count: int) -> Draws:
         """Between 1 and `count` draws of items that are removed after `max_times_sampled` samples."""
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
         if self._sampler.random:
             places, probabilities = self._sampler.sample(count, self.rng)
-            return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
+            return at_random(places, probabilities, self._sampled_before(places), most, spare)
         first = min(-(-count // most) + 1, self._sampler.total()[1])
         places, _ = self._sampler.sample(first, self.rng, distinct=True)
-        return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
+        return in_order(places, self._sampled_before(places), most, spare, count)
 
     def _sampled_before(self, places: Array) -> Array:
         """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""

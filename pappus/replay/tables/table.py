@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from typing import Any
 
-from pappus.errors import UserError
+from pappus.errors import UserError, closest
 from pappus.replay.tables import rate_limiters
+from pappus.replay.tables.built_in_selectors import BUILT_IN
 from pappus.replay.tables.rate_limiters import RateLimiter
-from pappus.replay.tables.selectors import Selector, find_selector
+from pappus.replay.tables.selectors import Selector, SelectorFactory
 from pappus.types import ArraySpec
+
+GROUP = "pappus.replay_selectors"
+"""Entry points of this group are selectors by name."""
+
+
+def find_selector(name: str) -> SelectorFactory:
+    """The selector of a name: a built-in one, an installed entry point, or `module:name`."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    module, colon, attribute = name.partition(":")
+    try:
+        if name in installed:
+            found = installed[name].load()
+        elif colon:
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            names = [*BUILT_IN, *installed]
+            near = closest(name, names)
+            raise UserError(
+                f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name"
+            )
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"selector {name!r} cannot be imported ({error}); write module:name") from None
+    if not callable(found):
+        raise UserError(f"selector {name!r} is {found!r:.60}; it must be a class or a function (capacity, alpha)")
+    factory: SelectorFactory = found
+    return factory
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy as np
 
 from pappus.errors import PappusError, RunError, UserError
 from pappus.replay.clients.session import Held
-from pappus.replay.service.waiting import Deadline
-from pappus.replay.storage.chunks import Columns, Layout
-from pappus.replay.storage.items import ChunkSource, PackedSource, Windows
+from pappus.replay.service.service import Deadline
+from pappus.replay.storage.chunks import Columns, Layout, Windows
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.replay.tables.table import Table, table_from
 from pappus.replay.wire.messages import Buffer, Encoded, Message, decode, encode
 from pappus.replay.wire.served_session import PROTOCOL, columns_of, drawn_from
@@ -46,7 +46,7 @@ class RemoteSession:
         self._unanswered: deque[int] = deque()
         """Bytes of each request that was sent without waiting for its answer."""
         self._bytes = 0
-        self._source: ChunkSource | None = None
+        self._source: Columns | None = None
         """The rows that are not sent with sampled items."""
         welcome = self._ask({"do": "hello", "protocol": PROTOCOL, "token": token, "name": name}).words
         self.tables: Mapping[str, Table] = {
@@ -100,7 +100,7 @@ class RemoteSession:
         drawn, packed, source = drawn_from(answer), columns_of(answer), self._source
         if packed or source is None:
             names = list(self.layout.signature)
-            return Held(int(answer.words["number"]), drawn, PackedSource(packed, drawn.windows, names, lead, source))
+            return Held(int(answer.words["number"]), drawn, RowCopies(packed, drawn.windows, names, lead, source))
         return Held(int(answer.words["number"]), drawn, source)
 
     def link(self, before: Array, after: Array) -> None:
@@ -174,8 +174,8 @@ class NearSession(RemoteSession):
         super().__init__(connection, name, token)
         if len(memory) < self.layout.nbytes:
             raise RunError(f"the shared memory has {len(memory)} bytes, and {self.layout.nbytes} were announced")
-        chunks = Columns(self.layout, memory)
-        self.columns, self._source = chunks.columns, ChunkSource(chunks)
+        self._source = Columns(self.layout, memory)
+        self.columns = self._source.columns
         self._spare: list[int] = []
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
-from pappus.replay.service.service import Service
-from pappus.replay.service.waiting import Holder
-from pappus.replay.storage.items import Drawn, Windows, rows_to_send, slices_of
+from pappus.replay.service.service import Holder, Service
+from pappus.replay.storage.chunks import Drawn, Windows
+from pappus.replay.storage.row_copies import rows_to_copy, slices_of
 from pappus.replay.wire.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
 from pappus.types import Array
 
@@ -251,7 +251,7 @@ class ServedSession:
             index, column = names.index(name), chunks.columns[name]
             slices = slices_of(windows, index)
             if slices not in alike:
-                alike[slices] = rows_to_send(chunks, windows, index, lead)
+                alike[slices] = rows_to_copy(chunks, windows, index, lead)
             rows = alike[slices]
             found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), pieces_of(column, rows))
         return found
