@@ -3,44 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import NamedTuple
 
 import numpy as np
 
 from pappus.errors import UserError
 from pappus.replay.storage.chunks import Chunks, Drawn, Windows
-from pappus.replay.tables.selectors import Draws, at_random, in_order
+from pappus.replay.tables.selectors import Draws, draw_at_random, draw_in_order
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
 EPOCH = 1 << 20
 """Maximum number of items per place between two checkpoints."""
+WHOLE = ("next_key", "free", "sampler_order", "remover_order")
+"""The parts of a table's state that are not records of items."""
 
 
-class TableState(NamedTuple):
-    """The records of a table's items."""
-
-    keys: Array
-    priorities: Array
-    times_sampled: Array
-    number: Array
-    windows: Windows
-    next_key: Array
-    """The next key of every place."""
-    free: Array
-    """Free places; the last is taken first."""
-    sampler_order: Array
-    remover_order: Array
-    """`Selector.in_use` of both selectors, so that they continue exactly."""
-
-    def in_order(self) -> TableState:
-        """The records of items in the table, oldest first."""
-        places = np.flatnonzero(self.keys >= 0)
-        places = places[np.argsort(self.number[places])]
-        return TableState(
-            self.keys[places], self.priorities[places], self.times_sampled[places], self.number[places],
-            self.windows.pick(places), self.next_key, self.free, self.sampler_order, self.remover_order,
-        )
+def in_order(state: dict[str, Array]) -> dict[str, Array]:
+    """The `LiveTable.state` with only the records of items in the table, oldest first."""
+    places = np.flatnonzero(state["keys"] >= 0)
+    places = places[np.argsort(state["number"][places])]
+    return {name: array if name in WHOLE else array[places] for name, array in state.items()}
 
 
 class LiveTable:
@@ -70,7 +52,7 @@ class LiveTable:
     @property
     def size(self) -> int:
         """Items in the table."""
-        return self.limiter.size
+        return self.limiter.inserts - self.limiter.deletes
 
     @property
     def was_open(self) -> bool:
@@ -149,10 +131,10 @@ class LiveTable:
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
         if self._sampler.random:
             places, probabilities = self._sampler.sample(count, self.rng)
-            return at_random(places, probabilities, self._sampled_before(places), most, spare)
+            return draw_at_random(places, probabilities, self._sampled_before(places), most, spare)
         first = min(-(-count // most) + 1, self._sampler.total()[1])
         places, _ = self._sampler.sample(first, self.rng, distinct=True)
-        return in_order(places, self._sampled_before(places), most, spare, count)
+        return draw_in_order(places, self._sampled_before(places), most, spare, count)
 
     def _sampled_before(self, places: Array) -> Array:
         """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""
@@ -237,26 +219,33 @@ class LiveTable:
                     "a longer history"
                 )
 
-    def state(self) -> TableState:
-        """A copy of all records by place. The lock is held meanwhile, so it does nothing else."""
-        return TableState(
-            self._keys.copy(), self._priorities.copy(), self._times_sampled.copy(), self._number.copy(),
-            Windows(*(field.copy() for field in self._windows)), self._next_key.copy(),
-            self._free[: self._num_free].copy(), self._sampler.in_use(), self._remover.in_use(),
-        )
+    def state(self) -> dict[str, Array]:
+        """A copy of all records by place. The lock is held meanwhile, so it does nothing else.
 
-    def restore(self, state: TableState) -> None:
-        """Restore the items, oldest first, of a table of the same size; their windows refer to this table's chunks."""
-        places = state.keys % self.table.max_size
+        `next_key` is the next key of every place; of the `free` places, the last is taken first; the orders are
+        `Selector.in_use` of both selectors, so that they continue exactly.
+        """
+        return {
+            "keys": self._keys.copy(), "priorities": self._priorities.copy(), "number": self._number.copy(),
+            "times_sampled": self._times_sampled.copy(), "next_key": self._next_key.copy(),
+            "free": self._free[: self._num_free].copy(), "sampler_order": self._sampler.in_use(),
+            "remover_order": self._remover.in_use(),
+            **{f"windows/{name}": field.copy() for name, field in self._windows._asdict().items()},
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Restore a state `in_order` of a table of the same size; its windows refer to this table's chunks."""
+        places = state["keys"] % self.table.max_size
+        windows = Windows(*(state[f"windows/{name}"] for name in Windows._fields))
         # Keys that the previous service used after the checkpoint are not used again.
-        self._next_key[:] = state.next_key + EPOCH * self.table.max_size
-        self._keys[places], self._priorities[places] = state.keys, state.priorities
-        self._times_sampled[places], self._number[places] = state.times_sampled, state.number
-        self._windows.put(places, state.windows)
-        self.chunks.hold(self.chunks.spanned(state.windows.base, state.windows.span), self.chunks.by_items)
-        self._free[: len(state.free)] = state.free
-        self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
-        self._remover.insert(state.remover_order, self._priorities[state.remover_order])
+        self._next_key[:] = state["next_key"] + EPOCH * self.table.max_size
+        self._keys[places], self._priorities[places] = state["keys"], state["priorities"]
+        self._times_sampled[places], self._number[places] = state["times_sampled"], state["number"]
+        self._windows.put(places, windows)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
+        self._free[: len(state["free"])] = state["free"]
+        self._sampler.insert(state["sampler_order"], self._priorities[state["sampler_order"]])
+        self._remover.insert(state["remover_order"], self._priorities[state["remover_order"]])
         self._grown()
 
     def _grown(self) -> None:

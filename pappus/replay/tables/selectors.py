@@ -5,7 +5,7 @@ time. Anybody can write one: derive from `RandomSelector`, write `draw`, and nam
 or a remover is chosen (examples/own_selector.py), or install it as an entry point of the group
 `pappus.replay_selectors`.
 
-Draws of items that are removed after a number of samples (`at_random`) are made all at once, as if nothing were
+Draws of items that are removed after a number of samples (`draw_at_random`) are made all at once, as if nothing were
 removed; draws of items that would be gone by then are discarded. This is exact: conditioning a distribution on not
 drawing some items leaves the proportions of the others. The probability of a draw that counts is its share of what was
 left:
@@ -137,7 +137,7 @@ class Draws(NamedTuple):
     """Times that each was sampled, including this one."""
 
 
-def at_random(places: Array, probabilities: Array, before: Array, most: int, spare: int) -> Draws:
+def draw_at_random(places: Array, probabilities: Array, before: Array, most: int, spare: int) -> Draws:
     """Draws of items that were sampled `before` times and are removed after `most`, until over `spare` are gone."""
     times = before + _ordinal(places) + 1
     counts = times <= most
@@ -155,7 +155,7 @@ def distinct_draws(
     places, probabilities = [np.zeros(0, np.int64)], [np.zeros(0)]
     while count:
         drawn, likely = draw(count)
-        draws = at_random(drawn, likely, np.zeros(len(drawn), np.int64), 1, count)
+        draws = draw_at_random(drawn, likely, np.zeros(len(drawn), np.int64), 1, count)
         places.append(draws.places)
         probabilities.append(draws.probabilities)
         hide(draws.places)
@@ -163,7 +163,7 @@ def distinct_draws(
     return np.concatenate(places), np.concatenate(probabilities)
 
 
-def in_order(places: Array, before: Array, most: int, spare: int, count: int) -> Draws:
+def draw_in_order(places: Array, before: Array, most: int, spare: int, count: int) -> Draws:
     """The same for selectors with an order, at most `count` draws: each item until it is removed, then the next."""
     left = np.minimum(most - before, count)
     drawn, times = np.repeat(places, left)[:count], np.repeat(before, left)[:count]
