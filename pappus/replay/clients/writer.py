@@ -89,7 +89,8 @@ class TrajectoryWriter:
         """The chunks of all envs `[N]`, one array for every `chunk_length` kept steps."""
         self._oldest = 0
         """The oldest kept step."""
-        self._steps = 0
+        self.steps = 0
+        """Steps of each env so far."""
         self._published = 0
         self._episode = np.zeros(self._envs, np.int64)
         """The first step of each env's episode."""
@@ -102,35 +103,30 @@ class TrajectoryWriter:
     @property
     def history(self) -> History:
         """The steps that items can refer to."""
-        begin = max(self._oldest, self._steps - self._history)
+        begin = max(self._oldest, self.steps - self._history)
         if self._single:
             begin = max(begin, int(self._episode[0]))
-        return History(self._names, begin, self._steps)
-
-    @property
-    def steps(self) -> int:
-        """Steps of each env so far."""
-        return self._steps
+        return History(self._names, begin, self.steps)
 
     def append(self, step: Mapping[str, Any], first: Array | bool | None = None) -> None:
         """Write one step of every env; `first` marks those that begin an episode. Items cannot use omitted columns."""
         self._refuse_closed()
         values = flat(step)
-        for name in values:
+        for name in values.keys() - self._columns.keys():
             refuse_unknown("column", name, self._names)
         prepared = {name: self._fitting(name, value) for name, value in values.items()}
         begins = None if first is None else self._mask(first, "first")
-        if self._steps % self._length == 0:
+        if self.steps % self._length == 0:
             self._open_block()
-        rows = self._blocks[-1] * self._length + self._steps % self._length
+        rows = self._blocks[-1] * self._length + self.steps % self._length
         for name in self._names:
             if name in prepared:
                 self._columns[name][rows] = prepared[name]
             else:
-                self._absent[name].append(self._steps)
+                self._absent[name].append(self.steps)
         if begins is not None:
-            self._episode[begins] = self._steps
-        self._steps += 1
+            self._episode[begins] = self.steps
+        self.steps += 1
 
     def create_item(
         self, table: str, priority: float | Array, trajectory: Mapping[str, Slice], where: Array | None = None
@@ -167,7 +163,7 @@ class TrajectoryWriter:
 
     def end_episode(self) -> None:
         """Begin an episode with the next step, in every env."""
-        self._episode[:] = self._steps
+        self._episode[:] = self.steps
 
     def flush(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until all items are in their tables; returns whether they are."""
@@ -181,8 +177,7 @@ class TrajectoryWriter:
             try:
                 self.flush()
             finally:
-                self._open = False
-                self._session.close()
+                self.abandon()
 
     def abandon(self) -> None:
         """Close without waiting for unconfirmed items."""
@@ -223,10 +218,10 @@ class TrajectoryWriter:
                 "leave such envs out with `where`, or give create_items their own starts"
             )
         base = np.maximum(first - lead, episode)
-        if (base < self._oldest).any() or (stop > self._steps).any() or (stop <= first).any():
+        if (base < self._oldest).any() or (stop > self.steps).any() or (stop <= first).any():
             raise UserError(
                 f"an item over steps {int(first.min())} … {int(stop.max())} (and {lead} before) is not within the "
-                f"{self._steps - self._oldest} steps that are kept; give the writer a longer history"
+                f"{self.steps - self._oldest} steps that are kept; give the writer a longer history"
             )
         blocks = np.stack(self._blocks)
         which = (base - self._oldest) // self._length
@@ -272,7 +267,7 @@ class TrajectoryWriter:
     def _open_block(self) -> None:
         """Take chunks for the next steps; chunks that are too old are released first, so that they can be reused."""
         self._publish()
-        while self._blocks and self._oldest + self._length <= self._steps - self._keep and len(self._blocks) > 1:
+        while self._blocks and self._oldest + self._length <= self.steps - self._keep and len(self._blocks) > 1:
             if self._num_pending:
                 self._send()
             self._session.give_back(self._blocks.popleft())
@@ -285,10 +280,10 @@ class TrajectoryWriter:
 
     def _publish(self) -> None:
         """Announce the rows that were written since the last time, block by block."""
-        while self._published < self._steps:
+        while self._published < self.steps:
             block = (self._published - self._oldest) // self._length
             begin = self._published % self._length
-            end = min(self._length, begin + self._steps - self._published)
+            end = min(self._length, begin + self.steps - self._published)
             self._session.publish(self._blocks[block], begin, end)
             self._published += end - begin
 

@@ -34,19 +34,16 @@ class Field:
     """A column and a chain of operations. Fields are created by `col` and by their own methods."""
 
     def __init__(self, evaluate: Callable[[Context], Rows | Values], columns: frozenset[str], lead: int = 0) -> None:
-        self._evaluate = evaluate
+        self.evaluate = evaluate
+        """Evaluates as far as possible without fetching."""
         self.columns = columns
         """The columns that it needs."""
         self.lead = lead
         """Steps before an item's first that it needs."""
 
-    def rows(self, context: Context) -> Rows | Values:
-        """Evaluate as far as possible without fetching."""
-        return self._evaluate(context)
-
     def values(self, context: Context, pad: float = 0) -> Values:
         """Evaluate and fetch."""
-        found = self._evaluate(context)
+        found = self.evaluate(context)
         return context.fetch(found, pad) if isinstance(found, Rows) else found
 
     def __getitem__(self, key: int | slice) -> Field:
@@ -57,12 +54,10 @@ class Field:
             raise UserError(f"{key!r} chooses no steps along time; use a number or a slice")
 
         def chosen(context: Context) -> Rows | Values:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if "time" not in found.dims:
                 raise UserError(f"there is no time left to choose steps from, only {', '.join(found.dims)}")
-            if isinstance(key, slice):
-                return steps_of(found, key)
-            return step_of(found, int(key))
+            return steps_of(found, key) if isinstance(key, slice) else step_of(found, int(key))
 
         return self._then(chosen)
 
@@ -76,7 +71,7 @@ class Field:
             raise UserError(f"stack({count}) shows nothing; use 1 or more")
 
         def stacked(context: Context) -> Rows:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if not isinstance(found, Rows):
                 raise UserError("stack belongs before any arithmetic: it chooses steps")
             if context.lead < count - 1:
@@ -85,8 +80,8 @@ class Field:
                     f"items; make the table with lead={count - 1}"
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
-            back = found.positions[..., None] + np.arange(1 - count, 1)
-            return Rows(found.column, np.maximum(back, 0), found.lengths, (*found.dims, "stack"), found.steps)
+            back = found.array[..., None] + np.arange(1 - count, 1)
+            return replace(found, array=np.maximum(back, 0), dims=(*found.dims, "stack"))
 
         return Field(stacked, self.columns, max(self.lead, count - 1))
 
@@ -94,10 +89,10 @@ class Field:
         """`[batch, time]`: which steps are real."""
 
         def masked(context: Context) -> Values:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if "time" not in found.dims:
                 raise UserError(f"there is no time left to mask, only {', '.join(found.dims)}")
-            steps = (found.positions if isinstance(found, Rows) else found.array).shape[found.dims.index("time")]
+            steps = found.array.shape[found.dims.index("time")]
             real = np.arange(steps) < found.lengths[:, None]
             return Values(real, np.full(len(real), steps, np.int32), ("batch", "time"), found.steps)
 
@@ -307,8 +302,7 @@ class Batch(NamedTuple):
     def weights(self, beta: float) -> Array:
         """Importance weights (size · probability)^−β, the largest of which is 1 (Schaul et al. 2015)."""
         weights = (self.info.table_size * self.info.probabilities) ** -beta
-        scaled: Array = (weights / weights.max()).astype(np.float32)
-        return scaled
+        return np.asarray(weights / weights.max(), np.float32)
 
 
 class Trajectory:
@@ -328,7 +322,7 @@ class Trajectory:
         values, copied = {}, []
         try:
             for name, field in self.fields.items():
-                found = field.rows(context)
+                found = field.evaluate(context)
                 if isinstance(found, Rows):
                     found = context.fetch_later(found)
                     copied.append(found)

@@ -20,7 +20,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from pappus.errors import RunError, UserError
-from pappus.replay.service.eviction import make_room, never_open, too_few_steps
 from pappus.replay.storage.chunks import Chunks, Drawn, Layout, Windows, plan, refuse_unknown
 from pappus.replay.storage.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.storage.memory import refuse_too_large
@@ -153,12 +152,34 @@ class Service:
         with self._lock:
             for _ in self._tries(holder, "write steps", "", seconds):
                 if self.chunks.num_free < count:
-                    make_room(self._live.values(), self.chunks, count, self._waited_for("sample"))
+                    self._make_room(count)
                 taken = self.chunks.take(count)
                 if taken is not None:
                     holder.chunks.update(dict.fromkeys(taken.tolist()))
                     return taken
         return np.zeros(0, np.int64)
+
+    def _make_room(self, count: int) -> None:
+        """Evict items from the table with the most to spare, until `count` chunks are free or about to be.
+
+        A table that has never held `min_size` items would never open that way. If only such tables could give way,
+        there are too few steps: clients would wait for ever, and the writer gets an error that says how many it takes.
+        """
+        while self.chunks.num_free + self.chunks.num_promised < count:
+            closed, sampled = self._never_open(), self._waited_for("sample")
+            if any(table.table.name in sampled for table in closed):
+                problems = "; ".join(table.too_few_steps() for table in closed)
+                raise UserError(f"a writer would wait for ever: {problems}")
+            giving = [table for table in self._live.values() if table.size and table.gives_way]
+            if not giving:
+                return
+            most = max(giving, key=lambda table: table.size - table.limiter.min_size)
+            most.give_way(min(most.size, self.layout.chunk_length))
+
+    def _never_open(self) -> list[LiveTable]:
+        """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
+        filled = [table for table in self._live.values() if table.size]
+        return [] if any(table.was_open for table in filled) else filled
 
     def give_back(self, holder: Holder, chunks: Array) -> None:
         """Release chunks that a writer does not refer to any more."""
@@ -257,7 +278,10 @@ class Service:
         with self._lock:
             for last in self._tries(holder, "sample", table, seconds, lambda: bool(parts) and not partial):
                 while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
-                    parts.append(self._hold(holder, number, live.sample(now)))
+                    parts.append(live.sample(now))
+                    # Noted, so that they are released even if the client disappears.
+                    windows = parts[-1].windows
+                    holder.batches.setdefault(number, []).append(self.chunks.spanned(windows.base, windows.span))
                     missing -= len(parts[-1].keys)
                     self._tell()
                 if not missing:
@@ -273,12 +297,6 @@ class Service:
         if live.table.max_times_sampled == 1:  # there are never more items to take away
             return min(whole, live.table.max_size - live.limiter.min_size + 1)
         return whole
-
-    def _hold(self, holder: Holder, number: int, drawn: Drawn) -> Drawn:
-        """Note the chunks of a batch, so that they are released even if the client disappears."""
-        held = self.chunks.spanned(drawn.windows.base, drawn.windows.span)
-        holder.batches.setdefault(number, []).append(held)
-        return drawn
 
     def done(self, holder: Holder, number: int) -> None:
         """Release a sampled batch."""
@@ -350,9 +368,9 @@ class Service:
                 f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
                 "go: sample them, delete them, or raise max_steps"
             )
-        stuck = full and not self.chunks.num_promised and live in never_open(self._live.values())
+        stuck = full and not self.chunks.num_promised and live in self._never_open()
         if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
-            texts.append(too_few_steps(live))
+            texts.append(live.too_few_steps())
         waits = (wait for wait in self._waits if wait.table in (table, ""))
         texts += [f"{wait.who} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
         return "; ".join(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 
 import numpy as np
@@ -63,12 +64,6 @@ class LiveTable:
     def gives_way(self) -> bool:
         """Whether items that were not sampled may be evicted when steps run out."""
         return np.isinf(self.limiter.most) or not self.table.max_times_sampled
-
-    @property
-    def steps_held(self) -> int:
-        """Steps of all chunks that its items touch."""
-        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
-        return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
 
     @property
     def mass(self) -> float:
@@ -180,6 +175,19 @@ class LiveTable:
         """Evict items for lack of steps."""
         self.remove(count)
         self.starved = self.size < self.limiter.min_size
+
+    def too_few_steps(self) -> str:
+        """The error for too few steps: how many `min_size` items of the present size need."""
+        rows, least = self.chunks.layout.rows, self.limiter.min_size
+        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
+        held = len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
+        each = held / self.size
+        needed = rows + math.ceil((least - self.size) * each)
+        return (
+            f"max_steps is too small for min_size={least} of table {self.table.name!r}: its {self.size} items take "
+            f"{each:.1f} steps each, and there are {rows}; raise max_steps to {needed} or more, or make the table with "
+            f"steps_per_item={math.ceil(each)}"
+        )
 
     def reset(self) -> None:
         """Delete all items and reset the counts."""

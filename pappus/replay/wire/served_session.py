@@ -70,10 +70,6 @@ class ServedSession:
             text = str(error) if isinstance(error, PappusError) else f"a request cannot be read: {error!r}"
             return encode({"error": text, "kind": kind}, {})
 
-    def interrupt(self) -> None:
-        """Wake calls that wait for this client, which has disconnected."""
-        self._service.look_up()
-
     def end(self) -> None:
         """Release everything that the client holds."""
         self._service.leave(self._holder)
