@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.storage.chunks import Chunks, plan
-from pappus.replay.storage.kernels import LOOPS, NUMPY, Kernels, compiled
+from pappus.replay.storage.chunks import LOOPS, NUMPY, Chunks, Kernels, compiled, plan
 from pappus.types import ArraySpec
 
 SIGNATURE = {"x": ArraySpec((), "int64")}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pappus.replay.storage.kernels import LOOPS, NUMPY, Kernels, compiled
+from pappus.replay.storage.chunks import LOOPS, NUMPY, Kernels, compiled
 from pappus.replay.tables.built_in_selectors import SumTree
 from pappus.types import Array
 

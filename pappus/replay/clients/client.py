@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -90,9 +91,7 @@ class Client:
             held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
             return None if held is None else _evaluated(self._sampling, table, trajectory, held)
 
-    def sampler(
-        self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
-    ) -> Sampler:
+    def sampler(self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2) -> Sampler:
         """An iterator over batches. Two sessions, each with its own thread, fetch `prefetch` of them ahead.
 
         With `prefetch=16` each session fetches 8 batches per request, which is faster for small items.
@@ -176,8 +175,7 @@ def sample_through(
             f"a stack looks {fields.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
             f"its items; make the table with lead={fields.lead}"
         )
-    held = _wait_for_items(session, table, count, fields, deadline or Deadline(None))
-    return _evaluated(session, table, fields, held)
+    return _evaluated(session, table, fields, _items(session, table, count, fields, deadline or Deadline(None)))
 
 
 def _evaluated(session: Session, table: str, trajectory: Trajectory, held: Held) -> Batch:
@@ -188,12 +186,12 @@ def _evaluated(session: Session, table: str, trajectory: Trajectory, held: Held)
         session.done(held)
 
 
-def _wait_for_items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
+def _items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
+    """Wait for sampled items."""
     while True:
-        left = deadline.left
-        last = left is not None and left <= PATIENCE_SECONDS
-        seconds = left if left is not None and last else PATIENCE_SECONDS
-        held = session.sample(table, count, fields.columns, fields.lead, seconds, last)
+        left = math.inf if deadline.left is None else deadline.left
+        last = left <= PATIENCE_SECONDS
+        held = session.sample(table, count, fields.columns, fields.lead, min(left, PATIENCE_SECONDS), last)
         if held is not None:
             return held
         if last:
@@ -211,16 +209,13 @@ class DirectSession:
         self._service, self._holder = service, Holder(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
         self._source = copy.copy(service.chunks)  # a batch can still be read after `Service.close`
-        self.link = partial(service.link, self._holder)
+        self.take_chunks, self.link = partial(service.take_chunks, self._holder), partial(service.link, self._holder)
         self.delete, self.reset, self.move_bounds = service.delete, service.reset, service.move_bounds
         self.weigh, self.info, self.explain = service.weigh, service.info, service.explain
         self._waiting: deque[tuple[str, Array, Windows]] = deque()
         """Items that wait for a rate limiter."""
         self._left: list[Array] = []
         """Chunks to give back once these items are inserted."""
-
-    def take_chunks(self, count: int, seconds: float | None) -> Array:
-        return self._service.take_chunks(self._holder, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
         if self._left:  # a recorder gives back at most one block per step
@@ -260,10 +255,10 @@ class DirectSession:
         number, drawn = self._service.sample(self._holder, table, count, seconds, partial)
         if drawn is None:
             return None
-        packed = self._service.unpacked(drawn.windows, columns, lead)
-        if not packed:
+        copied = self._service.unpacked(drawn.windows, columns, lead)
+        if not copied:
             return Held(number, drawn, self._source)
-        return Held(number, drawn, RowCopies(packed, drawn.windows, list(self.columns), lead, self._source))
+        return Held(number, drawn, RowCopies(copied, drawn.windows, list(self.columns), lead, self._source))
 
     def done(self, held: Held) -> None:
         self._service.done(self._holder, held.number)

@@ -135,14 +135,14 @@ class TrajectoryWriter:
         if not trajectory:
             raise UserError(f"an item for table {table!r} needs at least one slice of the history")
         envs = self._all if where is None else np.flatnonzero(self._mask(where, "where"))
-        for name, part in trajectory.items():
-            if part.column != name:
-                raise UserError(f"column {name!r} is given a slice of {part.column!r}; items keep the names of columns")
         if np.shape(priority) not in ((), (self._envs,)):
             raise UserError(f"priority of shape {np.shape(priority)} is neither one nor one for each of {self._envs}")
         priorities = np.broadcast_to(np.asarray(priority, np.float64), self._envs)[envs]
-        starts = {name: np.full(len(envs), part.start) for name, part in trajectory.items()}
-        lengths = {name: np.full(len(envs), part.stop - part.start) for name, part in trajectory.items()}
+        starts, lengths = {}, {}
+        for name, part in trajectory.items():
+            if part.column != name:
+                raise UserError(f"column {name!r} is given a slice of {part.column!r}; items keep the names of columns")
+            starts[name], lengths[name] = np.full(len(envs), part.start), np.full(len(envs), part.stop - part.start)
         self.create_items(table, priorities, envs, starts, lengths)
 
     def create_items(
@@ -173,11 +173,11 @@ class TrajectoryWriter:
 
     def close(self) -> None:
         """Flush, and release the history."""
-        if self._open:
-            try:
+        try:
+            if self._open:
                 self.flush()
-            finally:
-                self.abandon()
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Close without waiting for unconfirmed items."""
@@ -209,7 +209,9 @@ class TrajectoryWriter:
             refuse_unknown("column", name, self._names)
             index = self._names.index(name)
             windows.start[:, index], windows.length[:, index] = starts[name] - first, lengths[name]
-            self._refuse_absent(name, starts[name], lengths[name])
+            for step in self._absent[name]:
+                if ((starts[name] <= step) & (step < starts[name] + lengths[name])).any():
+                    raise UserError(f"column {name!r} was left out of step {step}, which an item refers to; append it")
         episode = self._episode[envs]
         if (first < episode).any():
             wrong = int(np.argmax(first < episode))
@@ -259,11 +261,6 @@ class TrajectoryWriter:
             if (np.asarray(lengths[name]) < 1).any() or (np.asarray(starts[name]) < 0).any():
                 raise UserError(f"a slice of column {name!r} is empty, or begins before the first step")
 
-    def _refuse_absent(self, name: str, starts: Array, lengths: Array) -> None:
-        for step in self._absent[name]:
-            if ((starts <= step) & (step < starts + lengths)).any():
-                raise UserError(f"column {name!r} was left out of step {step}, which an item refers to; append it")
-
     def _open_block(self) -> None:
         """Take chunks for the next steps; chunks that are too old are released first, so that they can be reused."""
         self._publish()
@@ -308,15 +305,12 @@ class TrajectoryWriter:
             raise UserError(f"column {name!r} is {spec.dtype}, and {value!r:.60} does not fit; convert it first")
         if array.shape != wanted:
             raise UserError(f"column {name!r} takes values of shape {wanted}, not {array.shape}")
-        return array if array.dtype == spec.dtype else self._converted(name, array, np.dtype(spec.dtype))
-
-    @staticmethod
-    def _converted(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Convert the dtype, unless that changes a number; floats may lose precision."""
+        if array.dtype == spec.dtype:
+            return array
         with np.errstate(invalid="ignore", over="ignore"):
-            converted = array.astype(dtype)
-            if dtype.kind != "f" and not np.array_equal(converted, array):
-                raise UserError(f"column {name!r} is {dtype}, and {array!r:.60} does not fit; convert it first")
+            converted = array.astype(spec.dtype)
+        if converted.dtype.kind != "f" and not np.array_equal(converted, array):  # floats may lose precision
+            raise UserError(f"column {name!r} is {spec.dtype}, and {array!r:.60} does not fit; convert it first")
         return converted
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.storage.kernels import Kernels, fastest
+from pappus.replay.storage.chunks import Kernels, fastest
 from pappus.replay.tables.selectors import RandomSelector, SelectorFactory, distinct_draws
 from pappus.types import Array
 

@@ -77,8 +77,8 @@ class LiveTable:
         overflow = self.size + count - self.table.max_size
         if overflow > 0 and count > 1 and not self._remover.oldest_first:
             # A new item may be the next to be removed: insert one at a time.
-            pieces = (slice(i, i + 1) for i in range(count))
-            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
+            ones = (slice(i, i + 1) for i in range(count))
+            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in ones])
         if overflow > 0:
             self.remove(overflow)
         self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
@@ -124,16 +124,14 @@ class LiveTable:
     def _limited(self, count: int) -> Draws:
         """Between 1 and `count` draws of items that are removed after `max_times_sampled` samples."""
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
-        if self._sampler.random:
-            places, probabilities = self._sampler.sample(count, self.rng)
-            return draw_at_random(places, probabilities, self._sampled_before(places), most, spare)
-        first = min(-(-count // most) + 1, self._sampler.total()[1])
-        places, _ = self._sampler.sample(first, self.rng, distinct=True)
-        return draw_in_order(places, self._sampled_before(places), most, spare, count)
-
-    def _sampled_before(self, places: Array) -> Array:
-        """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""
-        return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
+        ordered = not self._sampler.random
+        needed = min(-(-count // most) + 1, self._sampler.total()[1]) if ordered else count
+        places, probabilities = self._sampler.sample(needed, self.rng, distinct=ordered)
+        # Restored items may exceed the table's limit: they are removed after the next sample.
+        before = np.minimum(self._times_sampled[places], most - 1)
+        if ordered:
+            return draw_in_order(places, before, most, spare, count)
+        return draw_at_random(places, probabilities, before, most, spare)
 
     def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
         self.chunks.kernels.add(self._times_sampled, places, 1)
