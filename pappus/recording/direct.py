@@ -57,7 +57,6 @@ class ReplaySpec:
         )
 
     def service(self, memory: SharedMemory | None = None) -> Service:
-        """A new, empty service."""
         allocate = None if memory is None else memory.allocate
         return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
 
@@ -148,15 +147,12 @@ class DirectReplay:
         self._batch_bytes = 0
 
     def sink(self, envs: int) -> RecordingSink:
-        """The port of an actor with `envs` envs."""
         return RecordingSink(self._spec, envs, self._client.writer, self.meter)
 
     def source(self) -> DirectReplay:
-        """The learner's port."""
         return self
 
     def host(self) -> DirectReplay:
-        """The replay server's port."""
         return self
 
     def open(self) -> None: ...
@@ -176,7 +172,6 @@ class DirectReplay:
         self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
     def info(self) -> dict[str, Any]:
-        """Sizes and counts of the table."""
         return self._client.info(TABLE)
 
     def explain(self) -> str:

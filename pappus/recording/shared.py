@@ -6,6 +6,7 @@ again. The figure is in `direct.py`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections import deque
@@ -55,7 +56,7 @@ class PrefetchedSource:
         self._room = threading.Semaphore(spec.prefetch)
         self._together = 0
         """Batches per group; 0 before the size of a batch is known."""
-        self._most_together = spec.table.fresh_limiter().largest_batch / (2 * spec.batch_size)
+        self._most_together = spec.table.rate_limiter.largest_batch / (2 * spec.batch_size)
         self._updates: list[tuple[int, Array, Array]] = []
         """Priorities to send: incarnation of the service, keys, and priorities of each batch."""
         self._client: Client | None = None
@@ -97,18 +98,16 @@ class PrefetchedSource:
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table; nothing while the service is away."""
-        client = self._client
-        try:
-            return {} if client is None else client.info(TABLE)
-        except RunError:
-            return {}
+        with contextlib.suppress(RunError):
+            if (client := self._client) is not None:
+                return client.info(TABLE)
+        return {}
 
     def explain(self) -> str:
-        client = self._client
-        try:
-            return "the service is away" if client is None else client.explain(TABLE)
-        except RunError:
-            return "the service is away"
+        with contextlib.suppress(RunError):
+            if (client := self._client) is not None:
+                return client.explain(TABLE)
+        return "the service is away"
 
     def fileno(self) -> int:
         return self._notifier.fileno()
@@ -203,15 +202,12 @@ class SharedReplay:
         self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
-        """The port of an actor with `envs` envs."""
         return RecordingSink(self._spec, envs, self._writer, self.meter)
 
     def source(self) -> PrefetchedSource:
-        """The learner's port."""
         return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
     def host(self) -> SharedReplayHost:
-        """The replay server's port."""
         return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
@@ -262,6 +258,5 @@ class SharedReplayHost:
             self._cluster.announce(self._name, server.address)
 
     def close(self) -> None:
-        """End all sessions."""
         for close in self._close:
             close()

@@ -152,7 +152,6 @@ def columns_for(name: str, nest: Nest) -> dict[str, ArraySpec]:
 
 
 def nest_of(spec: Nest, leaves: list[Any]) -> Nest:
-    """Leaves in the structure of `spec`."""
     return optree.tree_unflatten(optree.tree_structure(spec), leaves)
 
 

@@ -165,7 +165,6 @@ class Client:
 def sample_through(
     session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
 ) -> Batch:
-    """Sample one batch through a session."""
     refuse_unknown("table", table, session.tables)
     fields = trajectory or whole(session.tables[table].signature)
     for name in fields.columns:
@@ -187,7 +186,6 @@ def _evaluated(session: Session, table: str, trajectory: Trajectory, held: Held)
 
 
 def _items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
-    """Wait for sampled items."""
     while True:
         left = math.inf if deadline.left is None else deadline.left
         last = left <= PATIENCE_SECONDS

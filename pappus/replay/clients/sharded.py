@@ -129,7 +129,6 @@ class ShardedClient:
         return "\n".join(f"shard {i}: {client.explain(table)}" for i, client in enumerate(self._clients))
 
     def close(self) -> None:
-        """End all sessions."""
         for client in self._clients:
             client.close()
         self._pool.shutdown(wait=False)

@@ -236,7 +236,6 @@ class TrajectoryWriter:
             raise UserError("this writer is closed; make another one")
 
     def _mask(self, given: Array | bool, name: str) -> Array:
-        """One flag for every env."""
         flags = np.asarray(given)
         if flags.shape not in ((), (self._envs,)) or flags.dtype.kind not in "bui":
             raise UserError(f"{name} must be one flag, or one for each of {self._envs} envs, not {given!r:.60}")

@@ -62,7 +62,6 @@ class Values:
     """Value beyond an item's end."""
 
     def axis(self, dim: str) -> int:
-        """The axis of a dimension."""
         if dim not in self.dims:
             near = closest(dim, list(self.dims))
             raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
@@ -95,11 +94,9 @@ class Values:
         return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
 
     def holding(self, array: Array) -> Values:
-        """Another array for the same steps."""
         return Values(array, self.lengths, self.dims, self.steps, self.pad)
 
     def without(self, dim: str, array: Array) -> Values:
-        """An array without one of the dimensions."""
         return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
 
 
@@ -152,7 +149,6 @@ class Context:
         self._copies = Copies()
 
     def begin(self, column: str) -> Rows:
-        """All steps of a column."""
         if column not in self._begun:
             self._begun[column] = self._begin(column)
         return self._begun[column]
@@ -197,7 +193,6 @@ class Context:
         return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
 
     def complete(self) -> None:
-        """Wait for all copies."""
         self._copies.complete()
 
     def _take(self, values: Array, rows: Array) -> Array:

@@ -173,8 +173,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{str(folder)!r} is in the format {found!r:.60}, and this reads {FORMAT!r}")
     if seal != _seal(manifest):
         raise RunError(f"{str(folder / 'manifest.json')!r} is damaged: it is not what was written")
-    sealed: dict[str, Any] = manifest
-    return sealed
+    return dict(manifest)
 
 
 def _seal(manifest: dict[str, Any]) -> int:

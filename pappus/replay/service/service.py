@@ -25,7 +25,6 @@ from pappus.replay.storage.compression import Compress, Compression, Discardable
 from pappus.replay.storage.memory import refuse_too_large
 from pappus.replay.storage.row_copies import rows_to_copy
 from pappus.replay.tables.live_table import LiveTable
-from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.table import Table, shared_signature
 from pappus.types import Array
 
@@ -220,9 +219,7 @@ class Service:
         return values.take(rows, axis=0)
 
     def settle(self) -> None:
-        """Wait until all queued chunks are compressed."""
-        compression = self._compression
-        if compression is not None:
+        if (compression := self._compression) is not None:
             compression.settle()
 
     def _release_compressed(self, chunks: Array) -> None:
@@ -320,7 +317,6 @@ class Service:
             return deleted
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table and reset its counts."""
         with self._lock:
             self._table(table).reset()
             self._tell()
@@ -341,10 +337,9 @@ class Service:
             return (live.mass, live.size) if live.available(1) else (0.0, 0)
 
     def info(self, table: str) -> dict[str, Any]:
-        """Sizes and counts of a table."""
         with self._lock:
             live = self._table(table)
-            limiter: RateLimiter = live.limiter
+            limiter = live.limiter
             packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,

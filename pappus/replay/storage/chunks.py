@@ -170,24 +170,20 @@ class Windows(NamedTuple):
         return len(self.base)
 
     def pick(self, which: Array | slice) -> Windows:
-        """The windows of some items."""
         if isinstance(which, slice):
             return Windows(*(field[which] for field in self))
         return Windows(*(field.take(which, axis=0) for field in self))
 
     def put(self, places: Array, windows: Windows) -> None:
-        """Overwrite the windows at some places."""
         for into, field in zip(self, windows, strict=True):
             into[places] = field
 
     @staticmethod
     def joined(parts: Sequence[Windows]) -> Windows:
-        """The windows of several groups of items, one group after another."""
         return Windows(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
     @staticmethod
     def empty(count: int, columns: int) -> Windows:
-        """Windows of `count` items, all zeros."""
         return Windows(
             np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int32),
             np.zeros((count, columns), np.int32), np.zeros((count, columns), np.int32),
@@ -218,13 +214,11 @@ class Drawn(NamedTuple):
         return {name: getattr(self, name) for name in RECORDS}
 
     def pick(self, items: slice) -> Drawn:
-        """Some of the items."""
         picked: dict[str, Any] = {name: array[items] for name, array in self.records().items()}
         return self._replace(**picked, windows=self.windows.pick(items))
 
     @staticmethod
     def joined(parts: Sequence[Drawn]) -> Drawn:
-        """Several draws from one table as one."""
         if len(parts) == 1:
             return parts[0]
         records: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in RECORDS}
@@ -247,12 +241,10 @@ class Layout(NamedTuple):
 
     @property
     def step_bytes(self) -> int:
-        """Bytes of one step in all columns."""
         return sum(spec.nbytes for spec in self.signature.values())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all chunks."""
         return _paged(self.num_chunks * 8) + sum(_paged(self.rows * spec.nbytes) for spec in self.signature.values())
 
 
@@ -350,7 +342,6 @@ class Chunks(Columns):
 
     @property
     def num_held(self) -> int:
-        """Chunks in use."""
         return self.layout.num_chunks - self.num_free
 
 

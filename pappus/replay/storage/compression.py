@@ -49,7 +49,6 @@ class DiscardableMemory(NamedTuple):
 
     @classmethod
     def allocate(cls, nbytes: int) -> DiscardableMemory:
-        """Memory for one process."""
         mapping = mmap.mmap(-1, max(nbytes, 1))
         return cls(np.frombuffer(mapping, np.uint8, nbytes), mapping)
 
@@ -88,7 +87,6 @@ class Compression:
             self._waiting.put(chunk)
 
     def settle(self) -> None:
-        """Wait until all queued chunks are compressed."""
         self._waiting.join()
 
     def close(self) -> None:

@@ -48,11 +48,9 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all priorities."""
         return float(self._nodes[1])
 
     def priorities(self, places: Array) -> Array:
-        """The priorities of some places."""
         self._check(places)
         found: Array = self._nodes[self._size + places]
         return found

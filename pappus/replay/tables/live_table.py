@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class LiveTable:
 
     def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
         self.table, self.chunks = table, chunks
-        self.limiter = table.fresh_limiter()
+        self.limiter = replace(table.rate_limiter, inserts=0, samples=0, deletes=0)
         self.rng = np.random.default_rng(seed)
         capacity = table.max_size
         self._keys = np.full(capacity, -1, np.int64)
@@ -52,7 +53,6 @@ class LiveTable:
 
     @property
     def size(self) -> int:
-        """Items in the table."""
         return self.limiter.inserts - self.limiter.deletes
 
     @property
@@ -188,7 +188,6 @@ class LiveTable:
         )
 
     def reset(self) -> None:
-        """Delete all items and reset the counts."""
         self._drop(self._keys[self._keys >= 0] % self.table.max_size)
         self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
         self._number[:] = 0

@@ -68,7 +68,6 @@ class RateLimiter:
 
     @property
     def size(self) -> int:
-        """Items in the table."""
         return self.inserts - self.deletes
 
     @property
@@ -147,7 +146,6 @@ class RateLimiter:
 
 
 def limiter_from(numbers: Sequence[Any], inserts: int = 0, samples: int = 0, deletes: int = 0) -> RateLimiter:
-    """The limiter that `to_list` described."""
     ratio, size, least, most = numbers
     return RateLimiter(
         float(ratio), int(size), -math.inf if least is None else float(least),

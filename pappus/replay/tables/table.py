@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -60,7 +60,6 @@ class Selection:
             raise UserError(f"alpha={self.alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
 
     def over(self, capacity: int) -> Selector:
-        """The selector for a table of this capacity."""
         selector = find_selector(self.name)(capacity, self.alpha)
         members = (name for name in vars(Selector) if not name.startswith("_"))
         if missing := [name for name in members if not hasattr(selector, name)]:
@@ -132,10 +131,6 @@ class Table:
         """A new sampler and a new remover."""
         return _selection(self.sampler).over(self.max_size), _selection(self.remover).over(self.max_size)
 
-    def fresh_limiter(self) -> RateLimiter:
-        """Its rate limiter, with all counts at 0."""
-        return replace(self.rate_limiter, inserts=0, samples=0, deletes=0)
-
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data for files and messages; `table_from` reads it."""
         sampler, remover = _selection(self.sampler), _selection(self.remover)
@@ -153,7 +148,6 @@ def _selection(given: Selection | str) -> Selection:
 
 
 def table_from(words: Mapping[str, Any]) -> Table:
-    """The table that `Table.to_dict` described."""
     signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in words["signature"].items()}
     return Table(
         words["name"], Selection(*words["sampler"]), Selection(*words["remover"]),

@@ -72,7 +72,6 @@ class GrpcServer:
         self._server.start()
 
     def close(self) -> None:
-        """End all sessions."""
         self._server.stop(0.5).wait()
         stop_listening(self._doors)
 
@@ -216,7 +215,6 @@ class GrpcConnection:
 
 
 def connect(address: str, identity: Identity | None = None) -> FarSession:
-    """A session with the service that listens at HOST:PORT or unix:PATH."""
     who = identity or Identity()
     connection = GrpcConnection(Address.parse(address), who)
     token = read_token(who.token_file) if who.token_file else ""

@@ -63,7 +63,6 @@ class Encoded(NamedTuple):
 
 
 def encode(words: Mapping[str, Any], arrays: Mapping[str, Array | Blocks]) -> Encoded:
-    """Encode a message."""
     listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**words, "arrays": listed}, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % 8)

@@ -71,7 +71,6 @@ class ServedSession:
             return encode({"error": text, "kind": kind}, {})
 
     def end(self) -> None:
-        """Release everything that the client holds."""
         self._service.leave(self._holder)
 
     def _welcome(self, message: Message) -> Encoded:
@@ -249,7 +248,6 @@ def _integers(array: Array) -> Array:
 
 
 def _chunks(array: Array) -> Array:
-    """Distinct chunk numbers."""
     found = _integers(array)
     if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
         raise WireError("chunks must be different numbers of at least 0, in a row")
