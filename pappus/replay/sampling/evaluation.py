@@ -147,20 +147,20 @@ class Context:
         self._order = {name: i for i, name in enumerate(source.columns)}
         self._begun: dict[str, Rows] = {}
         self._copies = Copies()
+        self.complete = self._copies.complete
 
     def begin(self, column: str) -> Rows:
-        if column not in self._begun:
-            self._begun[column] = self._begin(column)
-        return self._begun[column]
-
-    def _begin(self, column: str) -> Rows:
+        """All steps of a column."""
+        if column in self._begun:
+            return self._begun[column]
         refuse_unknown("column", column, self._order)
         windows, index = self.windows, self._order[column]
         first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
         if not lengths.all():
             raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
         positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
-        return Rows(positions, lengths, ("batch", "time"), positions, column)
+        self._begun[column] = Rows(positions, lengths, ("batch", "time"), positions, column)
+        return self._begun[column]
 
     def beside(self, column: str, steps: Array, lengths: Array) -> Array:
         """`[batch, time]` of another column at the same steps. Each item's last step is not used and may be missing."""
@@ -191,9 +191,6 @@ class Context:
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
         array = self.source.uncopied(rows.column, where)
         return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
-
-    def complete(self) -> None:
-        self._copies.complete()
 
     def _take(self, values: Array, rows: Array) -> Array:
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:

@@ -138,30 +138,23 @@ class Field:
 
     def product(self, over: str = "time") -> Field:
         """The product along a dimension."""
-        return self._reduced(np.prod, 1, over)
+        return self._reduced(np.prod, over)
 
     def sum(self, over: str = "time") -> Field:
         """The sum along a dimension."""
-        return self._reduced(np.sum, 0, over)
+        return self._reduced(np.sum, over)
 
     def min(self, over: str = "time") -> Field:
         """The minimum along a dimension."""
-        return self._reduced(np.min, None, over)
+        return self._reduced(np.min, over)
 
     def max(self, over: str = "time") -> Field:
         """The maximum along a dimension."""
-        return self._reduced(np.max, None, over)
+        return self._reduced(np.max, over)
 
     def mean(self, over: str = "time") -> Field:
         """The mean along a dimension, over real steps only."""
-
-        def averaged(context: Context) -> Values:
-            found = self.values(context)
-            axis, real = found.axis(over), found.real()
-            where = np.broadcast_to(real, found.array.shape) if real is not None and over == "time" else True
-            return found.without(over, np.mean(found.array, axis=axis, where=where))
-
-        return self._then(averaged)
+        return self._reduced(np.mean, over)
 
     def cumulative_product(self, over: str = "time") -> Field:
         """The cumulative product along a dimension."""
@@ -191,29 +184,27 @@ class Field:
     def _with(self, other: float | Field, operation: Callable[..., Array]) -> Field:
         if not isinstance(other, Field):
             return self._mapped(lambda found: operation(found.array, np.asarray(other, _number_type(found.array))))
-        second = other
 
         def combined(context: Context) -> Values:
-            one, two = self.values(context), second.values(context)
+            one, two = self.values(context), other.values(context)
             if one.dims != two.dims:
                 raise UserError(f"fields over {', '.join(one.dims)} and over {', '.join(two.dims)} do not combine")
             if "time" in one.dims and not np.array_equal(one.lengths, two.lengths):
                 raise UserError("fields of different lengths do not combine; choose as many steps of both")
             return one.holding(operation(one.array, two.array)).cleared()
 
-        return Field(combined, self.columns | second.columns, max(self.lead, second.lead))
+        return Field(combined, self.columns | other.columns, max(self.lead, other.lead))
 
-    def _reduced(self, reduce: Callable[..., Array], neutral: float | None, over: str) -> Field:
+    def _reduced(self, reduce: Callable[..., Array], over: str) -> Field:
         def reduced(context: Context) -> Values:
             found = self.values(context)
             axis, real = found.axis(over), found.real()
             if real is None or over != "time":
                 return found.without(over, reduce(found.array, axis=axis))
-            if neutral is not None:
-                filled = np.where(real, found.array, np.asarray(neutral, found.array.dtype))
-                return found.without(over, reduce(filled, axis=axis))
-            first = found.array.take([0], axis=axis)  # every item has a first step; it changes no minimum or maximum
-            return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
+            if reduce in (np.min, np.max):  # every item has a first step; it changes no minimum or maximum
+                first = found.array.take([0], axis=axis)
+                return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
+            return found.without(over, reduce(found.array, axis=axis, where=np.broadcast_to(real, found.array.shape)))
 
         return self._then(reduced)
 

@@ -237,12 +237,12 @@ class MinHeap:
         self._age = 0
 
     def insert(self, places: Array, priorities: Array) -> None:
-        for place, priority in zip(places.tolist(), np.asarray(priorities, np.float64).tolist(), strict=True):
+        for place, priority in zip(places.tolist(), priorities.tolist(), strict=True):
             self._age += 1
             self._put(place, priority, self._age)
 
     def update(self, places: Array, priorities: Array) -> None:
-        for place, priority in zip(places.tolist(), np.asarray(priorities, np.float64).tolist(), strict=True):
+        for place, priority in zip(places.tolist(), priorities.tolist(), strict=True):
             self._put(place, priority, self._current[place][1])
 
     def delete(self, places: Array) -> None:

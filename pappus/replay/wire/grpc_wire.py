@@ -148,16 +148,19 @@ class GrpcConnection:
         self._parts = Parts(self._stream)
         self._reader = ThreadPoolExecutor(1, "replay answers")
         self._notifier: EventNotifier | None = None
+        self._closed = False
         self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
         """Answers, from the first call of `fileno` or with a time limit on."""
 
     def send(self, message: Encoded) -> None:
-        if not self._stream.is_active():
+        if self._closed or not self._stream.is_active():
             self._explain()
         for part in cut(message):
             self._outgoing.put(part)
 
     def receive(self, seconds: float | None) -> Buffer | None:
+        if self._closed:
+            self._explain()
         try:
             plain = seconds is None and self._notifier is None
             answer = self._parts.join() if plain else self._next_arrived(seconds)
@@ -200,6 +203,9 @@ class GrpcConnection:
         return answer
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._outgoing.put(None)
         self._stream.cancel()
         if self._notifier is not None:
