@@ -179,11 +179,9 @@ class ServiceDirectory(Protocol):
 
     def announce(self, name: str, address: str) -> None:
         """Register a service of this node at an address."""
-        ...
 
     def find(self, name: str) -> tuple[str, str]:
         """The node and the address of a service; `RunError` while it is not registered."""
-        ...
 
 
 class SharedReplay:

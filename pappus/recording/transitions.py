@@ -81,7 +81,6 @@ class Layout(ABC):
     def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm) -> None:
         self.initial_priority = algorithm.initial_priority
         self.behaviour = dict(algorithm.behaviour)
-        self.frame_stack = env.frame_stack
         self.lead = env.frame_stack - 1
         """Earlier frames that the first stack of an item needs."""
         self._observation = env.observation
@@ -125,22 +124,16 @@ class Layout(ABC):
         return row
 
     def _stacked(self, name: str) -> Field:
-        return col(name).stack(self.frame_stack) if self.lead else col(name)
+        return col(name).stack(self.lead + 1) if self.lead else col(name)
 
     def _blanked(self, leaves: list[Array], first: Array | None) -> list[Array]:
         """Stacks `[B, k, …]` with zeros for frames from before an episode that begins within the stack."""
-        blank = None if first is None else _before_the_last(first)
-        if blank is not None and blank.any():
+        if first is not None and first[:, 1:].any():
+            blank = np.zeros_like(first)
+            blank[:, :-1] = np.logical_or.accumulate(first[:, :0:-1], axis=1)[:, ::-1]  # a set flag comes after it
             for leaf in leaves:
                 leaf[blank] = 0
         return leaves
-
-
-def _before_the_last(flags: Array) -> Array:
-    """`[B, k]`: True at positions that have a set flag after them."""
-    before = np.zeros_like(flags)
-    before[:, :-1] = np.logical_or.accumulate(flags[:, :0:-1], axis=1)[:, ::-1]
-    return before
 
 
 def columns_for(name: str, nest: Nest) -> dict[str, ArraySpec]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -14,25 +12,21 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.clients.sampler import Sampler
+from pappus.replay.clients.sampler import Sampler, sample_through
 from pappus.replay.clients.session import Held, Session
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Batch, Trajectory, whole
+from pappus.replay.sampling.fields import Batch, Trajectory
 from pappus.replay.service.service import Deadline, Holder, Service
-from pappus.replay.storage.chunks import Layout, Windows, refuse_unknown
+from pappus.replay.storage.chunks import Layout, Windows
 from pappus.replay.storage.row_copies import RowCopies
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
-PATIENCE_SECONDS = 10.0
-"""A longer wait is explained in the log."""
 LONGEST_SECONDS = 1e6
 """The longest time limit that a lock accepts."""
 MOST_WAITING = 2
 """Groups of items that may wait for a rate limiter before `insert` blocks. A step of a recorder creates up to two; it
 checks before each step that none wait, and must not block within one, since its thread may be the one that samples."""
-
-log = logging.getLogger("pappus.replay")
 
 
 class Client:
@@ -89,7 +83,12 @@ class Client:
         """Draw `count` items now, or return None if the rate limiter does not allow that."""
         with self._sampling_lock:
             held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
-            return None if held is None else _evaluated(self._sampling, table, trajectory, held)
+            if held is None:
+                return None
+            try:
+                return trajectory.evaluate(held.drawn, held.source, self.tables[table].lead)
+            finally:
+                self._sampling.done(held)
 
     def sampler(self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2) -> Sampler:
         """An iterator over batches. Two sessions, each with its own thread, fetch `prefetch` of them ahead.
@@ -160,41 +159,6 @@ class Client:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def sample_through(
-    session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
-) -> Batch:
-    refuse_unknown("table", table, session.tables)
-    fields = trajectory or whole(session.tables[table].signature)
-    for name in fields.columns:
-        refuse_unknown("column", name, session.layout.signature)
-    if fields.lead > session.tables[table].lead:
-        raise UserError(
-            f"a stack looks {fields.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
-            f"its items; make the table with lead={fields.lead}"
-        )
-    return _evaluated(session, table, fields, _items(session, table, count, fields, deadline or Deadline(None)))
-
-
-def _evaluated(session: Session, table: str, trajectory: Trajectory, held: Held) -> Batch:
-    """Evaluate the fields of sampled items, and release the items."""
-    try:
-        return trajectory.evaluate(held.drawn, held.source, session.tables[table].lead)
-    finally:
-        session.done(held)
-
-
-def _items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
-    while True:
-        left = math.inf if deadline.left is None else deadline.left
-        last = left <= PATIENCE_SECONDS
-        held = session.sample(table, count, fields.columns, fields.lead, min(left, PATIENCE_SECONDS), last)
-        if held is not None:
-            return held
-        if last:
-            raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {session.explain(table)}")
-        log.warning("sampling has waited for %.0f s; %s", deadline.waited, session.explain(table))
 
 
 class DirectSession:

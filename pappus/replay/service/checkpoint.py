@@ -177,7 +177,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _seal(manifest: dict[str, Any]) -> int:
-    """A checksum of the manifest's content."""
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
@@ -243,10 +242,9 @@ def _rows(service: Service, chunks: Array) -> Array:
 
 
 def _read_rows(service: Service, file: BinaryIO, taken: Array, block_chunks: int) -> None:
-    layout = service.layout
     for block in _blocks(taken, block_chunks):
         rows = _rows(service, block)
-        for name, spec in layout.signature.items():
+        for name, spec in service.layout.signature.items():
             data = file.read(len(rows) * spec.nbytes)
             service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
         service.pack(block)
