@@ -1,4 +1,4 @@
-"""How the experience of an algorithm is stored in a table; n-step transitions as the first kind of it.
+"""How the experience of an algorithm is stored in a table, and n-step transitions, the first kind of it.
 
     stream      observation … action reward discount valid first behaviour … state …     one row per step and env
     item        some of these rows, chosen by a recorder (for sequences see `sequences.py`)
@@ -79,8 +79,7 @@ class Layout(ABC):
     """Rows that the recorder may still refer to."""
 
     def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm) -> None:
-        self.initial_priority = algorithm.initial_priority
-        self.behaviour = dict(algorithm.behaviour)
+        self.initial_priority, self.behaviour = algorithm.initial_priority, dict(algorithm.behaviour)
         self.lead = env.frame_stack - 1
         """Earlier frames that the first stack of an item needs."""
         self._observation = env.observation
@@ -93,8 +92,7 @@ class Layout(ABC):
             self.signature["first"] = FLAG
 
     @abstractmethod
-    def recorder(self, writer: TrajectoryWriter, envs: int) -> Recorder:
-        """A recorder for `envs` envs."""
+    def recorder(self, writer: TrajectoryWriter, envs: int) -> Recorder: ...
 
     @abstractmethod
     def trajectory(self) -> Trajectory:
@@ -164,14 +162,12 @@ class TransitionLayout(Layout):
         return TransitionRecorder(self, writer, envs)
 
     def trajectory(self) -> Trajectory:
-        experience = self.experience
-        reward, discount = col("reward"), col("discount") * experience.discount
-        if experience.reward_scale != 1.0:
-            reward = reward * experience.reward_scale
+        gamma, scale = self.experience.discount, self.experience.reward_scale
+        reward, discount = col("reward") if scale == 1.0 else col("reward") * scale, col("discount") * gamma
         return Trajectory(
             **{f"now/{name}": self._stacked(name)[0] for name in self.seen_columns},
             **{f"next/{name}": self._stacked(name)[-1] for name in self.seen_columns},
-            action=col("action")[0], reward=reward.discounted_sum(experience.discount)[0], discount=discount.product(),
+            action=col("action")[0], reward=reward.discounted_sum(gamma)[0], discount=discount.product(),
         )
 
     def batch(self, data: Mapping[str, Array]) -> Transition:
@@ -250,9 +246,7 @@ class TransitionRecorder(Recorder):
             weight *= np.where(counts, self._discount[place, items.envs], 1.0)
         first = items.starts % self._rows
         behaviour = {name: rows[first, items.envs] for name, rows in self._behaviour.items()}
-        return TransitionStats(
-            behaviour, {name: newest[name][items.envs] for name in self._behaviour}, total, weight
-        )
+        return TransitionStats(behaviour, {name: newest[name][items.envs] for name in behaviour}, total, weight)
 
     def _insert(self) -> None:
         items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))

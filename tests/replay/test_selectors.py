@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.tables.built_in_selectors import BUILT_IN, Fifo, MinHeap, Prioritized, Uniform
+from pappus.replay.tables.built_in_selectors import BUILT_IN, Fifo, Prioritized, Uniform
+from pappus.replay.tables.heap_selectors import MinHeap
 from pappus.replay.tables.selectors import Selector
 
 CAPACITY = 12

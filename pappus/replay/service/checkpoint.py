@@ -203,7 +203,7 @@ def _restore(
     service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
 ) -> None:
     """Take new chunks, and adapt all records to their numbers."""
-    old, chunks = arrays["chunks"], service.chunks
+    old, chunks, length = arrays["chunks"], service.chunks, service.layout.chunk_length
     taken = chunks.take(len(old))
     assert taken is not None  # `_compare` saw that they fit
     renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
@@ -213,7 +213,6 @@ def _restore(
     chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
     with (folder / "chunks.bin").open("rb") as file:
         _read_rows(service, file, taken, manifest["block_chunks"])
-    length = chunks.layout.chunk_length
     for index, words in enumerate(manifest["tables"]):
         table = live[words["table"]["name"]]
         mine = {name.split("/", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{index}/")}

@@ -217,12 +217,11 @@ class LiveTable:
         for index, name in enumerate(chunks.layout.signature):
             if name not in table.signature and windows.length[:, index].any():
                 raise UserError(f"column {name!r} is not in the signature of table {table.name!r}; leave it out")
-        for chunk in np.unique(chunks.spanned(windows.base, windows.span)).tolist():
-            if chunk not in held:
-                raise UserError(
-                    f"an item for table {table.name!r} needs steps that {writer} no longer holds; give the writer "
-                    "a longer history"
-                )
+        if any(chunk not in held for chunk in np.unique(chunks.spanned(windows.base, windows.span)).tolist()):
+            raise UserError(
+                f"an item for table {table.name!r} needs steps that {writer} no longer holds; give the writer a longer "
+                "history"
+            )
 
     def state(self) -> dict[str, Array]:
         """A copy of all records by place. The lock is held meanwhile, so it does nothing else.
