@@ -205,8 +205,9 @@ class TrajectoryWriter:
         windows = Windows.empty(len(envs), len(self._names))
         first = np.min(list(starts.values()), axis=0)
         stop = np.max([starts[name] + lengths[name] for name in starts], axis=0)
-        for name in starts:
+        for name in starts.keys() - self._columns.keys():
             refuse_unknown("column", name, self._names)
+        for name in starts:
             index = self._names.index(name)
             windows.start[:, index], windows.length[:, index] = starts[name] - first, lengths[name]
             for step in self._absent[name]:

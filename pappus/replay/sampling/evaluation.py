@@ -112,7 +112,9 @@ def step_of(found: Rows | Values, index: int) -> Rows | Values:
         at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, last)
         chosen = front[np.arange(len(at)), at]
     dims = ("batch", *(dim for dim in found.dims if dim not in ("batch", "time")))
-    return replace(found, array=chosen, dims=dims)
+    if isinstance(found, Rows):
+        return Rows(chosen, found.lengths, dims, found.steps, found.column)
+    return Values(chosen, found.lengths, dims, found.steps)
 
 
 def steps_of(found: Rows | Values, key: slice) -> Rows | Values:

@@ -81,7 +81,7 @@ class Field:
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
             back = found.array[..., None] + np.arange(1 - count, 1)
-            return replace(found, array=np.maximum(back, 0), dims=(*found.dims, "stack"))
+            return Rows(np.maximum(back, 0), found.lengths, (*found.dims, "stack"), found.steps, found.column)
 
         return Field(stacked, self.columns, max(self.lead, count - 1))
 

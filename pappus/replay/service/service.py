@@ -405,22 +405,23 @@ class Service:
 
         While `go_on` returns True, time does not run out. A long wait is logged with the table's explanation.
         """
+        self.refuse_closed()
+        last = seconds is not None and seconds <= 0
+        yield last
         wait, patience = Wait(holder.name, what, table, seconds), PATIENCE_SECONDS
+        self._waits[wait] = None
         try:
-            while True:
-                self.refuse_closed()
-                left = wait.deadline.left
-                yield left == 0
-                if left == 0 and not go_on():
-                    return
-                self._waits[wait] = None
-                self._changed.wait(min(left or ALIVE_SECONDS, ALIVE_SECONDS))
+            while not last or go_on():
+                self._changed.wait(min(wait.deadline.left or ALIVE_SECONDS, ALIVE_SECONDS))
                 if not holder.alive():
                     raise RunError(f"{holder.name} has disconnected")
                 if wait.deadline.waited > patience:
                     patience *= 2
                     for name in [table] if table else self.tables:
                         log.warning("%s", self._explain(name))
+                self.refuse_closed()
+                last = wait.deadline.left == 0
+                yield last
         finally:
             self._waits.pop(wait, None)
 
