@@ -51,7 +51,7 @@ class ShardedClient:
         self._pool = ThreadPoolExecutor(4 * len(self._clients), "shards")
 
     def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
-        """A writer on the next service in turn: all steps of a stream are on one service."""
+        """A writer on the next service, round robin: all steps of a stream are on one service."""
         return next(self._next).writer(envs, history, max_pending)
 
     def sample(
