@@ -146,7 +146,7 @@ class GrpcConnection:
         call = self._channel.stream_stream(METHOD)
         self._stream: Any = call(iter(self._outgoing.get, None))
         self._parts = Parts(self._stream)
-        self._reader = ThreadPoolExecutor(1, "replay answers")
+        self._reader: threading.Thread | None = None
         self._notifier: EventNotifier | None = None
         self._closed = False
         self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
@@ -177,7 +177,8 @@ class GrpcConnection:
         """From the first call on, a thread receives the answers and signals the descriptor."""
         if self._notifier is None:
             self._notifier = EventNotifier(*EventNotifier.descriptors())
-            self._reader.submit(self._take_in, self._notifier)
+            self._reader = threading.Thread(target=self._take_in, args=(self._notifier,), daemon=True)
+            self._reader.start()
         return self._notifier.fileno()
 
     def _take_in(self, notifier: EventNotifier) -> None:
@@ -208,10 +209,10 @@ class GrpcConnection:
         self._closed = True
         self._outgoing.put(None)
         self._stream.cancel()
-        if self._notifier is not None:
-            self._reader.submit(os.close, self._notifier.fileno())  # after its last signal
-        self._reader.shutdown(wait=False)
         self._channel.close()
+        if self._notifier is not None and self._reader is not None:
+            self._reader.join()  # the stream has ended; the descriptor is closed after its last signal
+            os.close(self._notifier.fileno())
 
     def _explain(self) -> None:
         detail = ""
