@@ -20,8 +20,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig, RunConfig, TopologyCon
 from pappus.core import Algorithm
 from pappus.errors import UserError
 from pappus.settings import override
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 from pappus.types import EnvSpec
 
 

@@ -130,7 +130,7 @@ TOPOLOGIES: dict[str, Topology] = {
     topology.name: topology
     for topology in (
         Topology(
-            "single", single.single, single.SingleConfig(), single.__doc__ or "",
+            "single", apex.apex, single.SingleConfig(), single.__doc__ or "",
             {"envs_per_actor": 4, "batch_size": 64}, lambda algorithm: _refuse_unrolls(algorithm, "single"),
         ),
         Topology(
