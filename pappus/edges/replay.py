@@ -13,9 +13,8 @@ from pappus.edges.edge import Edge, PortRef
 from pappus.transports.memory import Block, SharedBlock
 
 if TYPE_CHECKING:  # a node agent needs no tables
-    from pappus.recording.direct import DirectReplay
+    from pappus.recording.direct import DirectReplay, ReplaySpec
     from pappus.recording.shared import ServiceDirectory, SharedReplay, SharedReplayHost
-    from pappus.recording.spec import ReplaySpec
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,62 @@ it uses the same sink.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from pappus.core import ReplayAlgorithm
 from pappus.errors import RunError
-from pappus.experience import ItemBatch
-from pappus.recording.layout import TABLE, Recorder
-from pappus.recording.spec import ReplaySpec
+from pappus.experience import ItemBatch, Transitions
+from pappus.recording.sequences import SequenceLayout
+from pappus.recording.transitions import TABLE, Layout, Recorder, TransitionLayout
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.storage.items import Batch
+from pappus.replay.sampling.fields import Batch
+from pappus.replay.service.service import Service
+from pappus.replay.tables.table import Table
+from pappus.replay.wire.sockets import SharedMemory
 from pappus.telemetry.meter import Meter
-from pappus.types import Array, Nest, Timestep, leaves_of
+from pappus.types import Array, EnvSpec, Nest, Timestep, leaves_of
+
+
+@dataclass(frozen=True)
+class ReplaySpec:
+    """What both ends of a replay edge agree on: the table of a run, and how it is sampled."""
+
+    layout: Layout
+    table: Table
+    max_steps: int
+    batch_size: int
+    importance_exponent: float
+    seed: int
+    prefetch: int = 16
+    """Batches that a learner's thread fetches ahead."""
+    path: str = ""
+    """The unix socket through which processes reach the service."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one step of one env in the table."""
+        return sum(column.nbytes for column in self.layout.signature.values())
+
+    def item_batch(self, batch: Batch) -> ItemBatch:
+        """A sampled batch as a learner takes it."""
+        return ItemBatch(
+            batch.keys, self.layout.batch(batch.data), batch.weights(self.importance_exponent),
+            float(batch.info.ages.sum()) / len(batch.keys),
+        )
+
+    def service(self, memory: SharedMemory | None = None) -> Service:
+        allocate = None if memory is None else memory.allocate
+        return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
+
+
+def layout_for(env: EnvSpec, algorithm: ReplayAlgorithm, state: Nest) -> Layout:
+    """The layout for the items that an algorithm learns from; `state` is the recurrent state of one env."""
+    experience = algorithm.experience
+    if isinstance(experience, Transitions):
+        return TransitionLayout(env, algorithm, experience)
+    return SequenceLayout(env, algorithm, state, experience)
 
 
 class RecordingSink:
@@ -87,24 +132,39 @@ class RecordingSink:
         self._writer = self._recorder = None
 
 
-class DirectSource:
-    """The learner's port: draws a batch when it is asked for one."""
+class DirectReplay:
+    """A replay edge within one thread. It is the port of the learner and of the replay server, too."""
 
     name = "replay"
 
-    def __init__(self, spec: ReplaySpec, client: Client, meter: Meter) -> None:
-        self._spec, self._client, self._meter = spec, client, meter
-        self._batch_bytes = 0
+    def __init__(self, spec: ReplaySpec) -> None:
+        self._spec = spec
+        self.meter = Meter()
+        self.inserted = 0
+        self.service = spec.service()
+        self._client = Client.of(self.service)
         self._trajectory = spec.layout.trajectory()
+        self._batch_bytes = 0
+
+    def sink(self, envs: int) -> RecordingSink:
+        return RecordingSink(self._spec, envs, self._client.writer, self.meter)
+
+    def source(self) -> DirectReplay:
+        return self
+
+    def host(self) -> DirectReplay:
+        return self
+
+    def open(self) -> None: ...
 
     def take(self) -> ItemBatch | None:
         """The next batch; None if the rate limiter allows none now."""
         batch = self._client.try_sample(TABLE, self._spec.batch_size, self._trajectory)
         if batch is None:
             return None
-        drawn = item_batch(batch, self._spec)
+        drawn = self._spec.item_batch(batch)
         self._batch_bytes = self._batch_bytes or bytes_of(drawn)
-        self._meter.total += self._batch_bytes
+        self.meter.total += self._batch_bytes
         return drawn
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
@@ -112,7 +172,6 @@ class DirectSource:
         self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
     def info(self) -> dict[str, Any]:
-        """Sizes and counts of the table."""
         return self._client.info(TABLE)
 
     def explain(self) -> str:
@@ -124,45 +183,6 @@ class DirectSource:
     def clear(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class DirectReplay:
-    """A replay edge within one thread."""
-
-    def __init__(self, spec: ReplaySpec) -> None:
-        self._spec = spec
-        self.meter = Meter()
-        self.inserted = 0
-        self.service = spec.service()
-        self._client = Client.of(self.service)
-
-    def sink(self, envs: int) -> RecordingSink:
-        """The port of an actor with `envs` envs."""
-        return RecordingSink(self._spec, envs, self._client.writer, self.meter)
-
-    def sinks(self) -> Callable[[int], RecordingSink]:
-        """For a role that records for others: opens a sink for each group of envs."""
-        return self.sink
-
-    def source(self) -> DirectSource:
-        """The learner's port."""
-        return DirectSource(self._spec, self._client, self.meter)
-
-    def host(self) -> DirectReplay:
-        """The replay server's port."""
-        return self
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def item_batch(batch: Batch, spec: ReplaySpec) -> ItemBatch:
-    """A sampled batch as a learner takes it."""
-    return ItemBatch(
-        batch.keys, spec.layout.batch(batch.data), batch.weights(spec.importance_exponent),
-        float(batch.info.ages.sum()) / len(batch.keys),
-    )
 
 
 def bytes_of(batch: ItemBatch) -> int:

@@ -10,7 +10,7 @@ import optree
 
 from pappus.core import ReplayAlgorithm
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Sequences, SequenceStats
-from pappus.recording.layout import FLAG, TABLE, Layout, columns_for, nest_of
+from pappus.recording.transitions import FLAG, TABLE, Layout, Recorder, columns_for, nest_of
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
 from pappus.types import ACTION_MASK, Array, EnvSpec, Nest, Timestep
@@ -21,7 +21,8 @@ class SequenceLayout(Layout):
 
     def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm, state: Nest, experience: Sequences) -> None:
         super().__init__(env, algorithm)
-        self._experience = experience
+        self.experience, self.steps_per_item = experience, experience.period
+        self.history = experience.burn_in + experience.length + experience.period
         self._state = state
         self._stored_state = state[1] if self.lead else state
         """The state of a network that stacks frames is (frames, the rest): see `networks/modules.py`."""
@@ -31,28 +32,12 @@ class SequenceLayout(Layout):
         self._frame_columns: list[str] = optree.tree_leaves(_without_mask(names)) if self.lead else []
         """A network stacks all observations but the action mask."""
 
-    @property
-    def experience(self) -> Sequences:
-        """Sequences of steps."""
-        return self._experience
-
-    @property
-    def steps_per_item(self) -> int:
-        """New rows per item."""
-        return self._experience.period
-
-    @property
-    def history(self) -> int:
-        """Rows that the recorder may still refer to."""
-        return self._experience.burn_in + self._experience.length + self._experience.period
-
     def recorder(self, writer: TrajectoryWriter, envs: int) -> SequenceRecorder:
-        """A recorder for `envs` envs."""
         return SequenceRecorder(self, writer, envs)
 
     def trajectory(self) -> Trajectory:
         """All rows, padded, and the state before the first."""
-        length = self._experience.burn_in + self._experience.length
+        length = self.experience.burn_in + self.experience.length
         steps = ("action", "reward", "discount", "valid", "first", *self.observation_columns)
         fields: dict[str, Field] = {name: col(name).pad(0, length) for name in steps}
         fields |= {name: col(name)[0] for name in self.state_columns}
@@ -63,7 +48,6 @@ class SequenceLayout(Layout):
     def step(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> dict[str, Array]:
-        """One row for every env."""
         stored = state[1] if self.lead else state
         return {
             **super().step(seen, state, action, behaviour, then), "valid": then.valid,
@@ -72,7 +56,7 @@ class SequenceLayout(Layout):
 
     def batch(self, data: Mapping[str, Array]) -> Sequence:
         """Sampled fields as a time-major `Sequence`; the part that is learned from always starts at `burn_in`."""
-        experience = self._experience
+        experience = self.experience
         length = experience.burn_in + experience.length
         real = np.zeros((len(data["real"]), length), bool)
         real[:, : data["real"].shape[1]] = data["real"]
@@ -117,27 +101,21 @@ def _without_mask(observation: Nest) -> Any:
     return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
 
 
-class SequenceRecorder:
+class SequenceRecorder(Recorder):
     """Creates items of up to burn_in + length rows of one episode, a new one every `period` rows.
 
     The last item of an episode may be shorter. The transition of an item's last row can be learned from only if it
     terminated, since its next observation is not in the item.
     """
 
-    held = 0
-
     def __init__(self, layout: SequenceLayout, writer: TrajectoryWriter, envs: int) -> None:
-        self._layout, self._experience, self._writer = layout, layout.experience, writer
-        self._begin = np.zeros(envs, np.int64)
-        """The first row of each env's next item after its burn-in."""
+        experience = self._experience = layout.experience
+        super().__init__(layout, writer, envs, experience.length + experience.period, experience.reward_scale, 1.0)
         self._episode = np.zeros(envs, np.int64)
+        """The first row of each env's episode."""
         self._covered = np.zeros(envs, np.int64)
         """Rows before this one are part of an item."""
-        self._all = np.arange(envs)
-        self._rows = self._experience.length + self._experience.period
-        self._reward, self._discount = (np.zeros((self._rows, envs), np.float32) for _ in range(2))
         self._valid = np.zeros((self._rows, envs), bool)
-        self._behaviour = layout.behaviour_rows(self._rows, envs)
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
@@ -145,6 +123,7 @@ class SequenceRecorder:
         row, experience = self._writer.steps, self._experience
         self._writer.append(self._layout.step(seen, state, action, behaviour, then), seen.first)
         self._remember(row % self._rows, behaviour, then)
+        self._valid[row % self._rows] = then.valid
         for of in (self._begin, self._episode, self._covered):
             of[seen.first] = row
         over = ~then.valid | (then.discount == 0)
@@ -158,12 +137,6 @@ class SequenceRecorder:
             for of in (self._begin, self._covered, self._episode):
                 of[over] = row + 1
         return len(envs)
-
-    def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
-        self._reward[place] = then.reward * self._experience.reward_scale
-        self._discount[place], self._valid[place] = then.discount, then.valid
-        for name, rows in self._behaviour.items():
-            rows[place] = behaviour[name]
 
     def _create(self, envs: Array, row: int) -> None:
         starts = np.maximum(self._begin[envs] - self._experience.burn_in, self._episode[envs])

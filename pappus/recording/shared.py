@@ -6,6 +6,7 @@ again. The figure is in `direct.py`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections import deque
@@ -17,11 +18,9 @@ import numpy as np
 from pappus.config import WireConfig
 from pappus.errors import RunError, UserError
 from pappus.experience import ItemBatch
-from pappus.recording.direct import RecordingSink, bytes_of, item_batch
-from pappus.recording.layout import TABLE
-from pappus.recording.spec import ReplaySpec
+from pappus.recording.direct import RecordingSink, ReplaySpec, bytes_of
+from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
-from pappus.replay.clients.sampler import parted
 from pappus.replay.clients.session import Session
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
@@ -57,7 +56,7 @@ class PrefetchedSource:
         self._room = threading.Semaphore(spec.prefetch)
         self._together = 0
         """Batches per group; 0 before the size of a batch is known."""
-        self._most_together = spec.table.fresh_limiter().largest_batch / (2 * spec.batch_size)
+        self._most_together = spec.table.rate_limiter.largest_batch / (2 * spec.batch_size)
         self._updates: list[tuple[int, Array, Array]] = []
         """Priorities to send: incarnation of the service, keys, and priorities of each batch."""
         self._client: Client | None = None
@@ -99,18 +98,16 @@ class PrefetchedSource:
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table; nothing while the service is away."""
-        client = self._client
-        try:
-            return {} if client is None else client.info(TABLE)
-        except RunError:
-            return {}
+        with contextlib.suppress(RunError):
+            if (client := self._client) is not None:
+                return client.info(TABLE)
+        return {}
 
     def explain(self) -> str:
-        client = self._client
-        try:
-            return "the service is away" if client is None else client.explain(TABLE)
-        except RunError:
-            return "the service is away"
+        with contextlib.suppress(RunError):
+            if (client := self._client) is not None:
+                return client.explain(TABLE)
+        return "the service is away"
 
     def fileno(self) -> int:
         return self._notifier.fileno()
@@ -153,7 +150,7 @@ class PrefetchedSource:
                 return
             try:
                 drawn = client.sample(TABLE, self._spec.batch_size * count, self._trajectory)
-                batches = [item_batch(one, self._spec)._replace(service=self._life) for one in parted(drawn, count)]
+                batches = [self._spec.item_batch(one)._replace(service=self._life) for one in drawn.parted(count)]
             except BaseException:
                 self._room.release(count)
                 raise
@@ -182,11 +179,9 @@ class ServiceDirectory(Protocol):
 
     def announce(self, name: str, address: str) -> None:
         """Register a service of this node at an address."""
-        ...
 
     def find(self, name: str) -> tuple[str, str]:
         """The node and the address of a service; `RunError` while it is not registered."""
-        ...
 
 
 class SharedReplay:
@@ -205,19 +200,12 @@ class SharedReplay:
         self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
-        """The port of an actor with `envs` envs."""
         return RecordingSink(self._spec, envs, self._writer, self.meter)
 
-    def sinks(self) -> Callable[[int], RecordingSink]:
-        """For a role that records for others: opens a sink for each group of envs."""
-        return self.sink
-
     def source(self) -> PrefetchedSource:
-        """The learner's port."""
         return PrefetchedSource(self._spec, lambda: Client(self._reach), self.meter)
 
     def host(self) -> SharedReplayHost:
-        """The replay server's port."""
         return SharedReplayHost(self._name, self._spec, self._counted, self._cluster)
 
     def _writer(self, envs: int, history: int) -> TrajectoryWriter:
@@ -229,23 +217,13 @@ class SharedReplay:
             if self._cluster is not None:
                 node, address = self._cluster.find(self._name)
                 if node != self._cluster.node:
-                    return self._reach_far(address, self._cluster.token_file)
+                    from pappus.replay.wire.grpc_wire import connect
+                    from pappus.transports.grpc_request_client import Identity
+
+                    return connect(address, Identity(token_file=self._cluster.token_file))
             return connect_near(self._spec.path)
         except UserError as error:
             raise RunError(str(error)) from None
-
-    @staticmethod
-    def _reach_far(address: str, token_file: str) -> Session:
-        from pappus.replay.wire.grpc_wire import connect
-        from pappus.transports.grpc_request_client import Identity
-
-        return connect(address, Identity(token_file=token_file))
-
-
-class Server(Protocol):
-    """Accepts clients until it is closed."""
-
-    def close(self) -> None: ...
 
 
 class SharedReplayHost:
@@ -255,7 +233,7 @@ class SharedReplayHost:
         self._memory, self._counted = SharedMemory(), counted
         self.service = spec.service(self._memory)
         self._name, self._path, self._cluster = name, spec.path, cluster
-        self._servers: list[Server] = []
+        self._close: list[Callable[[], None]] = []
 
     @property
     def inserted(self) -> int:
@@ -268,16 +246,15 @@ class SharedReplayHost:
 
     def open(self) -> None:
         """Accept clients. Call it after a checkpoint was loaded."""
-        self._servers.append(SocketServer(self.service, self._memory, self._path))
+        self._close.append(SocketServer(self.service, self._memory, self._path).close)
         if self._cluster is not None:
             from pappus.replay.wire.grpc_wire import GrpcServer
 
             wire = WireConfig(f"{self._cluster.host}:0", token_file=self._cluster.token_file)
             server = GrpcServer(self.service, wire)
-            self._servers.append(server)
+            self._close.append(server.close)
             self._cluster.announce(self._name, server.address)
 
     def close(self) -> None:
-        """End all sessions."""
-        for server in self._servers:
-            server.close()
+        for close in self._close:
+            close()

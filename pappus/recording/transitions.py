@@ -1,23 +1,149 @@
-"""n-step transitions: how they are stored, and how a stream of steps becomes items."""
+"""How the experience of an algorithm is stored in a table, and n-step transitions, the first kind of it.
+
+    stream      observation … action reward discount valid first behaviour … state …     one row per step and env
+    item        some of these rows, chosen by a recorder (for sequences see `sequences.py`)
+    batch       `Transition` or `Sequence` (`experience.py`)
+
+Each frame is stored once. Frame stacks, and the frames in a recurrent state, are rebuilt when items are sampled; frames
+from before the episode are zeros, as they were for the actor.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import optree
 
+from pappus.config import ReplayConfig
 from pappus.core import ReplayAlgorithm
-from pappus.experience import SMALLEST_PRIORITY, Transition, Transitions, TransitionStats
-from pappus.recording.layout import TABLE, Layout, nest_of
+from pappus.experience import SMALLEST_PRIORITY, Sequence, Transition, Transitions, TransitionStats
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Trajectory, col
-from pappus.types import Array, EnvSpec, Nest, Timestep
+from pappus.replay.sampling.fields import Field, Trajectory, col
+from pappus.replay.tables.rate_limiters import sample_to_insert_ratio
+from pappus.replay.tables.table import Selection, Table
+from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
+TABLE = "replay"
+"""Name of a run's table."""
+FLAG, SCALAR = ArraySpec((), "bool"), ArraySpec((), "float32")
 SEND_ITEMS = 50
 """Items that are inserted together (as in the Ape-X paper), since most of the cost is per call."""
 HOLD_STEPS = 64
 """Items are inserted after this many steps even if there are fewer."""
+
+
+class Recorder(ABC):
+    """Turns a stream of steps into items, and remembers the last `rows` rows for their initial priorities.
+
+    A row is written after its transition. An item is created as soon as its last row is written.
+    """
+
+    held = 0
+    """Items that were created and not yet handed to the writer."""
+
+    def __init__(
+        self, layout: Layout, writer: TrajectoryWriter, envs: int, rows: int, reward_scale: float, discount: float
+    ) -> None:
+        self._layout, self._writer, self._rows = layout, writer, rows
+        self._reward_scale, self._discount_factor = reward_scale, discount
+        self._all = np.arange(envs)
+        self._begin = np.zeros(envs, np.int64)
+        """The first row of each env's next item, after its burn-in."""
+        self._reward, self._discount = (np.zeros((rows, envs), np.float32) for _ in range(2))
+        self._behaviour = {
+            name: np.zeros((rows, envs, *spec.shape), spec.dtype) for name, spec in layout.behaviour.items()
+        }
+
+    @abstractmethod
+    def record(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> int:
+        """Record one step of every env: `seen` led to `action`, and that to `then`. Returns the number of new items."""
+
+    def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
+        self._reward[place] = then.reward * self._reward_scale
+        self._discount[place] = then.discount * self._discount_factor
+        for name, rows in self._behaviour.items():
+            rows[place] = behaviour[name]
+
+
+class Layout(ABC):
+    """The columns of a run's table, and the conversion between nests and columns."""
+
+    steps_per_item: int
+    """New rows per item."""
+    history: int
+    """Rows that the recorder may still refer to."""
+
+    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm) -> None:
+        self.initial_priority, self.behaviour = algorithm.initial_priority, dict(algorithm.behaviour)
+        self.lead = env.frame_stack - 1
+        """Earlier frames that the first stack of an item needs."""
+        self._observation = env.observation
+        self.observation_columns = columns_for("observation", env.observation)
+        self.signature: dict[str, ArraySpec] = {
+            **self.observation_columns, "action": env.action.array, "reward": SCALAR, "discount": SCALAR,
+            **self.behaviour,
+        }
+        if self.lead:
+            self.signature["first"] = FLAG
+
+    @abstractmethod
+    def recorder(self, writer: TrajectoryWriter, envs: int) -> Recorder: ...
+
+    @abstractmethod
+    def trajectory(self) -> Trajectory:
+        """The fields that are sampled."""
+
+    @abstractmethod
+    def batch(self, data: Mapping[str, Array]) -> Transition | Sequence:
+        """Sampled fields as the batch that algorithms expect."""
+
+    def table(self, config: ReplayConfig, batch_size: int) -> Table:
+        """The table. Its rate limiter tolerates a few batches above and below the ratio."""
+        sampler, remover = (Selection(name, config.priority_exponent) for name in (config.sampler, config.remover))
+        band = max(2.0 * batch_size, 2.0 * config.samples_per_insert, config.tolerance * batch_size)
+        return Table(
+            TABLE, sampler, remover, sample_to_insert_ratio(config.samples_per_insert, config.warm_up, band),
+            config.capacity, self.signature, lead=self.lead, steps_per_item=self.steps_per_item,
+        )
+
+    def step(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> dict[str, Array]:
+        """One row for every env."""
+        row = dict(zip(self.observation_columns, optree.tree_leaves(seen.observation), strict=True))
+        row |= {"action": action, "reward": then.reward, "discount": then.discount, **behaviour}
+        if "first" in self.signature:
+            row["first"] = seen.first
+        return row
+
+    def _stacked(self, name: str) -> Field:
+        return col(name).stack(self.lead + 1) if self.lead else col(name)
+
+    def _blanked(self, leaves: list[Array], first: Array | None) -> list[Array]:
+        """Stacks `[B, k, …]` with zeros for frames from before an episode that begins within the stack."""
+        if first is not None and first[:, 1:].any():
+            blank = np.zeros_like(first)
+            blank[:, :-1] = np.logical_or.accumulate(first[:, :0:-1], axis=1)[:, ::-1]  # a set flag comes after it
+            for leaf in leaves:
+                leaf[blank] = 0
+        return leaves
+
+
+def columns_for(name: str, nest: Nest) -> dict[str, ArraySpec]:
+    """One column per leaf, called `name` if there is a single leaf and `name/0`, `name/1` … otherwise."""
+    leaves: list[ArraySpec] = optree.tree_leaves(nest)
+    if len(leaves) == 1:
+        return {name: leaves[0]}
+    return {f"{name}/{i}": leaf for i, leaf in enumerate(leaves)}
+
+
+def nest_of(spec: Nest, leaves: list[Any]) -> Nest:
+    return optree.tree_unflatten(optree.tree_structure(spec), leaves)
 
 
 class TransitionLayout(Layout):
@@ -27,41 +153,24 @@ class TransitionLayout(Layout):
 
     def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm, experience: Transitions) -> None:
         super().__init__(env, algorithm)
-        self._experience = experience
-
-    @property
-    def experience(self) -> Transitions:
-        """n-step transitions."""
-        return self._experience
-
-    @property
-    def history(self) -> int:
-        """Rows that the recorder may still refer to."""
-        return self._experience.n_step + 1 + HOLD_STEPS
-
-    @property
-    def seen_columns(self) -> tuple[str, ...]:
+        self.experience = experience
+        self.history = experience.n_step + 1 + HOLD_STEPS
+        self.seen_columns = (*self.observation_columns, *(["first"] if self.lead else []))
         """Columns that an item needs of its first and of its last row."""
-        return (*self.observation_columns, *(["first"] if self.lead else []))
 
     def recorder(self, writer: TrajectoryWriter, envs: int) -> TransitionRecorder:
-        """A recorder for `envs` envs."""
         return TransitionRecorder(self, writer, envs)
 
     def trajectory(self) -> Trajectory:
-        """Both observations, the action, the n-step reward and the discount."""
-        experience = self._experience
-        reward, discount = col("reward"), col("discount") * experience.discount
-        if experience.reward_scale != 1.0:
-            reward = reward * experience.reward_scale
+        gamma, scale = self.experience.discount, self.experience.reward_scale
+        reward, discount = col("reward") if scale == 1.0 else col("reward") * scale, col("discount") * gamma
         return Trajectory(
             **{f"now/{name}": self._stacked(name)[0] for name in self.seen_columns},
             **{f"next/{name}": self._stacked(name)[-1] for name in self.seen_columns},
-            action=col("action")[0], reward=reward.discounted_sum(experience.discount)[0], discount=discount.product(),
+            action=col("action")[0], reward=reward.discounted_sum(gamma)[0], discount=discount.product(),
         )
 
     def batch(self, data: Mapping[str, Array]) -> Transition:
-        """Sampled fields as a `Transition`."""
         return Transition(
             self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next")
         )
@@ -79,7 +188,7 @@ class Items(NamedTuple):
     counts: Array
 
 
-class TransitionRecorder:
+class TransitionRecorder(Recorder):
     """Creates one item from every valid step on: n steps long, or shorter if the episode ends first.
 
     An invalid row holds the final observation of a truncated episode: open transitions bootstrap from it. After a
@@ -87,15 +196,11 @@ class TransitionRecorder:
     """
 
     def __init__(self, layout: TransitionLayout, writer: TrajectoryWriter, envs: int) -> None:
-        self._layout, self._experience, self._writer = layout, layout.experience, writer
-        self._begin = np.zeros(envs, np.int64)
-        """The first row of each env that no item has begun with."""
-        self._all = np.arange(envs)
+        steps = layout.experience
+        super().__init__(layout, writer, envs, steps.n_step + 1, steps.reward_scale, steps.discount)
+        self._n_step, self._seen_columns = steps.n_step, layout.seen_columns
         self._held: list[tuple[Items, int, Array]] = []
         """Items, the row that they end with, and their priorities."""
-        self._rows = self._experience.n_step + 1
-        self._reward, self._discount = (np.zeros((self._rows, envs), np.float32) for _ in range(2))
-        self._behaviour = layout.behaviour_rows(self._rows, envs)
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
@@ -110,24 +215,14 @@ class TransitionRecorder:
         if len(items.envs):
             priorities = self._layout.initial_priority(self._stats(items, behaviour)) + SMALLEST_PRIORITY
             self._held.append((items, row, priorities))
+            self.held += len(items.envs)
             if self.held >= SEND_ITEMS:
                 self._insert()
         return len(items.envs)
 
-    @property
-    def held(self) -> int:
-        """Items that were created and not yet handed to the writer."""
-        return sum(len(items.envs) for items, _, _ in self._held)
-
-    def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
-        self._reward[place] = then.reward * self._experience.reward_scale
-        self._discount[place] = then.discount * self._experience.discount
-        for name, rows in self._behaviour.items():
-            rows[place] = behaviour[name]
-
     def _finished(self, row: int, then: Timestep) -> Items:
         """Items that end with this row: those of n steps, and all open ones where the episode ends."""
-        n = self._experience.n_step
+        n = self._n_step
         envs = self._all[self._begin <= row - n]
         whole = Items(envs, np.full(len(envs), row - n), np.full(len(envs), n))
         np.maximum(self._begin, row - n + 1, out=self._begin)
@@ -145,24 +240,21 @@ class TransitionRecorder:
     def _stats(self, items: Items, newest: Mapping[str, Array]) -> TransitionStats:
         """What was recorded of items; they bootstrap from the newest row."""
         total, weight = np.zeros(len(items.envs)), np.ones(len(items.envs))
-        for i in range(self._experience.n_step):
+        for i in range(self._n_step):
             counts, place = i < items.counts, (items.starts + i) % self._rows
             total += np.where(counts, weight * self._reward[place, items.envs], 0.0)
             weight *= np.where(counts, self._discount[place, items.envs], 1.0)
         first = items.starts % self._rows
         behaviour = {name: rows[first, items.envs] for name, rows in self._behaviour.items()}
-        return TransitionStats(
-            behaviour, {name: newest[name][items.envs] for name in self._behaviour}, total, weight
-        )
+        return TransitionStats(behaviour, {name: newest[name][items.envs] for name in behaviour}, total, weight)
 
     def _insert(self) -> None:
         items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))
         rows = np.concatenate([row - items.starts + 1 for items, row, _ in self._held])
         priorities = np.concatenate([one[2] for one in self._held])
-        self._held = []
-        lengths = dict.fromkeys(self._layout.signature, np.ones(len(rows), np.int64))
-        lengths |= dict.fromkeys(self._layout.seen_columns, rows)
+        self._held, self.held = [], 0
+        names = self._layout.signature
+        lengths = dict.fromkeys(names, np.ones(len(rows), np.int64))
+        lengths |= dict.fromkeys(self._seen_columns, rows)
         lengths |= dict.fromkeys(("reward", "discount"), items.counts)
-        self._writer.create_items(
-            TABLE, priorities, items.envs, dict.fromkeys(self._layout.signature, items.starts), lengths
-        )
+        self._writer.create_items(TABLE, priorities, items.envs, dict.fromkeys(names, items.starts), lengths)

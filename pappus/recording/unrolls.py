@@ -23,7 +23,8 @@ class UnrollWriter:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._time = length
+        self.time = length
+        """Steps written into the slot so far."""
         self._observation: list[Array] = []
         self._behaviour: dict[str, Array] = {}
         self._slot: Unroll | None = None
@@ -31,26 +32,23 @@ class UnrollWriter:
     @property
     def full(self) -> bool:
         """Whether the slot holds T steps (or none was begun)."""
-        return self._time == self._length
-
-    @property
-    def time(self) -> int:
-        """Steps written into the slot so far."""
-        return self._time
+        return self.time == self._length
 
     def begin(self, slot: Unroll, timestep: Timestep, state: Nest) -> None:
         """Start an unroll at `timestep`, from recurrent `state` on."""
-        self._open(slot, 0)
+        self.resume(slot, 0)
         optree.tree_map_(lambda into, leaf: into.__setitem__(..., leaf), slot.state, state)
         self._write_observation(0, timestep)
 
     def resume(self, slot: Unroll, time: int) -> None:
         """Continue in a slot that holds `time` steps already."""
-        self._open(slot, time)
+        self._slot, self.time = slot, time
+        self._observation = optree.tree_leaves(slot.observation)
+        self._behaviour = slot.behaviour
 
     def append(self, action: Array, behaviour: dict[str, Array], version: int, timestep: Timestep) -> None:
         """Write the transition from `action`, chosen by weights of `version`, to `timestep`."""
-        slot, time = self._slot, self._time
+        slot, time = self._slot, self.time
         assert slot is not None and time < self._length
         slot.action[time] = action
         slot.reward[time] = timestep.reward
@@ -59,17 +57,12 @@ class UnrollWriter:
         slot.version[time] = version
         for key, into in self._behaviour.items():
             into[time] = behaviour[key]
-        self._time = time + 1
+        self.time = time + 1
         self._write_observation(time + 1, timestep)
 
     def held(self) -> int:
         """Valid steps of the unroll under construction."""
-        return 0 if self._slot is None or self.full else int(np.count_nonzero(self._slot.valid[: self._time]))
-
-    def _open(self, slot: Unroll, time: int) -> None:
-        self._slot, self._time = slot, time
-        self._observation = optree.tree_leaves(slot.observation)
-        self._behaviour = slot.behaviour
+        return 0 if self._slot is None or self.full else int(np.count_nonzero(self._slot.valid[: self.time]))
 
     def _write_observation(self, time: int, timestep: Timestep) -> None:
         assert self._slot is not None
@@ -105,8 +98,10 @@ class BatchPacker:
             if batch is None:
                 break
             count = min(width - start, self._batch_size - self.filled)
-            self._copy(batch, self.filled, unroll, start, count)
-            self.held += int(np.count_nonzero(unroll.valid[:, start : start + count]))
+            here, there = slice(self.filled, self.filled + count), slice(start, start + count)
+            for into, leaf in zip(_columns(batch, here), _columns(unroll, there), strict=True):
+                into[...] = leaf
+            self.held += int(np.count_nonzero(unroll.valid[:, there]))
             self.filled += count
             start += count
             if self.filled == self._batch_size:
@@ -115,13 +110,10 @@ class BatchPacker:
                 self.filled = self.held = 0
         return start
 
-    @staticmethod
-    def _copy(batch: Unroll, to: int, unroll: Unroll, start: int, count: int) -> None:
-        here, there = slice(to, to + count), slice(start, start + count)
-        for into, leaf in zip(leaves_of(batch[:-1]), leaves_of(unroll[:-1]), strict=True):
-            into[:, here] = leaf[:, there]
-        for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
-            into[here] = leaf[there]
+
+def _columns(unroll: Unroll, envs: slice) -> list[Any]:
+    """All leaves of some envs, without a copy."""
+    return [leaf[:, envs] for leaf in leaves_of(unroll[:-1])] + [leaf[envs] for leaf in leaves_of(unroll.state)]
 
 
 def as_tensor(leaf: Any) -> torch.Tensor:
@@ -146,8 +138,6 @@ def copy_side_by_side(unrolls: Sequence[Unroll], batch: Unroll) -> None:
     start = 0
     for unroll in unrolls:
         stop = start + unroll.first.shape[1]
-        for into, leaf in zip(leaves_of(batch[:-1]), leaves_of(unroll[:-1]), strict=True):
-            into[:, start:stop].copy_(leaf, non_blocking=True)
-        for into, leaf in zip(leaves_of(batch.state), leaves_of(unroll.state), strict=True):
-            into[start:stop].copy_(leaf, non_blocking=True)
+        for into, leaf in zip(_columns(batch, slice(start, stop)), _columns(unroll, slice(None)), strict=True):
+            into.copy_(leaf, non_blocking=True)
         start = stop

@@ -11,11 +11,10 @@ from pappus.replay.clients.connect import connect
 from pappus.replay.clients.sampler import Sampler
 from pappus.replay.clients.sharded import ShardedClient
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Field, Trajectory, col, concatenate
+from pappus.replay.sampling.fields import Batch, Field, Trajectory, col, concatenate
 from pappus.replay.service.service import Service
-from pappus.replay.storage.items import Batch
 from pappus.replay.tables.rate_limiters import min_size, sample_to_insert_ratio
-from pappus.replay.tables.selectors import RandomSelector, Selector, find_selector
+from pappus.replay.tables.selectors import RandomSelector, Selector
 from pappus.replay.tables.table import (
     FIFO,
     LIFO,
@@ -24,6 +23,7 @@ from pappus.replay.tables.table import (
     UNIFORM,
     Selection,
     Table,
+    find_selector,
     prioritized,
     prioritized_replay,
     queue,
@@ -33,33 +33,8 @@ from pappus.replay.tables.table import (
 from pappus.types import ArraySpec
 
 __all__ = [
-    "FIFO",
-    "LIFO",
-    "MAX_HEAP",
-    "MIN_HEAP",
-    "UNIFORM",
-    "ArraySpec",
-    "Batch",
-    "Client",
-    "Field",
-    "RandomSelector",
-    "Sampler",
-    "Selection",
-    "Selector",
-    "Service",
-    "ShardedClient",
-    "Table",
-    "Trajectory",
-    "TrajectoryWriter",
-    "col",
-    "concatenate",
-    "connect",
-    "find_selector",
-    "min_size",
-    "prioritized",
-    "prioritized_replay",
-    "queue",
-    "sample_to_insert_ratio",
-    "stack",
-    "uniform_replay",
+    "FIFO", "LIFO", "MAX_HEAP", "MIN_HEAP", "UNIFORM", "ArraySpec", "Batch", "Client", "Field", "RandomSelector",
+    "Sampler", "Selection", "Selector", "Service", "ShardedClient", "Table", "Trajectory", "TrajectoryWriter", "col",
+    "concatenate", "connect", "find_selector", "min_size", "prioritized", "prioritized_replay", "queue",
+    "sample_to_insert_ratio", "stack", "uniform_replay",
 ]

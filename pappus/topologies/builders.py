@@ -11,7 +11,7 @@ from pappus.config import ReplayConfig
 from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
 from pappus.roles.evaluator import MAX_ENVS, Evaluator

@@ -79,7 +79,7 @@ class Steps:
         assert held is not None
         client.reset("t")
         put(client, "t", range(200))
-        found = Trajectory(x=col("x")).evaluate(held.drawn.windows, held.source, 0)["x"].array[:, 0]
+        found = Trajectory(x=col("x")).evaluate(held.drawn, held.source, 0).data["x"][:, 0]
         assert (found == 41 + held.drawn.keys).all()
         session.done(held)
         client.reset("t")

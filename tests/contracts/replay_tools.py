@@ -11,9 +11,10 @@ import numpy as np
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.session import Session
 from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.fields import Batch
 from pappus.replay.service.service import Service
-from pappus.replay.storage.items import Batch
 from pappus.replay.tables import rate_limiters
+from pappus.replay.tables.live_table import in_order
 from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, Table
 from pappus.types import ArraySpec
@@ -102,8 +103,8 @@ def only_items_hold_chunks(service: Service) -> bool:
     holders = np.zeros(service.layout.num_chunks, np.int64)
     with service.standing_still() as live:
         for table in live.values():
-            windows = table.state().in_order().windows
-            np.add.at(holders, service.chunks.spanned(windows.base, windows.span), 1)
+            state = in_order(table.state())
+            np.add.at(holders, service.chunks.spanned(state["windows/base"], state["windows/span"]), 1)
         free = int((holders == 0).sum())
         return bool((service.chunks.holders == holders).all()) and service.chunks.num_free == free
 

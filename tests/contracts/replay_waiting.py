@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pappus.replay.clients.client
+import pappus.replay.clients.sampler
 from pappus.errors import PappusError, UserError
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Trajectory, col
@@ -186,7 +186,7 @@ class Waiting:
     def test_long_waits_are_explained_in_the_log(
         self, make: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(pappus.replay.clients.client, "PATIENCE_SECONDS", 0.02)
+        monkeypatch.setattr(pappus.replay.clients.sampler, "PATIENCE_SECONDS", 0.02)
         client, service = make(replay())
         with caplog.at_level(logging.WARNING, "pappus.replay"):
             sampling = Background(lambda: numbers(make.client(service).sample("t", 1)))
@@ -198,7 +198,7 @@ class Waiting:
     def test_a_batch_that_was_begun_is_never_given_up_without_a_limit(
         self, make: Way, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pappus.replay.clients.client, "PATIENCE_SECONDS", 0.02)
+        monkeypatch.setattr(pappus.replay.clients.sampler, "PATIENCE_SECONDS", 0.02)
         client, service = make(tables.queue("t", 2, NUMBER))
         put(client, "t", [1, 2])
         sampling = Background(lambda: numbers(make.client(service).sample("t", 4)))

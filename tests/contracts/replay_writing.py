@@ -147,7 +147,7 @@ class Writing:
     def test_an_unknown_column_suggests_the_closest_name(self, make: Way) -> None:
         client, service = make(replay(signature=STEP))
         with client.writer() as writer:
-            with pytest.raises(UserError, match=r"no column 'rewrad' .*did you mean 'reward'"):
+            with pytest.raises(UserError, match=r"no column 'rewrad'.*did you mean 'reward'"):
                 writer.append({"rewrad": 1.0})
             writer.append(step(0))
             with pytest.raises(UserError, match="did you mean 'reward'"):

@@ -14,8 +14,8 @@ import pytest
 
 from pappus.experience import ItemBatch
 from pappus.recording import shared
-from pappus.recording.layout import TABLE
 from pappus.recording.shared import PrefetchedSource, SharedReplay
+from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from tests.recording.test_ports import SECONDS, record, spec, steps, taken
 

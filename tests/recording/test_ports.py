@@ -11,10 +11,9 @@ import pytest
 from pappus.config import ReplayConfig
 from pappus.errors import RunError
 from pappus.experience import ItemBatch
-from pappus.recording.direct import DirectReplay, RecordingSink
-from pappus.recording.layout import TABLE
+from pappus.recording.direct import DirectReplay, RecordingSink, ReplaySpec, layout_for
 from pappus.recording.shared import SharedReplay
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.telemetry.meter import Meter

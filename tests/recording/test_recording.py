@@ -12,9 +12,8 @@ import pytest
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig
 from pappus.core import ReplayAlgorithm
-from pappus.recording.direct import DirectReplay
-from pappus.recording.layout import TABLE
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
+from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.tables import table as tables
 from pappus.types import DiscreteAction, EnvSpec

@@ -7,9 +7,8 @@ import pytest
 
 from pappus.core import ReplayAlgorithm
 from pappus.experience import Sequence
-from pappus.recording.direct import DirectReplay
-from pappus.recording.layout import TABLE
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
+from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.tables import table as tables
 from pappus.types import ArraySpec, EnvSpec, Timestep

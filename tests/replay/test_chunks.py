@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.storage.chunks import LOOPS, NUMPY, ChunkKernels, Chunks, plan
-from pappus.replay.storage.compiling import compiled
+from pappus.replay.storage.chunks import LOOPS, NUMPY, Chunks, Kernels, compiled, plan
 from pappus.types import ArraySpec
 
 SIGNATURE = {"x": ArraySpec((), "int64")}
 KERNELS = {"numpy": lambda: NUMPY, "numba": lambda: compiled(LOOPS)}
 
 
-def chunks(steps: int, length: int, kernels: ChunkKernels | None = None) -> Chunks:
+def chunks(steps: int, length: int, kernels: Kernels | None = None) -> Chunks:
     return Chunks(plan(SIGNATURE, steps, length), kernels=kernels)
 
 

@@ -10,8 +10,8 @@ import pytest
 from pappus.replay import Client, Service, ShardedClient
 from pappus.replay.clients.client import DirectSession
 from pappus.replay.clients.session import Held
-from pappus.replay.service.waiting import Deadline
-from pappus.replay.storage.items import Batch
+from pappus.replay.sampling.fields import Batch
+from pappus.replay.service.service import Deadline
 from tests.contracts.replay_tools import Background, drawn, put, replay, waiting
 
 pytestmark = pytest.mark.timeout(60)
@@ -28,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("pappus.replay.service.waiting.now", found)
+    monkeypatch.setattr("pappus.replay.service.service.now", found)
     return found
 
 

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from pappus.config import WireConfig
 from pappus.errors import UserError
 from pappus.replay.clients.client import Client
-from pappus.replay.service.service import Service
-from pappus.replay.service.waiting import Holder
+from pappus.replay.service.service import Holder, Service
 from pappus.replay.tables import table as tables
 from pappus.replay.wire import grpc_wire, sockets
 from pappus.replay.wire.grpc_wire import METHOD, SIZE, GrpcServer, Parts
@@ -768,7 +767,7 @@ def test_whatever_is_asked_no_chunk_is_lost(near: bool, talk: list[Any]) -> None
     service = Service(TABLES, 32, LENGTH)
     session = ServedSession(service, "mallory", near, "", lambda: False)
     session.answer(hello())
-    with patch("pappus.replay.service.waiting.ALIVE_SECONDS", 0.001):
+    with patch("pappus.replay.service.service.ALIVE_SECONDS", 0.001):
         for request, words, arrays in [("take", {"count": 3}, {}), *talk]:
             seconds = words.get("seconds")
             said = {**words, "do": request, "seconds": seconds if isinstance(seconds, str | list | dict) else 0.0}

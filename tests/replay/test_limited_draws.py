@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pappus.replay import Client, Service
 from pappus.replay.service.checkpoint import load, save
-from pappus.replay.tables.limited_draws import at_random, in_turn
+from pappus.replay.tables.selectors import draw_at_random, draw_in_order
 from pappus.replay.tables.table import FIFO, LIFO, MAX_HEAP, MIN_HEAP, UNIFORM, Selection, prioritized
 from tests.contracts.replay_tools import drawn, put, replay
 
@@ -47,14 +47,14 @@ def test_random_draws_skip_items_that_would_be_removed(
 ) -> None:
     before = data.draw(st.lists(st.integers(0, most - 1), min_size=5, max_size=5))
     at = np.array(places)
-    found = at_random(at, WEIGHTS[at] / WEIGHTS.sum(), np.array(before)[at], most, spare)
+    found = draw_at_random(at, WEIGHTS[at] / WEIGHTS.sum(), np.array(before)[at], most, spare)
     expected = literally(places, before, most, spare)
     assert found.places.tolist() == expected[0] and found.times.tolist() == expected[2]
     np.testing.assert_allclose(found.probabilities, expected[1])
 
 
 def test_a_share_that_rounding_swallows_is_still_one() -> None:
-    found = at_random(np.array([0, 0, 1]), np.array([1.0, 1.0, 1e-300]), np.zeros(3, np.int64), 2, 5)
+    found = draw_at_random(np.array([0, 0, 1]), np.array([1.0, 1.0, 1e-300]), np.zeros(3, np.int64), 2, 5)
     assert found.probabilities.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -62,7 +62,7 @@ def test_a_share_that_rounding_swallows_is_still_one() -> None:
 @given(most=st.integers(2, 5), spare=st.integers(0, 5), count=st.integers(1, 30), data=st.data())
 def test_draws_in_turn_take_each_as_often_as_it_may(most: int, spare: int, count: int, data: st.DataObject) -> None:
     before = data.draw(st.lists(st.integers(0, most - 1), min_size=5, max_size=5))
-    found = in_turn(np.arange(5), np.array(before), most, spare, count)
+    found = draw_in_order(np.arange(5), np.array(before), most, spare, count)
     turns = [(place, time) for place in range(5) for time in range(before[place] + 1, most + 1)]
     expected = [turn for turn in turns if turn[0] <= spare][:count]
     assert list(zip(found.places.tolist(), found.times.tolist(), strict=True)) == expected

@@ -14,8 +14,8 @@ from pappus.errors import UserError
 from pappus.replay import ArraySpec, Client, RandomSelector, Selection, Service, Table, find_selector, min_size
 from pappus.replay.serve.config_file import load_tables
 from pappus.replay.service.checkpoint import load, save
-from pappus.replay.tables import selectors
-from pappus.replay.tables.selectors import BUILT_IN
+from pappus.replay.tables import table as tables
+from pappus.replay.tables.built_in_selectors import BUILT_IN
 from pappus.types import Array
 from tests.contracts.replay_tools import put
 
@@ -83,8 +83,8 @@ def test_a_custom_remover_chooses_the_items_to_remove() -> None:
 
 
 def test_an_entry_point_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("even", f"{HERE}:Even", selectors.GROUP)
-    monkeypatch.setattr(selectors, "entry_points", lambda group: [entry] if group == selectors.GROUP else [])
+    entry = EntryPoint("even", f"{HERE}:Even", tables.GROUP)
+    monkeypatch.setattr(tables, "entry_points", lambda group: [entry] if group == tables.GROUP else [])
     assert find_selector("even") is Even
     with pytest.raises(UserError, match=r"no selector is called .evem.; did you mean .even."):
         find_selector("evem")

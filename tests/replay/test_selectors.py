@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pappus.errors import UserError
-from pappus.replay.tables.prioritized import Prioritized
-from pappus.replay.tables.selectors import BUILT_IN, Fifo, MinHeap, Selector, Uniform
+from pappus.replay.tables.built_in_selectors import BUILT_IN, Fifo, Prioritized, Uniform
+from pappus.replay.tables.heap_selectors import MinHeap
+from pappus.replay.tables.selectors import Selector
 
 CAPACITY = 12
 MAKE: dict[str, Callable[[], Selector]] = {name: partial(make, CAPACITY, 1.0) for name, make in BUILT_IN.items()}

@@ -11,7 +11,7 @@ import pytest
 from pappus.errors import RunError, UserError
 from pappus.replay import ArraySpec, Client, Service, Trajectory, col, uniform_replay
 from pappus.replay.service.checkpoint import load, save
-from pappus.replay.service.waiting import Holder
+from pappus.replay.service.service import Holder
 from pappus.replay.tables import table as tables
 from pappus.replay.wire.grpc_wire import PART_BYTES, Parts, cut
 from pappus.replay.wire.messages import decode, encode

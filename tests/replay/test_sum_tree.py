@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pappus.replay.storage.compiling import compiled
-from pappus.replay.tables.prioritized import LOOPS, NUMPY, SumTree, TreeKernels
+from pappus.replay.storage.chunks import LOOPS, NUMPY, Kernels, compiled
+from pappus.replay.tables.built_in_selectors import SumTree
 from pappus.types import Array
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 KINDS = [pytest.param("numba", marks=pytest.mark.skipif(not HAS_NUMBA, reason="numba is not installed")), "numpy"]
 
 
-def kernels_of(kind: str) -> TreeKernels:
+def kernels_of(kind: str) -> Kernels:
     return compiled(LOOPS) if kind == "numba" else NUMPY
 
 

@@ -16,8 +16,7 @@ from pappus.edges.counters import SharedCounters
 from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.ops.q_learning import ladder
-from pappus.recording.direct import DirectReplay
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
 from pappus.roles.acting import ActingNetwork
 from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings

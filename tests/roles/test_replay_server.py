@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pappus.config import ReplayConfig
-from pappus.recording.direct import DirectReplay
-from pappus.recording.layout import TABLE
-from pappus.recording.spec import ReplaySpec, layout_for
+from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
+from pappus.recording.transitions import TABLE
 from pappus.roles.replay_server import KEPT, ReplayServer
 from pappus.roles.role import IDLE
 from tests.recording.streams import ENV, Streams, dqn

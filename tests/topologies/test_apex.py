@@ -15,7 +15,7 @@ from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import DeadlockError, UserError
 from pappus.experience import Transitions
-from pappus.recording.layout import TABLE
+from pappus.recording.transitions import TABLE
 from pappus.roles.learner import Learner
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role

@@ -10,8 +10,7 @@ from pappus.api import configure, describe
 from pappus.config import ReplayConfig
 from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
-from pappus.recording.layout import TABLE
-from pappus.recording.transitions import SEND_ITEMS
+from pappus.recording.transitions import SEND_ITEMS, TABLE
 from pappus.roles.actor_learner import Bundle
 from pappus.roles.parameter_server import ParameterServer
 from pappus.roles.replay_server import ReplayServer

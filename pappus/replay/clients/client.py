@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import logging
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from pappus.errors import UserError, closest
-from pappus.replay.clients.sampler import Sampler
+from pappus.errors import UserError
+from pappus.replay.clients.sampler import Sampler, sample_through
 from pappus.replay.clients.session import Held, Session
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Trajectory, whole
-from pappus.replay.service.service import Service
-from pappus.replay.service.waiting import Deadline, Holder
-from pappus.replay.storage.chunks import Layout
-from pappus.replay.storage.items import Batch, ChunkSource, PackedSource, Windows
+from pappus.replay.sampling.fields import Batch, Trajectory
+from pappus.replay.service.service import Deadline, Holder, Service
+from pappus.replay.storage.chunks import Layout, Windows
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
-PATIENCE_SECONDS = 10.0
-"""A longer wait is explained in the log."""
 LONGEST_SECONDS = 1e6
 """The longest time limit that a lock accepts."""
 MOST_WAITING = 2
 """Groups of items that may wait for a rate limiter before `insert` blocks. A step of a recorder creates up to two; it
 checks before each step that none wait, and must not block within one, since its thread may be the one that samples."""
-
-log = logging.getLogger("pappus.replay")
 
 
 class Client:
@@ -89,11 +83,14 @@ class Client:
         """Draw `count` items now, or return None if the rate limiter does not allow that."""
         with self._sampling_lock:
             held = self._sampling.sample(table, count, trajectory.columns, trajectory.lead, 0.0, False)
-            return None if held is None else _shaped(self._sampling, table, trajectory, held)
+            if held is None:
+                return None
+            try:
+                return trajectory.evaluate(held.drawn, held.source, self.tables[table].lead)
+            finally:
+                self._sampling.done(held)
 
-    def sampler(
-        self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2
-    ) -> Sampler:
+    def sampler(self, table: str, count: int, trajectory: Trajectory | None = None, prefetch: int = 2) -> Sampler:
         """An iterator over batches. Two sessions, each with its own thread, fetch `prefetch` of them ahead.
 
         With `prefetch=16` each session fetches 8 batches per request, which is faster for small items.
@@ -160,53 +157,8 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def sample_through(
-    session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
-) -> Batch:
-    """Sample one batch through a session."""
-    if table not in session.tables:
-        names = list(session.tables)
-        raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
-    shape = trajectory or whole(session.tables[table].signature)
-    for name in shape.columns:
-        if name not in session.layout.signature:
-            names = list(session.layout.signature)
-            raise UserError(f"there is no column {name!r}{closest(name, names)}; there are {', '.join(names)}")
-    if shape.lead > session.tables[table].lead:
-        raise UserError(
-            f"a stack looks {shape.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
-            f"its items; make the table with lead={shape.lead}"
-        )
-    return _shaped(session, table, shape, _wait_for_items(session, table, count, shape, deadline or Deadline(None)))
-
-
-def _shaped(session: Session, table: str, shape: Trajectory, held: Held) -> Batch:
-    """Evaluate the fields of sampled items, and release the items."""
-    try:
-        data = shape.evaluate(held.drawn.windows, held.source, session.tables[table].lead)
-    finally:
-        session.done(held)
-    return Batch(
-        {name: value.array for name, value in data.items()}, held.drawn,
-        {name: value.dims for name, value in data.items()},
-    )
-
-
-def _wait_for_items(session: Session, table: str, count: int, shape: Trajectory, deadline: Deadline) -> Held:
-    while True:
-        left = deadline.left
-        last = left is not None and left <= PATIENCE_SECONDS
-        seconds = left if left is not None and last else PATIENCE_SECONDS
-        held = session.sample(table, count, shape.columns, shape.lead, seconds, last)
-        if held is not None:
-            return held
-        if last:
-            raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {session.explain(table)}")
-        log.warning("sampling has waited for %.0f s; %s", deadline.waited, session.explain(table))
 
 
 class DirectSession:
@@ -218,23 +170,20 @@ class DirectSession:
         closed = self._closed = threading.Event()
         self._service, self._holder = service, Holder(name, lambda: not closed.is_set())
         self.layout, self.tables, self.columns = service.layout, service.tables, service.chunks.columns
-        self._source = ChunkSource(service.chunks)
+        self._source = copy.copy(service.chunks)  # a batch can still be read after `Service.close`
+        self.take_chunks, self.link = partial(service.take_chunks, self._holder), partial(service.link, self._holder)
+        self.delete, self.reset, self.move_bounds = service.delete, service.reset, service.move_bounds
+        self.weigh, self.info, self.explain = service.weigh, service.info, service.explain
         self._waiting: deque[tuple[str, Array, Windows]] = deque()
         """Items that wait for a rate limiter."""
         self._left: list[Array] = []
         """Chunks to give back once these items are inserted."""
-
-    def take_chunks(self, count: int, seconds: float | None) -> Array:
-        return self._service.take_chunks(self._holder, count, seconds)
 
     def give_back(self, chunks: Array) -> None:
         if self._left:  # a recorder gives back at most one block per step
             self.flush(None)
         self._left.append(chunks)
         self.flush(0.0)
-
-    def link(self, before: Array, after: Array) -> None:
-        self._service.link(self._holder, before, after)
 
     def publish(self, chunks: Array, begin: int, end: int) -> None: ...
 
@@ -268,34 +217,16 @@ class DirectSession:
         number, drawn = self._service.sample(self._holder, table, count, seconds, partial)
         if drawn is None:
             return None
-        packed = self._service.unpacked(drawn.windows, columns, lead)
-        if not packed:
+        copied = self._service.unpacked(drawn.windows, columns, lead)
+        if not copied:
             return Held(number, drawn, self._source)
-        return Held(number, drawn, PackedSource(packed, drawn.windows, list(self.columns), lead, self._source))
+        return Held(number, drawn, RowCopies(copied, drawn.windows, list(self.columns), lead, self._source))
 
     def done(self, held: Held) -> None:
         self._service.done(self._holder, held.number)
 
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
         return self._service.update(table, keys, priorities)
-
-    def delete(self, table: str, keys: Array) -> int:
-        return self._service.delete(table, keys)
-
-    def reset(self, table: str) -> None:
-        self._service.reset(table)
-
-    def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
-        self._service.move_bounds(table, least, most, min_size)
-
-    def weigh(self, table: str) -> tuple[float, int]:
-        return self._service.weigh(table)
-
-    def info(self, table: str) -> dict[str, Any]:
-        return self._service.info(table)
-
-    def explain(self, table: str) -> str:
-        return self._service.explain(table)
 
     def checkpoint(self, path: str) -> str:
         from pappus.replay.service.checkpoint import save

@@ -1,38 +1,56 @@
-"""Batches fetched ahead by threads."""
+"""Samples batches through a session; a thread per session can fetch them ahead."""
 
 from __future__ import annotations
 
-import itertools
+import logging
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 
 from pappus.errors import UserError
-from pappus.replay.storage.items import Batch
+from pappus.replay.clients.session import Held, Session
+from pappus.replay.sampling.fields import Batch, Trajectory, whole
+from pappus.replay.service.service import Deadline
+from pappus.replay.storage.chunks import refuse_unknown
 
 CLOSE_SECONDS = 0.2
 """Interval at which a waiting call checks whether the sampler was closed."""
+PATIENCE_SECONDS = 10.0
+"""A longer wait is explained in the log."""
+
+log = logging.getLogger("pappus.replay")
 
 
-def parted(batch: Batch, parts: int) -> list[Batch]:
-    """Split a batch into equal parts that share its memory."""
-    if parts == 1:
-        return [batch]
-    bounds = [len(batch.keys) * i // parts for i in range(parts + 1)]
-    return [_part(batch, slice(begin, end)) for begin, end in itertools.pairwise(bounds)]
+def sample_through(
+    session: Session, table: str, count: int, trajectory: Trajectory | None, deadline: Deadline | None = None
+) -> Batch:
+    refuse_unknown("table", table, session.tables)
+    fields = trajectory or whole(session.tables[table].signature)
+    for name in fields.columns:
+        refuse_unknown("column", name, session.layout.signature)
+    if fields.lead > session.tables[table].lead:
+        raise UserError(
+            f"a stack looks {fields.lead} steps back, and table {table!r} keeps lead={session.tables[table].lead} with "
+            f"its items; make the table with lead={fields.lead}"
+        )
+    held = _wait_for_items(session, table, count, fields, deadline or Deadline(None))
+    try:
+        return fields.evaluate(held.drawn, held.source, session.tables[table].lead)
+    finally:
+        session.done(held)
 
 
-def _part(batch: Batch, items: slice) -> Batch:
-    data = {
-        name: array[(*[slice(None)] * batch.dims[name].index("batch"), items)] for name, array in batch.data.items()
-    }
-    info = batch.info
-    drawn = info._replace(
-        keys=info.keys[items], probabilities=info.probabilities[items], priorities=info.priorities[items],
-        times_sampled=info.times_sampled[items], ages=info.ages[items], windows=info.windows.pick(items),
-    )
-    return Batch(data, drawn, batch.dims)
+def _wait_for_items(session: Session, table: str, count: int, fields: Trajectory, deadline: Deadline) -> Held:
+    while True:
+        left = math.inf if deadline.left is None else deadline.left
+        last = left <= PATIENCE_SECONDS
+        held = session.sample(table, count, fields.columns, fields.lead, min(left, PATIENCE_SECONDS), last)
+        if held is not None:
+            return held
+        if last:
+            raise TimeoutError(f"nothing could be sampled in {deadline.seconds:g} s; {session.explain(table)}")
+        log.warning("sampling has waited for %.0f s; %s", deadline.waited, session.explain(table))
 
 
 class Sampler:
@@ -77,14 +95,14 @@ class Sampler:
     def __enter__(self) -> Sampler:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(self, fetch: Callable[[], Batch]) -> None:
         """The body of a thread: an error ends it, and is raised where the next batch is requested."""
         try:
             while not self._closed.is_set():
-                for batch in parted(fetch(), self._together):
+                for batch in fetch().parted(self._together):
                     self._offer(batch)
         except BaseException as error:
             self._error = error

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pappus.replay.sampling.evaluation import Source
-from pappus.replay.storage.chunks import Layout
-from pappus.replay.storage.items import Drawn, Windows
+from pappus.replay.storage.chunks import Drawn, Layout, Windows
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
@@ -25,7 +24,10 @@ class Held(NamedTuple):
 
 
 class Session(Protocol):
-    """A session with a service. What it holds is released when it is closed, or when its process dies."""
+    """A session with a service. What it holds is released when it is closed, or when its process dies.
+
+    Methods without a description do what those of `Service` do.
+    """
 
     @property
     def layout(self) -> Layout: ...
@@ -37,14 +39,11 @@ class Session(Protocol):
     def columns(self) -> dict[str, Array]:
         """Where a writer writes its rows: `columns[name][chunk · chunk_length + i]`."""
 
-    def take_chunks(self, count: int, seconds: float | None) -> Array:
-        """`count` chunks to write into; an empty array if time ran out."""
+    def take_chunks(self, count: int, seconds: float | None) -> Array: ...
 
-    def give_back(self, chunks: Array) -> None:
-        """Release chunks that the writer does not refer to any more."""
+    def give_back(self, chunks: Array) -> None: ...
 
-    def link(self, before: Array, after: Array) -> None:
-        """Note that chunks `after` continue chunks `before`."""
+    def link(self, before: Array, after: Array) -> None: ...
 
     def publish(self, chunks: Array, begin: int, end: int) -> None:
         """Announce that rows `begin` … `end` of chunks are written."""
@@ -60,8 +59,7 @@ class Session(Protocol):
     ) -> Held | None:
         """Sample items, with at least these columns and `lead` earlier steps; see `Service.sample`."""
 
-    def done(self, held: Held) -> None:
-        """Release a batch that was read."""
+    def done(self, held: Held) -> None: ...
 
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
         """Change priorities; returns how many items still exist, or 0 without waiting."""

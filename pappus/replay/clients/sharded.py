@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from pappus.errors import UserError
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.sampler import Sampler
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.replay.sampling.fields import Trajectory
-from pappus.replay.service.waiting import Deadline
-from pappus.replay.storage.items import Batch, joined
+from pappus.replay.sampling.fields import Batch, Trajectory
+from pappus.replay.service.service import Deadline
+from pappus.replay.storage.chunks import Drawn
 from pappus.types import Array
 
 PAUSE_SECONDS = 0.02
@@ -52,7 +51,7 @@ class ShardedClient:
         self._pool = ThreadPoolExecutor(4 * len(self._clients), "shards")
 
     def writer(self, envs: int | None = None, history: int = 128, max_pending: int = 1) -> TrajectoryWriter:
-        """A writer on the next service in turn: all steps of a stream are on one service."""
+        """A writer on the next service, round robin: all steps of a stream are on one service."""
         return next(self._next).writer(envs, history, max_pending)
 
     def sample(
@@ -130,7 +129,6 @@ class ShardedClient:
         return "\n".join(f"shard {i}: {client.explain(table)}" for i, client in enumerate(self._clients))
 
     def close(self) -> None:
-        """End all sessions."""
         for client in self._clients:
             client.close()
         self._pool.shutdown(wait=False)
@@ -138,7 +136,7 @@ class ShardedClient:
     def __enter__(self) -> ShardedClient:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _weigh(self, table: str, deadline: Deadline) -> tuple[Array, Array]:
@@ -171,7 +169,7 @@ def _together(parts: list[Batch], size: int, mass: float) -> Batch:
             longest = max(array.shape[time_axis] for array in arrays)
             arrays = [_lengthened(array, time_axis, longest) for array in arrays]
         data[name] = np.concatenate(arrays, axis=dims.index("batch"))
-    info = joined([part.info for part in parts])._replace(table_size=size, mass=mass)
+    info = Drawn.joined([part.info for part in parts])._replace(table_size=size, mass=mass)
     return Batch(data, info, parts[0].dims)
 
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pappus.errors import UserError, closest
+from pappus.errors import UserError
 from pappus.replay.clients.session import Session
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Windows, refuse_unknown
 from pappus.types import Array
 
 
@@ -65,9 +64,7 @@ class History:
         return self._end - self._begin
 
     def __getitem__(self, column: str) -> ColumnHistory:
-        if column not in self._columns:
-            near = closest(column, list(self._columns))
-            raise UserError(f"there is no column {column!r}{near}; there are {', '.join(self._columns)}")
+        refuse_unknown("column", column, self._columns)
         return ColumnHistory(column, self._begin, self._end)
 
 
@@ -92,7 +89,8 @@ class TrajectoryWriter:
         """The chunks of all envs `[N]`, one array for every `chunk_length` kept steps."""
         self._oldest = 0
         """The oldest kept step."""
-        self._steps = 0
+        self.steps = 0
+        """Steps of each env so far."""
         self._published = 0
         self._episode = np.zeros(self._envs, np.int64)
         """The first step of each env's episode."""
@@ -105,36 +103,30 @@ class TrajectoryWriter:
     @property
     def history(self) -> History:
         """The steps that items can refer to."""
-        begin = max(self._oldest, self._steps - self._history)
+        begin = max(self._oldest, self.steps - self._history)
         if self._single:
             begin = max(begin, int(self._episode[0]))
-        return History(self._names, begin, self._steps)
-
-    @property
-    def steps(self) -> int:
-        """Steps of each env so far."""
-        return self._steps
+        return History(self._names, begin, self.steps)
 
     def append(self, step: Mapping[str, Any], first: Array | bool | None = None) -> None:
         """Write one step of every env; `first` marks those that begin an episode. Items cannot use omitted columns."""
         self._refuse_closed()
         values = flat(step)
-        for name in values:
-            if name not in self._columns:
-                raise UserError(f"there is no column {name!r} in the signature{closest(name, list(self._names))}")
+        for name in values.keys() - self._columns.keys():
+            refuse_unknown("column", name, self._names)
         prepared = {name: self._fitting(name, value) for name, value in values.items()}
         begins = None if first is None else self._mask(first, "first")
-        if self._steps % self._length == 0:
+        if self.steps % self._length == 0:
             self._open_block()
-        rows = self._blocks[-1] * self._length + self._steps % self._length
+        rows = self._blocks[-1] * self._length + self.steps % self._length
         for name in self._names:
             if name in prepared:
                 self._columns[name][rows] = prepared[name]
             else:
-                self._absent[name].append(self._steps)
+                self._absent[name].append(self.steps)
         if begins is not None:
-            self._episode[begins] = self._steps
-        self._steps += 1
+            self._episode[begins] = self.steps
+        self.steps += 1
 
     def create_item(
         self, table: str, priority: float | Array, trajectory: Mapping[str, Slice], where: Array | None = None
@@ -143,14 +135,14 @@ class TrajectoryWriter:
         if not trajectory:
             raise UserError(f"an item for table {table!r} needs at least one slice of the history")
         envs = self._all if where is None else np.flatnonzero(self._mask(where, "where"))
-        for name, part in trajectory.items():
-            if part.column != name:
-                raise UserError(f"column {name!r} is given a slice of {part.column!r}; items keep the names of columns")
         if np.shape(priority) not in ((), (self._envs,)):
             raise UserError(f"priority of shape {np.shape(priority)} is neither one nor one for each of {self._envs}")
         priorities = np.broadcast_to(np.asarray(priority, np.float64), self._envs)[envs]
-        starts = {name: np.full(len(envs), part.start) for name, part in trajectory.items()}
-        lengths = {name: np.full(len(envs), part.stop - part.start) for name, part in trajectory.items()}
+        starts, lengths = {}, {}
+        for name, part in trajectory.items():
+            if part.column != name:
+                raise UserError(f"column {name!r} is given a slice of {part.column!r}; items keep the names of columns")
+            starts[name], lengths[name] = np.full(len(envs), part.start), np.full(len(envs), part.stop - part.start)
         self.create_items(table, priorities, envs, starts, lengths)
 
     def create_items(
@@ -158,9 +150,7 @@ class TrajectoryWriter:
     ) -> None:
         """Create items over steps `starts` … `starts + lengths` of `envs`, all `[n]`; steps count like `steps`."""
         self._refuse_closed()
-        if table not in self._session.tables:
-            names = list(self._session.tables)
-            raise UserError(f"there is no table {table!r}{closest(table, names)}; there are {', '.join(names)}")
+        refuse_unknown("table", table, self._session.tables)
         priorities, envs = np.asarray(priorities, np.float64), np.asarray(envs)
         self._refuse_misfits(priorities, envs, starts, lengths)
         if not len(envs):
@@ -173,7 +163,7 @@ class TrajectoryWriter:
 
     def end_episode(self) -> None:
         """Begin an episode with the next step, in every env."""
-        self._episode[:] = self._steps
+        self._episode[:] = self.steps
 
     def flush(self, seconds: float | None = None) -> bool:
         """Wait up to `seconds` until all items are in their tables; returns whether they are."""
@@ -183,12 +173,11 @@ class TrajectoryWriter:
 
     def close(self) -> None:
         """Flush, and release the history."""
-        if self._open:
-            try:
+        try:
+            if self._open:
                 self.flush()
-            finally:
-                self._open = False
-                self._session.close()
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Close without waiting for unconfirmed items."""
@@ -203,8 +192,8 @@ class TrajectoryWriter:
     def __enter__(self) -> TrajectoryWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.abandon()
@@ -216,12 +205,14 @@ class TrajectoryWriter:
         windows = Windows.empty(len(envs), len(self._names))
         first = np.min(list(starts.values()), axis=0)
         stop = np.max([starts[name] + lengths[name] for name in starts], axis=0)
+        for name in starts.keys() - self._columns.keys():
+            refuse_unknown("column", name, self._names)
         for name in starts:
-            if name not in self._columns:
-                raise UserError(f"there is no column {name!r}{closest(name, list(self._names))}")
             index = self._names.index(name)
             windows.start[:, index], windows.length[:, index] = starts[name] - first, lengths[name]
-            self._refuse_absent(name, starts[name], lengths[name])
+            for step in self._absent[name]:
+                if ((starts[name] <= step) & (step < starts[name] + lengths[name])).any():
+                    raise UserError(f"column {name!r} was left out of step {step}, which an item refers to; append it")
         episode = self._episode[envs]
         if (first < episode).any():
             wrong = int(np.argmax(first < episode))
@@ -230,10 +221,10 @@ class TrajectoryWriter:
                 "leave such envs out with `where`, or give create_items their own starts"
             )
         base = np.maximum(first - lead, episode)
-        if (base < self._oldest).any() or (stop > self._steps).any() or (stop <= first).any():
+        if (base < self._oldest).any() or (stop > self.steps).any() or (stop <= first).any():
             raise UserError(
                 f"an item over steps {int(first.min())} … {int(stop.max())} (and {lead} before) is not within the "
-                f"{self._steps - self._oldest} steps that are kept; give the writer a longer history"
+                f"{self.steps - self._oldest} steps that are kept; give the writer a longer history"
             )
         blocks = np.stack(self._blocks)
         which = (base - self._oldest) // self._length
@@ -246,7 +237,6 @@ class TrajectoryWriter:
             raise UserError("this writer is closed; make another one")
 
     def _mask(self, given: Array | bool, name: str) -> Array:
-        """One flag for every env."""
         flags = np.asarray(given)
         if flags.shape not in ((), (self._envs,)) or flags.dtype.kind not in "bui":
             raise UserError(f"{name} must be one flag, or one for each of {self._envs} envs, not {given!r:.60}")
@@ -271,15 +261,10 @@ class TrajectoryWriter:
             if (np.asarray(lengths[name]) < 1).any() or (np.asarray(starts[name]) < 0).any():
                 raise UserError(f"a slice of column {name!r} is empty, or begins before the first step")
 
-    def _refuse_absent(self, name: str, starts: Array, lengths: Array) -> None:
-        for step in self._absent[name]:
-            if ((starts <= step) & (step < starts + lengths)).any():
-                raise UserError(f"column {name!r} was left out of step {step}, which an item refers to; append it")
-
     def _open_block(self) -> None:
         """Take chunks for the next steps; chunks that are too old are released first, so that they can be reused."""
         self._publish()
-        while self._blocks and self._oldest + self._length <= self._steps - self._keep and len(self._blocks) > 1:
+        while self._blocks and self._oldest + self._length <= self.steps - self._keep and len(self._blocks) > 1:
             if self._num_pending:
                 self._send()
             self._session.give_back(self._blocks.popleft())
@@ -292,10 +277,10 @@ class TrajectoryWriter:
 
     def _publish(self) -> None:
         """Announce the rows that were written since the last time, block by block."""
-        while self._published < self._steps:
+        while self._published < self.steps:
             block = (self._published - self._oldest) // self._length
             begin = self._published % self._length
-            end = min(self._length, begin + self._steps - self._published)
+            end = min(self._length, begin + self.steps - self._published)
             self._session.publish(self._blocks[block], begin, end)
             self._published += end - begin
 
@@ -306,8 +291,7 @@ class TrajectoryWriter:
             del self._pending[table]
             self._num_pending -= sum(len(part[0]) for part in parts)
             priorities = np.concatenate([part[0] for part in parts])
-            windows = Windows(*(np.concatenate(fields) for fields in zip(*(part[1] for part in parts), strict=True)))
-            self._session.insert(table, priorities, windows)
+            self._session.insert(table, priorities, Windows.joined([part[1] for part in parts]))
 
     def _fitting(self, name: str, value: Any) -> Array:
         """A value in the shape and dtype of its column, or `UserError`."""
@@ -321,15 +305,12 @@ class TrajectoryWriter:
             raise UserError(f"column {name!r} is {spec.dtype}, and {value!r:.60} does not fit; convert it first")
         if array.shape != wanted:
             raise UserError(f"column {name!r} takes values of shape {wanted}, not {array.shape}")
-        return array if array.dtype == spec.dtype else self._converted(name, array, np.dtype(spec.dtype))
-
-    @staticmethod
-    def _converted(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
-        """Convert the dtype, unless that changes a number; floats may lose precision."""
+        if array.dtype == spec.dtype:
+            return array
         with np.errstate(invalid="ignore", over="ignore"):
-            converted = array.astype(dtype)
-            if dtype.kind != "f" and not np.array_equal(converted, array):
-                raise UserError(f"column {name!r} is {dtype}, and {array!r:.60} does not fit; convert it first")
+            converted = array.astype(spec.dtype)
+        if converted.dtype.kind != "f" and not np.array_equal(converted, array):  # floats may lose precision
+            raise UserError(f"column {name!r} is {spec.dtype}, and {array!r:.60} does not fit; convert it first")
         return converted
 
 

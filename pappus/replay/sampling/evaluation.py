@@ -14,13 +14,14 @@ import sys
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from pappus.errors import UserError, closest
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Columns, Windows, refuse_unknown
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.telemetry.processes import usable_cores
 from pappus.types import Array
 
@@ -37,31 +38,30 @@ KEPT = 8
 
 @dataclass(frozen=True)
 class Rows:
-    """Steps that were selected but not fetched: their positions `[batch, (time,) …]` and the item's bounds."""
+    """Steps that were selected but not fetched."""
 
-    column: str
-    positions: Array
+    array: Array
+    """Positions of the rows in their items, `[batch, (time,) …]`."""
     lengths: Array
     """Real steps of each item, if there is a time dimension."""
     dims: tuple[str, ...]
     steps: Array
     """`[batch, time]`: positions of the steps, without what is stacked on them."""
+    column: str
 
 
 @dataclass(frozen=True)
 class Values:
-    """Fetched values, with the names of their dimensions."""
+    """Fetched values, with the names of their dimensions; `lengths` and `steps` are those of `Rows`."""
 
     array: Array
     lengths: Array
     dims: tuple[str, ...]
     steps: Array
-    """`[batch, time]`: positions of the steps."""
     pad: float = 0
     """Value beyond an item's end."""
 
     def axis(self, dim: str) -> int:
-        """The axis of a dimension."""
         if dim not in self.dims:
             near = closest(dim, list(self.dims))
             raise UserError(f"there is no dimension {dim!r} here, only {', '.join(self.dims)}{near}")
@@ -71,10 +71,10 @@ class Values:
         """Which steps are real, in a shape that broadcasts to the array; None if all are."""
         if "time" not in self.dims or not len(self.lengths):
             return None
-        steps = self.array.shape[self.axis("time")]
+        batch, time = self.dims.index("batch"), self.dims.index("time")
+        steps = self.array.shape[time]
         if self.lengths.min() >= steps:
             return None
-        batch, time = self.axis("batch"), self.axis("time")
         shape = [1] * self.array.ndim
         shape[batch], shape[time] = len(self.lengths), steps
         real = np.arange(steps) < self.lengths[:, None]
@@ -94,73 +94,51 @@ class Values:
         return self.holding(np.where(real, self.array, np.asarray(self.pad).astype(self.array.dtype)))
 
     def holding(self, array: Array) -> Values:
-        """Another array for the same steps."""
         return Values(array, self.lengths, self.dims, self.steps, self.pad)
 
     def without(self, dim: str, array: Array) -> Values:
-        """An array without one of the dimensions."""
         return Values(array, self.lengths, tuple(d for d in self.dims if d != dim), self.steps)
 
 
 def step_of(found: Rows | Values, index: int) -> Rows | Values:
     """One step of each item; the nearest one of an item that is shorter."""
-    axis = found.dims.index("time")
-    dims = tuple(dim for dim in found.dims if dim != "time")
-    array = found.positions if isinstance(found, Rows) else found.array
-    front = array if found.dims[:2] == ("batch", "time") else np.moveaxis(
-        array, (found.dims.index("batch"), axis), (0, 1)
-    )
+    front = found.array
+    if found.dims[:2] != ("batch", "time"):
+        front = np.moveaxis(front, (found.dims.index("batch"), found.dims.index("time")), (0, 1))
     if index == 0 and front.shape[1] and isinstance(found, Rows):
         chosen = front[:, 0]
     else:
         last = np.maximum(found.lengths - 1, 0)
         at = np.maximum(found.lengths + index, 0) if index < 0 else np.minimum(index, last)
         chosen = front[np.arange(len(at)), at]
+    dims = ("batch", *(dim for dim in found.dims if dim not in ("batch", "time")))
     if isinstance(found, Rows):
-        return Rows(found.column, chosen, found.lengths, dims, found.steps)
-    return Values(chosen, found.lengths, ("batch", *(dim for dim in dims if dim != "batch")), found.steps)
+        return Rows(chosen, found.lengths, dims, found.steps, found.column)
+    return Values(chosen, found.lengths, dims, found.steps)
 
 
 def steps_of(found: Rows | Values, key: slice) -> Rows | Values:
     """A slice of each item's steps, aligned at the beginning."""
-    begin, end = _bounds(found.lengths, key)
-    lengths = end - begin
-    steps = int(lengths.max(initial=0))
-    array = found.positions if isinstance(found, Rows) else found.array
+    begin = _counted(key.start or 0, found.lengths)
+    end = found.lengths if key.stop is None else _counted(key.stop, found.lengths)
+    lengths = np.maximum(end, begin) - begin
     batch, time = found.dims.index("batch"), found.dims.index("time")
-    there = np.minimum(begin[:, None] + np.arange(steps), max(found.steps.shape[1] - 1, 0))
-    kept = np.take_along_axis(found.steps, there, axis=1)
-    if isinstance(found, Values) and not begin.any():
-        return Values(np.take(array, np.arange(steps), axis=time), lengths, found.dims, kept, found.pad).cleared()
-    front = np.moveaxis(array, (batch, time), (0, 1))
-    at = np.minimum(begin[:, None] + np.arange(steps), max(front.shape[1] - 1, 0))
+    front = np.moveaxis(found.array, (batch, time), (0, 1))
+    wanted = begin[:, None] + np.arange(int(lengths.max(initial=0)))
+    at = np.minimum(wanted, max(front.shape[1] - 1, 0))
     chosen = np.moveaxis(front[np.arange(len(at))[:, None], at], (0, 1), (batch, time))
-    if isinstance(found, Rows):
-        return Rows(found.column, chosen, lengths, found.dims, kept)
-    return Values(chosen, lengths, found.dims, kept, found.pad).cleared()
-
-
-def _bounds(lengths: Array, key: slice) -> tuple[Array, Array]:
-    """Begin and end of a slice in each item."""
-    begin = np.zeros_like(lengths) if key.start is None else _counted(key.start, lengths)
-    end = lengths if key.stop is None else _counted(key.stop, lengths)
-    return begin, np.maximum(end, begin)
+    kept = np.take_along_axis(found.steps, np.minimum(wanted, max(found.steps.shape[1] - 1, 0)), axis=1)
+    sliced = replace(found, array=chosen, lengths=lengths, steps=kept)
+    return sliced.cleared() if isinstance(sliced, Values) else sliced
 
 
 def _counted(index: int, lengths: Array) -> Array:
+    """An index of a slice, from the beginning of each item."""
     return np.clip(np.where(index < 0, lengths + index, index), 0, lengths)
 
 
-class Source(Protocol):
-    """Where rows are: in the chunks, or in copies of them."""
-
-    columns: dict[str, Array]
-
-    def rows_of(self, column: str, windows: Windows, positions: Array) -> Array:
-        """The rows in `columns[column]` of positions `[n, …]`, counted from each window's base."""
-
-    def uncopied(self, column: str, rows: Array) -> Array | None:
-        """`columns[column][rows]` without a copy, if that is possible and not shared."""
+Source: TypeAlias = Columns | RowCopies
+"""Where rows are: in the chunks, or in copies of them."""
 
 
 class Context:
@@ -171,41 +149,38 @@ class Context:
         self._order = {name: i for i, name in enumerate(source.columns)}
         self._begun: dict[str, Rows] = {}
         self._copies = Copies()
+        self.complete = self._copies.complete
 
     def begin(self, column: str) -> Rows:
         """All steps of a column."""
-        if column not in self._begun:
-            self._begun[column] = self._begin(column)
-        return self._begun[column]
-
-    def _begin(self, column: str) -> Rows:
-        if column not in self._order:
-            names = list(self._order)
-            raise UserError(f"there is no column {column!r}{closest(column, names)}; there are {', '.join(names)}")
+        if column in self._begun:
+            return self._begun[column]
+        refuse_unknown("column", column, self._order)
         windows, index = self.windows, self._order[column]
         first, lengths = windows.lead + windows.start[:, index], windows.length[:, index]
         if not lengths.all():
             raise UserError(f"column {column!r} was left out when the items were made; give a slice of it there")
         positions = first[:, None] + np.arange(lengths.max(initial=0), dtype=np.int64)
-        return Rows(column, positions, lengths, ("batch", "time"), positions)
+        self._begun[column] = Rows(positions, lengths, ("batch", "time"), positions, column)
+        return self._begun[column]
 
     def beside(self, column: str, steps: Array, lengths: Array) -> Array:
         """`[batch, time]` of another column at the same steps. Each item's last step is not used and may be missing."""
         rows = self.begin(column)
-        if np.array_equal(rows.positions, steps) and np.array_equal(rows.lengths, lengths):
+        if np.array_equal(rows.array, steps) and np.array_equal(rows.lengths, lengths):
             return self.fetch(rows).array
-        first = rows.positions[:, :1]
+        first = rows.array[:, :1]
         needed = np.arange(steps.shape[1]) < lengths[:, None] - 1
         outside = (steps < first) | (steps >= first + rows.lengths[:, None])
         if (needed & outside).any():
             raise UserError(f"column {column!r} of an item does not cover the steps that are summed; lengthen it")
         within = np.minimum(np.maximum(steps, first), first + rows.lengths[:, None] - 1)
-        return self.fetch(Rows(column, within, lengths, ("batch", "time"), within)).array
+        return self.fetch(Rows(within, lengths, ("batch", "time"), within, column)).array
 
     def fetch(self, rows: Rows, pad: float = 0) -> Values:
         """The values, with `pad` beyond each item's end."""
         fetched = self.fetch_later(rows)
-        if fetched.array.ndim > rows.positions.ndim:  # single numbers are there at once
+        if fetched.array.ndim > rows.array.ndim:  # single numbers are there at once
             self.complete()
         fetched.clear(pad)
         return fetched
@@ -213,15 +188,11 @@ class Context:
     def fetch_later(self, rows: Rows) -> Values:
         """The values, filled in by the time `complete` returns; anything may stand beyond an item's end."""
         values, windows = self.source.columns[rows.column], self.windows
-        last = (windows.span - 1).reshape(-1, *[1] * (rows.positions.ndim - 1))
-        where = self.source.rows_of(rows.column, windows, np.minimum(rows.positions, last))
+        last = (windows.span - 1).reshape(-1, *[1] * (rows.array.ndim - 1))
+        where = self.source.rows_of(rows.column, windows, np.minimum(rows.array, last))
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
         array = self.source.uncopied(rows.column, where)
         return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
-
-    def complete(self) -> None:
-        """Wait for all copies."""
-        self._copies.complete()
 
     def _take(self, values: Array, rows: Array) -> Array:
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:

@@ -17,15 +17,16 @@ Selecting and stacking steps needs no copy: the rows are computed first, and eac
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pappus.errors import UserError
 from pappus.replay.sampling.evaluation import Context, Recycler, Rows, Source, Values, step_of, steps_of
-from pappus.replay.storage.items import Windows
+from pappus.replay.storage.chunks import Drawn
 from pappus.types import Array
 
 
@@ -33,19 +34,16 @@ class Field:
     """A column and a chain of operations. Fields are created by `col` and by their own methods."""
 
     def __init__(self, evaluate: Callable[[Context], Rows | Values], columns: frozenset[str], lead: int = 0) -> None:
-        self._evaluate = evaluate
+        self.evaluate = evaluate
+        """Evaluates as far as possible without fetching."""
         self.columns = columns
         """The columns that it needs."""
         self.lead = lead
         """Steps before an item's first that it needs."""
 
-    def rows(self, context: Context) -> Rows | Values:
-        """Evaluate as far as possible without fetching."""
-        return self._evaluate(context)
-
     def values(self, context: Context, pad: float = 0) -> Values:
         """Evaluate and fetch."""
-        found = self._evaluate(context)
+        found = self.evaluate(context)
         return context.fetch(found, pad) if isinstance(found, Rows) else found
 
     def __getitem__(self, key: int | slice) -> Field:
@@ -56,12 +54,10 @@ class Field:
             raise UserError(f"{key!r} chooses no steps along time; use a number or a slice")
 
         def chosen(context: Context) -> Rows | Values:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if "time" not in found.dims:
                 raise UserError(f"there is no time left to choose steps from, only {', '.join(found.dims)}")
-            if isinstance(key, slice):
-                return steps_of(found, key)
-            return step_of(found, int(key))
+            return steps_of(found, key) if isinstance(key, slice) else step_of(found, int(key))
 
         return self._then(chosen)
 
@@ -75,7 +71,7 @@ class Field:
             raise UserError(f"stack({count}) shows nothing; use 1 or more")
 
         def stacked(context: Context) -> Rows:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if not isinstance(found, Rows):
                 raise UserError("stack belongs before any arithmetic: it chooses steps")
             if context.lead < count - 1:
@@ -84,8 +80,8 @@ class Field:
                     f"items; make the table with lead={count - 1}"
                 )
             # Beyond an item's end nothing is shown, whatever would be there.
-            back = found.positions[..., None] + np.arange(1 - count, 1)
-            return Rows(found.column, np.maximum(back, 0), found.lengths, (*found.dims, "stack"), found.steps)
+            back = found.array[..., None] + np.arange(1 - count, 1)
+            return Rows(np.maximum(back, 0), found.lengths, (*found.dims, "stack"), found.steps, found.column)
 
         return Field(stacked, self.columns, max(self.lead, count - 1))
 
@@ -93,10 +89,10 @@ class Field:
         """`[batch, time]`: which steps are real."""
 
         def masked(context: Context) -> Values:
-            found = self._evaluate(context)
+            found = self.evaluate(context)
             if "time" not in found.dims:
                 raise UserError(f"there is no time left to mask, only {', '.join(found.dims)}")
-            steps = (found.positions if isinstance(found, Rows) else found.array).shape[found.dims.index("time")]
+            steps = found.array.shape[found.dims.index("time")]
             real = np.arange(steps) < found.lengths[:, None]
             return Values(real, np.full(len(real), steps, np.int32), ("batch", "time"), found.steps)
 
@@ -142,30 +138,23 @@ class Field:
 
     def product(self, over: str = "time") -> Field:
         """The product along a dimension."""
-        return self._reduced(np.prod, 1, over)
+        return self._reduced(np.prod, over)
 
     def sum(self, over: str = "time") -> Field:
         """The sum along a dimension."""
-        return self._reduced(np.sum, 0, over)
+        return self._reduced(np.sum, over)
 
     def min(self, over: str = "time") -> Field:
         """The minimum along a dimension."""
-        return self._reduced(np.min, None, over)
+        return self._reduced(np.min, over)
 
     def max(self, over: str = "time") -> Field:
         """The maximum along a dimension."""
-        return self._reduced(np.max, None, over)
+        return self._reduced(np.max, over)
 
     def mean(self, over: str = "time") -> Field:
         """The mean along a dimension, over real steps only."""
-
-        def averaged(context: Context) -> Values:
-            found = self.values(context)
-            axis, real = found.axis(over), found.real()
-            where = np.broadcast_to(real, found.array.shape) if real is not None and over == "time" else True
-            return found.without(over, np.mean(found.array, axis=axis, where=where))
-
-        return self._then(averaged)
+        return self._reduced(np.mean, over)
 
     def cumulative_product(self, over: str = "time") -> Field:
         """The cumulative product along a dimension."""
@@ -195,29 +184,27 @@ class Field:
     def _with(self, other: float | Field, operation: Callable[..., Array]) -> Field:
         if not isinstance(other, Field):
             return self._mapped(lambda found: operation(found.array, np.asarray(other, _number_type(found.array))))
-        second = other
 
         def combined(context: Context) -> Values:
-            one, two = self.values(context), second.values(context)
+            one, two = self.values(context), other.values(context)
             if one.dims != two.dims:
                 raise UserError(f"fields over {', '.join(one.dims)} and over {', '.join(two.dims)} do not combine")
             if "time" in one.dims and not np.array_equal(one.lengths, two.lengths):
                 raise UserError("fields of different lengths do not combine; choose as many steps of both")
             return one.holding(operation(one.array, two.array)).cleared()
 
-        return Field(combined, self.columns | second.columns, max(self.lead, second.lead))
+        return Field(combined, self.columns | other.columns, max(self.lead, other.lead))
 
-    def _reduced(self, reduce: Callable[..., Array], neutral: float | None, over: str) -> Field:
+    def _reduced(self, reduce: Callable[..., Array], over: str) -> Field:
         def reduced(context: Context) -> Values:
             found = self.values(context)
             axis, real = found.axis(over), found.real()
             if real is None or over != "time":
                 return found.without(over, reduce(found.array, axis=axis))
-            if neutral is not None:
-                filled = np.where(real, found.array, np.asarray(neutral, found.array.dtype))
-                return found.without(over, reduce(filled, axis=axis))
-            first = found.array.take([0], axis=axis)  # every item has a first step; it changes no minimum or maximum
-            return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
+            if reduce in (np.min, np.max):  # every item has a first step; it changes no minimum or maximum
+                first = found.array.take([0], axis=axis)
+                return found.without(over, reduce(np.where(real, found.array, first), axis=axis))
+            return found.without(over, reduce(found.array, axis=axis, where=np.broadcast_to(real, found.array.shape)))
 
         return self._then(reduced)
 
@@ -280,6 +267,35 @@ def _number_type(array: Array) -> Any:
     return array.dtype if array.dtype.kind == "f" else None
 
 
+class Batch(NamedTuple):
+    """Sampled items: arrays by field name, what was drawn with which probability, and the dimensions of each field."""
+
+    data: dict[str, Array]
+    info: Drawn
+    dims: dict[str, tuple[str, ...]]
+
+    @property
+    def keys(self) -> Array:
+        return self.info.keys
+
+    def parted(self, parts: int) -> list[Batch]:
+        """Equal parts that share its memory."""
+        if parts == 1:
+            return [self]
+        bounds = [len(self.keys) * i // parts for i in range(parts + 1)]
+        return [self._part(slice(begin, end)) for begin, end in itertools.pairwise(bounds)]
+
+    def _part(self, items: slice) -> Batch:
+        before = {name: [slice(None)] * dims.index("batch") for name, dims in self.dims.items()}
+        data = {name: array[(*before[name], items)] for name, array in self.data.items()}
+        return Batch(data, self.info.pick(items), self.dims)
+
+    def weights(self, beta: float) -> Array:
+        """Importance weights (size · probability)^−β, the largest of which is 1 (Schaul et al. 2015)."""
+        weights = (self.info.table_size * self.info.probabilities) ** -beta
+        return np.asarray(weights / weights.max(), np.float32)
+
+
 class Trajectory:
     """Named fields; `sample` returns an array for each."""
 
@@ -291,13 +307,13 @@ class Trajectory:
         self.lead = max(field.lead for field in fields.values())
         self._recycler = Recycler()
 
-    def evaluate(self, windows: Windows, source: Source, lead: int) -> dict[str, Values]:
-        """All fields of a batch of items; `lead` is that of their table."""
-        context = Context(windows, source, lead, self._recycler)
+    def evaluate(self, drawn: Drawn, source: Source, lead: int) -> Batch:
+        """All fields of sampled items; `lead` is that of their table."""
+        context = Context(drawn.windows, source, lead, self._recycler)
         values, copied = {}, []
         try:
             for name, field in self.fields.items():
-                found = field.rows(context)
+                found = field.evaluate(context)
                 if isinstance(found, Rows):
                     found = context.fetch_later(found)
                     copied.append(found)
@@ -306,7 +322,10 @@ class Trajectory:
             context.complete()  # large columns are copied while other fields are computed
         for one in copied:
             one.clear()
-        return values
+        return Batch(
+            {name: found.array for name, found in values.items()}, drawn,
+            {name: found.dims for name, found in values.items()},
+        )
 
 
 def whole(columns: Mapping[str, Any]) -> Trajectory:

@@ -31,8 +31,7 @@ from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.compression import Compress
 from pappus.replay.tables import rate_limiters
 from pappus.replay.tables.rate_limiters import RateLimiter
-from pappus.replay.tables.selectors import find_selector
-from pappus.replay.tables.table import Selection, Table
+from pappus.replay.tables.table import Selection, Table, find_selector
 from pappus.types import ArraySpec
 
 

@@ -18,7 +18,6 @@ import re
 import shutil
 import threading
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,8 +27,7 @@ from safetensors.numpy import load_file, save_file
 
 from pappus.errors import RunError, UserError
 from pappus.replay.service.service import Service
-from pappus.replay.storage.items import Windows
-from pappus.replay.tables.live_table import LiveTable, TableState
+from pappus.replay.tables.live_table import LiveTable, in_order
 from pappus.replay.tables.rate_limiters import limiter_from
 from pappus.replay.tables.table import table_from
 from pappus.telemetry.files import sync
@@ -120,9 +118,9 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
         following = service.chunks.following.copy()
     arrays: dict[str, Array] = {}
     touched = []
-    for index, state in enumerate(state.in_order() for state in states):
-        touched.append(service.chunks.spanned(state.windows.base, state.windows.span))
-        arrays.update({f"{index}/{name}": array for name, array in _named(state).items()})
+    for index, state in enumerate(map(in_order, states)):
+        touched.append(service.chunks.spanned(state["windows/base"], state["windows/span"]))
+        arrays.update({f"{index}/{name}": array for name, array in state.items()})
     # Chunks of the oldest items first: writers need them next.
     distinct, where = np.unique(np.concatenate(touched), return_index=True)
     chunks = distinct[np.argsort(where)]
@@ -135,16 +133,15 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
         "block_chunks": block_chunks,
         "signature": {name: [list(spec.shape), spec.dtype] for name, spec in layout.signature.items()},
     }
-    return manifest, arrays, list(_blocks(chunks, block_chunks))
+    return manifest, arrays, _blocks(chunks, block_chunks)
 
 
 def _write_chunks(service: Service, path: Path, blocks: list[Array]) -> list[int]:
     """Write and release chunks, block by block; returns size and checksum."""
     size = crc = 0
-    length = service.layout.chunk_length
     with path.open("wb") as file:
         while blocks:
-            rows = (blocks[0][:, None] * length + np.arange(length)).reshape(-1)
+            rows = _rows(service, blocks[0])
             for name in service.layout.signature:
                 data = service.read(name, rows).reshape(-1).view(np.uint8).data
                 file.write(data)
@@ -166,11 +163,6 @@ def _describe(table: LiveTable) -> dict[str, Any]:
     }
 
 
-def _named(state: TableState) -> dict[str, Array]:
-    flat = {name: value for name, value in state._asdict().items() if name != "windows"}
-    return {**flat, **{f"windows/{name}": value for name, value in state.windows._asdict().items()}}
-
-
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
@@ -181,12 +173,10 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise UserError(f"{str(folder)!r} is in the format {found!r:.60}, and this reads {FORMAT!r}")
     if seal != _seal(manifest):
         raise RunError(f"{str(folder / 'manifest.json')!r} is damaged: it is not what was written")
-    sealed: dict[str, Any] = manifest
-    return sealed
+    return dict(manifest)
 
 
 def _seal(manifest: dict[str, Any]) -> int:
-    """A checksum of the manifest's content."""
     return zlib.crc32(json.dumps(manifest, sort_keys=True).encode())
 
 
@@ -213,7 +203,7 @@ def _restore(
     service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
 ) -> None:
     """Take new chunks, and adapt all records to their numbers."""
-    old, chunks = arrays["chunks"], service.chunks
+    old, chunks, length = arrays["chunks"], service.chunks, service.layout.chunk_length
     taken = chunks.take(len(old))
     assert taken is not None  # `_compare` saw that they fit
     renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
@@ -223,45 +213,40 @@ def _restore(
     chunks.following[taken] = np.where(known, renamed[np.where(known, follows, -1)], -1)
     with (folder / "chunks.bin").open("rb") as file:
         _read_rows(service, file, taken, manifest["block_chunks"])
-    length = chunks.layout.chunk_length
     for index, words in enumerate(manifest["tables"]):
         table = live[words["table"]["name"]]
         mine = {name.split("/", 1)[1]: array for name, array in arrays.items() if name.startswith(f"{index}/")}
-        windows = Windows(*(mine.pop(f"windows/{name}") for name in Windows._fields))
-        base = renamed[windows.base // length] * length + windows.base % length
+        base = mine["windows/base"]
+        mine["windows/base"] = renamed[base // length] * length + base % length
         # Bounds that were moved come back, unless the table was given other ones since.
         given = table.table.rate_limiter.to_list()
         same = given == words["table"]["rate_limiter"]
         table.limiter = limiter_from(words["limiter"] if same else given, *words["counts"])
-        state = TableState(windows=windows._replace(base=base), **mine)
-        table.restore(_in_order_of_age(state, words["table"], table))
+        then = table_from(words["table"])
+        for order in ("sampler", "remover"):  # the same selector continues exactly, another one in the order of age
+            if getattr(then, order) != getattr(table.table, order):
+                mine[f"{order}_order"] = mine["keys"] % table.table.max_size
+        table.restore(mine)
         table.rng.bit_generator.state = words["random"]
-    service.adopt(taken)
+    chunks.release(taken, chunks.by_writers)  # only their items hold them from now on
 
 
-def _in_order_of_age(state: TableState, words: dict[str, Any], table: LiveTable) -> TableState:
-    """The same selector continues exactly; a different one starts in the order of age."""
-    then, now = table_from(words), table.table
-    by_age = state.keys % now.max_size
-    return state._replace(
-        sampler_order=state.sampler_order if then.sampler == now.sampler else by_age,
-        remover_order=state.remover_order if then.remover == now.remover else by_age,
-    )
+def _blocks(chunks: Array, count: int) -> list[Array]:
+    return [chunks[i : i + count] for i in range(0, len(chunks), count)]
+
+
+def _rows(service: Service, chunks: Array) -> Array:
+    length = service.layout.chunk_length
+    return (chunks[:, None] * length + np.arange(length)).reshape(-1)
 
 
 def _read_rows(service: Service, file: BinaryIO, taken: Array, block_chunks: int) -> None:
-    layout = service.layout
     for block in _blocks(taken, block_chunks):
-        rows = (block[:, None] * layout.chunk_length + np.arange(layout.chunk_length)).reshape(-1)
-        for name, spec in layout.signature.items():
+        rows = _rows(service, block)
+        for name, spec in service.layout.signature.items():
             data = file.read(len(rows) * spec.nbytes)
             service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
         service.pack(block)
-
-
-def _blocks(chunks: Array, count: int) -> Iterator[Array]:
-    for i in range(0, len(chunks), count):
-        yield chunks[i : i + count]
 
 
 def _checksum(path: Path) -> list[int]:

@@ -11,27 +11,66 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pappus.errors import RunError, UserError, closest
-from pappus.replay.service.eviction import make_room, never_open, too_few_steps
-from pappus.replay.service.waiting import Deed, Holder, Waits
-from pappus.replay.storage.chunks import Chunks, Layout, plan
+from pappus.errors import RunError, UserError
+from pappus.replay.storage.chunks import Chunks, Drawn, Layout, Windows, plan, refuse_unknown
 from pappus.replay.storage.compression import Compress, Compression, DiscardableMemory
-from pappus.replay.storage.items import Drawn, Windows, joined, rows_to_send
 from pappus.replay.storage.memory import refuse_too_large
+from pappus.replay.storage.row_copies import rows_to_copy
 from pappus.replay.tables.live_table import LiveTable
-from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.table import Table, shared_signature
 from pappus.types import Array
 
 CHUNK_LENGTH = 32
 """Rows per chunk: small enough to waste little, large enough that windows cross few."""
+ALIVE_SECONDS = 0.5
+"""Interval at which a waiting call checks that its client is still alive."""
+PATIENCE_SECONDS = 10.0
+"""After this time the log explains a wait; again after twice and four times as long."""
+
+Deed: TypeAlias = Literal["write steps", "insert", "sample"]
+log = logging.getLogger("pappus.replay")
+now = time.monotonic
+
+
+class Deadline:
+    """A time limit over several waits, from its creation on; None: no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds, self._began = seconds, now()
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it began."""
+        return now() - self._began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left, 0 when time is up; None without a limit."""
+        return None if self.seconds is None else max(0.0, self._began + self.seconds - now())
+
+
+class Holder:
+    """One client of a service and what it holds: chunks that it may still refer to, and batches that it reads."""
+
+    def __init__(self, name: str, alive: Callable[[], bool] = lambda: True) -> None:
+        self.name, self.alive = name, alive
+        self.chunks: dict[int, None] = {}
+        self.batches: dict[int, list[Array]] = {}
+
+
+class Wait:
+    """A client that waits for a rate limiter, or (`table` is empty) for free steps."""
+
+    def __init__(self, who: str, what: Deed, table: str, seconds: float | None) -> None:
+        self.who, self.what, self.table, self.deadline = who, what, table, Deadline(seconds)
 
 
 class Service:
@@ -54,24 +93,21 @@ class Service:
             refuse_too_large(self.layout)
         allocate = allocate or (DiscardableMemory.allocate if compress else None)
         self._memory: DiscardableMemory | None = allocate(self.layout.nbytes) if allocate else None
-        self._chunks = Chunks(self.layout, None if self._memory is None else self._memory.array)
+        self.chunks = Chunks(self.layout, None if self._memory is None else self._memory.array)
+        """The rows. Only the service and its checkpoints change their reference counts."""
         self._closed = False
         self._compression: Compression | None = None
         if compress and self._memory is not None:
-            self._compression = Compression(self._chunks, self._memory, compress, self._release_compressed)
-            self._chunks.on_free = self._compression.forget
+            self._compression = Compression(self.chunks, self._memory, compress, self._release_compressed)
+            self.chunks.on_free = self._compression.forget
         seeds = np.random.SeedSequence(seed).generate_state(len(tables))
         self._live = {
-            table.name: LiveTable(table, self._chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
+            table.name: LiveTable(table, self.chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
         }
         self._lock = threading.Lock()
-        self._waits = Waits(self._lock)
+        self._changed = threading.Condition(self._lock)
+        self._waits: dict[Wait, None] = {}
         self._numbers = itertools.count(1)
-
-    @property
-    def chunks(self) -> Chunks:
-        """The rows. Only the service changes their reference counts."""
-        return self._chunks
 
     def close(self) -> None:
         """End threads and waits, and drop the rows. Their memory is freed when no client maps it any more."""
@@ -79,20 +115,20 @@ class Service:
             if self._closed:
                 return
             self._closed = True
-            self._waits.tell()
+            self._tell()
             compression, self._compression = self._compression, None
             memory, self._memory = self._memory, None
         if compression is not None:
             compression.close()
         with self._lock:
-            self._chunks.forget_rows()
+            self.chunks.forget_rows()
         if memory is not None:
             memory.close()
 
     def __enter__(self) -> Service:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def refuse_closed(self) -> None:
@@ -114,13 +150,35 @@ class Service:
             )
         with self._lock:
             for _ in self._tries(holder, "write steps", "", seconds):
-                if self._chunks.num_free < count:
-                    make_room(self._live.values(), self._chunks, count, self._waits.tables("sample"))
-                taken = self._chunks.take(count)
+                if self.chunks.num_free < count:
+                    self._make_room(count)
+                taken = self.chunks.take(count)
                 if taken is not None:
                     holder.chunks.update(dict.fromkeys(taken.tolist()))
                     return taken
         return np.zeros(0, np.int64)
+
+    def _make_room(self, count: int) -> None:
+        """Evict items from the table with the most to spare, until `count` chunks are free or about to be.
+
+        A table that has never held `min_size` items would never open that way. If only such tables could give way,
+        there are too few steps: clients would wait for ever, and the writer gets an error that says how many it takes.
+        """
+        while self.chunks.num_free + self.chunks.num_promised < count:
+            closed, sampled = self._never_open(), self._waited_for("sample")
+            if any(table.table.name in sampled for table in closed):
+                problems = "; ".join(table.too_few_steps() for table in closed)
+                raise UserError(f"a writer would wait for ever: {problems}")
+            giving = [table for table in self._live.values() if table.size and table.gives_way]
+            if not giving:
+                return
+            most = max(giving, key=lambda table: table.size - table.limiter.min_size)
+            most.give_way(min(most.size, self.layout.chunk_length))
+
+    def _never_open(self) -> list[LiveTable]:
+        """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
+        filled = [table for table in self._live.values() if table.size]
+        return [] if any(table.was_open for table in filled) else filled
 
     def give_back(self, holder: Holder, chunks: Array) -> None:
         """Release chunks that a writer does not refer to any more."""
@@ -133,11 +191,11 @@ class Service:
     def _let_go(self, chunks: Array) -> None:
         """Queue chunks of a writer for compression, or release them."""
         if self._compression is None:
-            self._chunks.release(chunks, self._chunks.by_writers)
+            self.chunks.release(chunks, self.chunks.by_writers)
         else:  # the writer's hold becomes that of the compression
-            self._chunks.by_writers[chunks] -= 1
+            self.chunks.by_writers[chunks] -= 1
             self._compression.enqueue(chunks)
-        self._waits.tell()
+        self._tell()
 
     def unpacked(self, windows: Windows, columns: frozenset[str], lead: int) -> dict[str, Array]:
         """The rows of sampled items (and `lead` before) in compressed columns, one item after another."""
@@ -147,13 +205,13 @@ class Service:
             return {}
         names = list(self.layout.signature)
         return {
-            name: compression.rows(name, rows_to_send(self._chunks, windows, names.index(name), lead))
+            name: compression.rows(name, rows_to_copy(self.chunks, windows, names.index(name), lead))
             for name in compression.columns if name in columns
         }
 
     def read(self, column: str, rows: Array) -> Array:
         """Rows of a column. Their chunks must be held."""
-        compression, values = self._compression, self._chunks.columns.get(column)
+        compression, values = self._compression, self.chunks.columns.get(column)
         self.refuse_closed()
         assert values is not None
         if compression is not None and column in compression.columns:
@@ -161,15 +219,13 @@ class Service:
         return values.take(rows, axis=0)
 
     def settle(self) -> None:
-        """Wait until all queued chunks are compressed."""
-        compression = self._compression
-        if compression is not None:
+        if (compression := self._compression) is not None:
             compression.settle()
 
     def _release_compressed(self, chunks: Array) -> None:
         with self._lock:
-            self._chunks.release(chunks)
-            self._waits.tell()
+            self.chunks.release(chunks)
+            self._tell()
 
     def link(self, holder: Holder, before: Array, after: Array) -> None:
         """Note that chunks `after` continue chunks `before`; the holder holds both."""
@@ -178,9 +234,9 @@ class Service:
             for chunk in itertools.chain(before.tolist(), after.tolist()):
                 if chunk not in holder.chunks:
                     raise UserError(f"chunk {chunk} cannot be linked, since {holder.name} does not hold it")
-            if before.shape != after.shape or (self._chunks.following[before] >= 0).any():
+            if before.shape != after.shape or (self.chunks.following[before] >= 0).any():
                 raise UserError("a chunk can be continued by one other only, and only once")
-            self._chunks.following[before] = after
+            self.chunks.following[before] = after
 
     def insert(
         self, holder: Holder, table: str, priorities: Array, windows: Windows, seconds: float | None = None
@@ -198,7 +254,7 @@ class Service:
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
                     position += count
-                    self._waits.tell()
+                    self._tell()
                 if position == windows.num_items:
                     break
         return np.concatenate(done) if done else np.zeros(0, np.int64)
@@ -219,12 +275,15 @@ class Service:
         with self._lock:
             for last in self._tries(holder, "sample", table, seconds, lambda: bool(parts) and not partial):
                 while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
-                    parts.append(self._hold(holder, number, live.sample(now)))
+                    parts.append(live.sample(now))
+                    # Noted, so that they are released even if the client disappears.
+                    windows = parts[-1].windows
+                    holder.batches.setdefault(number, []).append(self.chunks.spanned(windows.base, windows.span))
                     missing -= len(parts[-1].keys)
-                    self._waits.tell()
+                    self._tell()
                 if not missing:
                     break
-        return number, joined(parts) if parts else None
+        return number, Drawn.joined(parts) if parts else None
 
     @staticmethod
     def _smallest(live: LiveTable, missing: int, anything: bool) -> float:
@@ -236,38 +295,31 @@ class Service:
             return min(whole, live.table.max_size - live.limiter.min_size + 1)
         return whole
 
-    def _hold(self, holder: Holder, number: int, drawn: Drawn) -> Drawn:
-        """Note the chunks of a batch, so that they are released even if the client disappears."""
-        held = self._chunks.spanned(drawn.windows.base, drawn.windows.span)
-        holder.batches.setdefault(number, []).append(held)
-        return drawn
-
     def done(self, holder: Holder, number: int) -> None:
         """Release a sampled batch."""
         with self._lock:
             for held in holder.batches.pop(number, []):
-                self._chunks.release(held)
-            self._waits.tell()
+                self.chunks.release(held)
+            self._tell()
 
     def update(self, table: str, keys: Array, priorities: Array) -> int:
         """Change priorities; returns how many of the items still exist."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
-            self._waits.tell()  # a sample may wait for a priority above 0
+            self._tell()  # a sample may wait for a priority above 0
             return changed
 
     def delete(self, table: str, keys: Array) -> int:
         """Delete items; returns how many of them still existed."""
         with self._lock:
             deleted = self._table(table).delete(np.asarray(keys, np.int64))
-            self._waits.tell()
+            self._tell()
             return deleted
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table and reset its counts."""
         with self._lock:
             self._table(table).reset()
-            self._waits.tell()
+            self._tell()
 
     def move_bounds(self, table: str, least: float | None, most: float | None, min_size: int | None) -> None:
         """Change the bounds of a rate limiter, while clients may wait for it."""
@@ -276,25 +328,24 @@ class Service:
             if min_size is not None and min_size > live.table.max_size:
                 raise UserError(f"min_size={min_size} is more than table {table!r} can hold ({live.table.max_size})")
             live.limiter.move(least, most, min_size)
-            self._waits.tell()
+            self._tell()
 
     def weigh(self, table: str) -> tuple[float, int]:
-        """The total weight and the number of items of a table; (0, 0) while none can be sampled."""
+        """The total weight and the number of items; (0, 0) while none can be sampled."""
         with self._lock:
             live = self._table(table)
             return (live.mass, live.size) if live.available(1) else (0.0, 0)
 
     def info(self, table: str) -> dict[str, Any]:
-        """Sizes and counts of a table."""
         with self._lock:
             live = self._table(table)
-            limiter: RateLimiter = live.limiter
+            limiter = live.limiter
             packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
                 "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
-                "steps": self._chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
-                "chunks": self._chunks.num_held, **packed,
+                "steps": self.chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
+                "chunks": self.chunks.num_held, **packed,
             }
 
     def explain(self, table: str) -> str:
@@ -305,41 +356,39 @@ class Service:
     def _explain(self, table: str) -> str:
         live = self._table(table)
         texts = [f"table {table!r}: {live.explain()}"]
-        free = self._chunks.num_free * self.layout.chunk_length
-        full = not free or self._waits.tables("write steps")
+        free = self.chunks.num_free * self.layout.chunk_length
+        full = not free or self._waited_for("write steps")
         if full:
             texts.append(
                 f"all {self.layout.rows} steps {f'but {free} ' if free else ''}are taken, and writers wait until items "
                 "go: sample them, delete them, or raise max_steps"
             )
-        stuck = full and not self._chunks.num_promised and live in never_open(self._live.values())
+        stuck = full and not self.chunks.num_promised and live in self._never_open()
         if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
-            texts.append(too_few_steps(live))
-        return "; ".join([*texts, *self._waits.named(table)])
+            texts.append(live.too_few_steps())
+        waits = (wait for wait in self._waits if wait.table in (table, ""))
+        texts += [f"{wait.who} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
+        return "; ".join(texts)
 
     def look_up(self) -> None:
         """Make all waiting calls check that their client is still alive."""
         with self._lock:
-            self._waits.tell()
+            self._tell()
 
     def leave(self, holder: Holder) -> None:
         """Release everything that a client holds. Its items stay."""
         with self._lock:
             for held in itertools.chain(*holder.batches.values()):
-                self._chunks.release(held)
+                self.chunks.release(held)
             self._let_go(np.array(list(holder.chunks), np.int64))
             holder.batches.clear()
             holder.chunks.clear()
-            self._waits.tell()
+            self._tell()
 
     def pack(self, chunks: Array) -> None:
         """Compress restored chunks at once, so that few are uncompressed at a time. Within `standing_still`."""
         if self._compression is not None:
             self._compression.pack(chunks)
-
-    def adopt(self, chunks: Array) -> None:
-        """Leave restored chunks to their items alone. Within `standing_still`."""
-        self._chunks.release(chunks, self._chunks.by_writers)
 
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[dict[str, LiveTable]]:
@@ -347,22 +396,45 @@ class Service:
         with self._lock:
             self.refuse_closed()
             yield self._live
-            self._waits.tell()
+            self._tell()
 
     def _tries(
         self, holder: Holder, what: Deed, table: str, seconds: float | None, go_on: Callable[[], bool] = lambda: False
     ) -> Iterator[bool]:
-        """`Waits.tries`, until the service is closed."""
-        for last in self._waits.tries(holder, what, table, seconds, self._explanations, go_on):
-            self.refuse_closed()
-            yield last
+        """Yield whenever something changed: False, or True for the last time when time is up.
 
-    def _explanations(self, table: str) -> list[str]:
-        return [self._explain(name) for name in ([table] if table else self.tables)]
+        While `go_on` returns True, time does not run out. A long wait is logged with the table's explanation.
+        """
+        self.refuse_closed()
+        last = seconds is not None and seconds <= 0
+        yield last
+        wait, patience = Wait(holder.name, what, table, seconds), PATIENCE_SECONDS
+        self._waits[wait] = None
+        try:
+            while not last or go_on():
+                self._changed.wait(min(wait.deadline.left or ALIVE_SECONDS, ALIVE_SECONDS))
+                if not holder.alive():
+                    raise RunError(f"{holder.name} has disconnected")
+                if wait.deadline.waited > patience:
+                    patience *= 2
+                    for name in [table] if table else self.tables:
+                        log.warning("%s", self._explain(name))
+                self.refuse_closed()
+                last = wait.deadline.left == 0
+                yield last
+        finally:
+            self._waits.pop(wait, None)
+
+    def _tell(self) -> None:
+        """Wake all waiting calls: something changed."""
+        if self._waits:
+            self._changed.notify_all()
+
+    def _waited_for(self, what: Deed) -> set[str]:
+        """The tables for which a client waits to do `what`."""
+        return {wait.table for wait in self._waits if wait.what == what}
 
     def _table(self, name: str) -> LiveTable:
         self.refuse_closed()
-        if name not in self._live:
-            names = list(self._live)
-            raise UserError(f"there is no table {name!r}{closest(name, names)}; there are {', '.join(names)}")
+        refuse_unknown("table", name, self._live)
         return self._live[name]

@@ -49,7 +49,6 @@ class DiscardableMemory(NamedTuple):
 
     @classmethod
     def allocate(cls, nbytes: int) -> DiscardableMemory:
-        """Memory for one process."""
         mapping = mmap.mmap(-1, max(nbytes, 1))
         return cls(np.frombuffer(mapping, np.uint8, nbytes), mapping)
 
@@ -69,10 +68,12 @@ class Compression:
         if importlib.util.find_spec("zstandard") is None:
             raise UserError("compress needs zstandard, which is not installed; run pip install 'pappus[replay]'")
         self._chunks, self._memory, self._release = chunks, memory, release
-        self._columns = self._chosen(columns)
-        self._trials: dict[str, list[float]] = {name: [] for name in self._columns} if columns == "auto" else {}
-        self._packed: dict[str, dict[int, list[bytes]]] = {name: {} for name in self._columns}
-        self._nbytes = 0
+        self.columns = self._chosen(columns)
+        """Columns that are compressed or may be later: read their rows through `rows`."""
+        self._trials: dict[str, list[float]] = {name: [] for name in self.columns} if columns == "auto" else {}
+        self._packed: dict[str, dict[int, list[bytes]]] = {name: {} for name in self.columns}
+        self.nbytes = 0
+        """Bytes of all compressed blocks."""
         self._lock = threading.Lock()
         self._waiting: queue.Queue[int | None] = queue.Queue()
         """Chunks to be compressed; None ends the thread."""
@@ -80,23 +81,12 @@ class Compression:
         self._thread = threading.Thread(target=self._work, daemon=True, name="replay compression")
         self._thread.start()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns that are compressed or may be later: read their rows through `rows`."""
-        return self._columns
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all compressed blocks."""
-        return self._nbytes
-
     def enqueue(self, chunks: Array) -> None:
         """Queue chunks for compression. The caller holds them for that."""
         for chunk in chunks.tolist():
             self._waiting.put(chunk)
 
     def settle(self) -> None:
-        """Wait until all queued chunks are compressed."""
         self._waiting.join()
 
     def close(self) -> None:
@@ -110,7 +100,7 @@ class Compression:
         with self._lock:
             for packed in self._packed.values():
                 for chunk in chunks.tolist():
-                    self._nbytes -= sum(map(len, packed.pop(chunk, [])))
+                    self.nbytes -= sum(map(len, packed.pop(chunk, [])))
 
     def rows(self, column: str, rows: Array) -> Array:
         """Rows `[n]` of a column. Their chunks must be held."""
@@ -157,7 +147,7 @@ class Compression:
         packer = zstandard.ZstdCompressor(level=LEVEL)
         for chunk in chunks.tolist():
             try:
-                for name in self._columns:
+                for name in self.columns:
                     self._pack(packer, name, chunk)
             except (OSError, MemoryError, zstandard.ZstdError) as error:
                 log.warning("a chunk stays uncompressed: %s", error)
@@ -184,7 +174,7 @@ class Compression:
         begin = rows.__array_interface__["data"][0] - self._memory.array.__array_interface__["data"][0]
         with self._lock:
             self._packed[name][chunk] = blobs
-            self._nbytes += sum(map(len, blobs))
+            self.nbytes += sum(map(len, blobs))
             self._memory.discard(begin, begin + rows.nbytes)
 
     def _worth_while(self, name: str, ratio: float) -> bool:
@@ -195,7 +185,7 @@ class Compression:
         if len(trials) < TRIALS:
             return False
         mean = sum(trials) / TRIALS
-        if mean >= WORTH_WHILE and name in self._columns:
-            self._columns = tuple(column for column in self._columns if column != name)
+        if mean >= WORTH_WHILE and name in self.columns:
+            self.columns = tuple(column for column in self.columns if column != name)
             log.info("column %r is stored as it is: compressed it would take %.0f %%", name, 100 * mean)
         return mean < WORTH_WHILE

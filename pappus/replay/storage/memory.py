@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,6 @@ def refuse_too_large(layout: Layout, root: str = "/") -> None:
 
 
 def projected(layout: Layout) -> str:
-    """The memory of the chunks, in words."""
     return f"{layout.rows:,} steps of {layout.step_bytes:,} bytes take {layout.nbytes / 2**30:.2f} GiB"
 
 
@@ -35,15 +35,12 @@ def available_memory(root: str = "/") -> int | None:
 
 
 def _of_machine(root: Path) -> int | None:
-    try:
+    with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = (root / "proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
+    return None
 
 
 def _groups(root: Path) -> Iterator[Path]:

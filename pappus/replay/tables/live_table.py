@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.storage.chunks import Chunks
-from pappus.replay.storage.items import Drawn, Windows, joined
-from pappus.replay.tables import limited_draws
+from pappus.replay.storage.chunks import Chunks, Drawn, Windows
+from pappus.replay.tables.selectors import Draws, draw_at_random, draw_in_order
 from pappus.replay.tables.table import Table
 from pappus.types import Array
 
 EPOCH = 1 << 20
 """Maximum number of items per place between two checkpoints."""
+WHOLE = ("next_key", "free", "sampler_order", "remover_order")
+"""The parts of a table's state that are not records of items."""
 
 
-class TableState(NamedTuple):
-    """The records of a table's items."""
-
-    keys: Array
-    priorities: Array
-    times_sampled: Array
-    number: Array
-    windows: Windows
-    next_key: Array
-    """The next key of every place."""
-    free: Array
-    """Free places; the last is taken first."""
-    sampler_order: Array
-    remover_order: Array
-    """`Selector.in_use` of both selectors, so that they continue exactly."""
-
-    def in_order(self) -> TableState:
-        """The records of items in the table, oldest first."""
-        places = np.flatnonzero(self.keys >= 0)
-        places = places[np.argsort(self.number[places])]
-        return TableState(
-            self.keys[places], self.priorities[places], self.times_sampled[places], self.number[places],
-            self.windows.pick(places), self.next_key, self.free, self.sampler_order, self.remover_order,
-        )
+def in_order(state: dict[str, Array]) -> dict[str, Array]:
+    """The `LiveTable.state` with only the records of items in the table, oldest first."""
+    places = np.flatnonzero(state["keys"] >= 0)
+    places = places[np.argsort(state["number"][places])]
+    return {name: array if name in WHOLE else array[places] for name, array in state.items()}
 
 
 class LiveTable:
@@ -52,7 +35,7 @@ class LiveTable:
 
     def __init__(self, table: Table, chunks: Chunks, seed: int) -> None:
         self.table, self.chunks = table, chunks
-        self.limiter = table.fresh_limiter()
+        self.limiter = replace(table.rate_limiter, inserts=0, samples=0, deletes=0)
         self.rng = np.random.default_rng(seed)
         capacity = table.max_size
         self._keys = np.full(capacity, -1, np.int64)
@@ -70,8 +53,7 @@ class LiveTable:
 
     @property
     def size(self) -> int:
-        """Items in the table."""
-        return self.limiter.size
+        return self.limiter.inserts - self.limiter.deletes
 
     @property
     def was_open(self) -> bool:
@@ -82,12 +64,6 @@ class LiveTable:
     def gives_way(self) -> bool:
         """Whether items that were not sampled may be evicted when steps run out."""
         return np.isinf(self.limiter.most) or not self.table.max_times_sampled
-
-    @property
-    def steps_held(self) -> int:
-        """Steps of all chunks that its items touch."""
-        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
-        return len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
 
     @property
     def mass(self) -> float:
@@ -101,8 +77,8 @@ class LiveTable:
         overflow = self.size + count - self.table.max_size
         if overflow > 0 and count > 1 and not self._remover.oldest_first:
             # A new item may be the next to be removed: insert one at a time.
-            pieces = (slice(i, i + 1) for i in range(count))
-            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in pieces])
+            ones = (slice(i, i + 1) for i in range(count))
+            return np.concatenate([self.insert(priorities[one], windows.pick(one)) for one in ones])
         if overflow > 0:
             self.remove(overflow)
         self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
@@ -143,21 +119,19 @@ class LiveTable:
         while wanted and (count := self.available(wanted)):
             parts.append(self._draw(*self._limited(count)))
             wanted -= len(parts[-1].keys)
-        return joined(parts)
+        return Drawn.joined(parts)
 
-    def _limited(self, count: int) -> limited_draws.Draws:
+    def _limited(self, count: int) -> Draws:
         """Between 1 and `count` draws of items that are removed after `max_times_sampled` samples."""
         most, spare = self.table.max_times_sampled, self.size - self.limiter.min_size
-        if self._sampler.random:
-            places, probabilities = self._sampler.sample(count, self.rng)
-            return limited_draws.at_random(places, probabilities, self._sampled_before(places), most, spare)
-        first = min(-(-count // most) + 1, self._sampler.total()[1])
-        places, _ = self._sampler.sample(first, self.rng, distinct=True)
-        return limited_draws.in_turn(places, self._sampled_before(places), most, spare, count)
-
-    def _sampled_before(self, places: Array) -> Array:
-        """Earlier samples of items. Restored items that exceed the table's limit are removed after the next one."""
-        return np.minimum(self._times_sampled[places], self.table.max_times_sampled - 1)
+        ordered = not self._sampler.random
+        needed = min(-(-count // most) + 1, self._sampler.total()[1]) if ordered else count
+        places, probabilities = self._sampler.sample(needed, self.rng, distinct=ordered)
+        # Restored items may exceed the table's limit: they are removed after the next sample.
+        before = np.minimum(self._times_sampled[places], most - 1)
+        if ordered:
+            return draw_in_order(places, before, most, spare, count)
+        return draw_at_random(places, probabilities, before, most, spare)
 
     def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
         self.chunks.kernels.add(self._times_sampled, places, 1)
@@ -200,8 +174,20 @@ class LiveTable:
         self.remove(count)
         self.starved = self.size < self.limiter.min_size
 
+    def too_few_steps(self) -> str:
+        """The error for too few steps: how many `min_size` items of the present size need."""
+        rows, least = self.chunks.layout.rows, self.limiter.min_size
+        windows = self._windows.pick(np.flatnonzero(self._keys >= 0))
+        held = len(np.unique(self.chunks.spanned(windows.base, windows.span))) * self.chunks.layout.chunk_length
+        each = held / self.size
+        needed = rows + math.ceil((least - self.size) * each)
+        return (
+            f"max_steps is too small for min_size={least} of table {self.table.name!r}: its {self.size} items take "
+            f"{each:.1f} steps each, and there are {rows}; raise max_steps to {needed} or more, or make the table with "
+            f"steps_per_item={math.ceil(each)}"
+        )
+
     def reset(self) -> None:
-        """Delete all items and reset the counts."""
         self._drop(self._keys[self._keys >= 0] % self.table.max_size)
         self.limiter.inserts = self.limiter.samples = self.limiter.deletes = 0
         self._number[:] = 0
@@ -231,33 +217,39 @@ class LiveTable:
         for index, name in enumerate(chunks.layout.signature):
             if name not in table.signature and windows.length[:, index].any():
                 raise UserError(f"column {name!r} is not in the signature of table {table.name!r}; leave it out")
-        for chunk in np.unique(chunks.spanned(windows.base, windows.span)).tolist():
-            if chunk not in held:
-                raise UserError(
-                    f"an item for table {table.name!r} needs steps that {writer} no longer holds; give the writer "
-                    "a longer history"
-                )
+        if any(chunk not in held for chunk in np.unique(chunks.spanned(windows.base, windows.span)).tolist()):
+            raise UserError(
+                f"an item for table {table.name!r} needs steps that {writer} no longer holds; give the writer a longer "
+                "history"
+            )
 
-    def state(self) -> TableState:
-        """A copy of all records by place. The lock is held meanwhile, so it does nothing else."""
-        return TableState(
-            self._keys.copy(), self._priorities.copy(), self._times_sampled.copy(), self._number.copy(),
-            Windows(*(field.copy() for field in self._windows)), self._next_key.copy(),
-            self._free[: self._num_free].copy(), self._sampler.in_use(), self._remover.in_use(),
-        )
+    def state(self) -> dict[str, Array]:
+        """A copy of all records by place. The lock is held meanwhile, so it does nothing else.
 
-    def restore(self, state: TableState) -> None:
-        """Restore the items, oldest first, of a table of the same size; their windows refer to this table's chunks."""
-        places = state.keys % self.table.max_size
+        `next_key` is the next key of every place; of the `free` places, the last is taken first; the orders are
+        `Selector.in_use` of both selectors, so that they continue exactly.
+        """
+        return {
+            "keys": self._keys.copy(), "priorities": self._priorities.copy(), "number": self._number.copy(),
+            "times_sampled": self._times_sampled.copy(), "next_key": self._next_key.copy(),
+            "free": self._free[: self._num_free].copy(), "sampler_order": self._sampler.in_use(),
+            "remover_order": self._remover.in_use(),
+            **{f"windows/{name}": field.copy() for name, field in self._windows._asdict().items()},
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Restore a state `in_order` of a table of the same size; its windows refer to this table's chunks."""
+        places = state["keys"] % self.table.max_size
+        windows = Windows(*(state[f"windows/{name}"] for name in Windows._fields))
         # Keys that the previous service used after the checkpoint are not used again.
-        self._next_key[:] = state.next_key + EPOCH * self.table.max_size
-        self._keys[places], self._priorities[places] = state.keys, state.priorities
-        self._times_sampled[places], self._number[places] = state.times_sampled, state.number
-        self._windows.put(places, state.windows)
-        self.chunks.hold(self.chunks.spanned(state.windows.base, state.windows.span), self.chunks.by_items)
-        self._free[: len(state.free)] = state.free
-        self._sampler.insert(state.sampler_order, self._priorities[state.sampler_order])
-        self._remover.insert(state.remover_order, self._priorities[state.remover_order])
+        self._next_key[:] = state["next_key"] + EPOCH * self.table.max_size
+        self._keys[places], self._priorities[places] = state["keys"], state["priorities"]
+        self._times_sampled[places], self._number[places] = state["times_sampled"], state["number"]
+        self._windows.put(places, windows)
+        self.chunks.hold(self.chunks.spanned(windows.base, windows.span), self.chunks.by_items)
+        self._free[: len(state["free"])] = state["free"]
+        self._sampler.insert(state["sampler_order"], self._priorities[state["sampler_order"]])
+        self._remover.insert(state["remover_order"], self._priorities[state["remover_order"]])
         self._grown()
 
     def _grown(self) -> None:

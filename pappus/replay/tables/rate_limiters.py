@@ -37,9 +37,6 @@ class RateLimiter:
     deletes: int = 0
 
     def __post_init__(self) -> None:
-        self._check()
-
-    def _check(self) -> None:
         if not self.samples_per_insert > 0 or not math.isfinite(self.samples_per_insert):
             raise UserError(f"samples_per_insert={self.samples_per_insert} must be a positive number")
         if self.min_size < 1:
@@ -71,23 +68,12 @@ class RateLimiter:
 
     @property
     def size(self) -> int:
-        """Items in the table."""
         return self.inserts - self.deletes
 
     @property
     def balance(self) -> float:
         """Samples that the inserts so far pay for, minus the samples so far."""
         return self.inserts * self.samples_per_insert - self.samples
-
-    def can_insert(self, count: int = 1) -> bool:
-        """Whether `count` items may be inserted now."""
-        if self.size + count <= self.min_size:
-            return True
-        return self.balance + count * self.samples_per_insert <= self.most
-
-    def can_sample(self, count: int = 1) -> bool:
-        """Whether `count` items may be sampled now."""
-        return self.size >= self.min_size and self.balance - count >= self.least
 
     def samples_now(self, wanted: int) -> int:
         """How many of the `wanted` samples are allowed now."""
@@ -120,7 +106,7 @@ class RateLimiter:
         self.most = self.most if most is None else most
         self.min_size = self.min_size if min_size is None else min_size
         try:
-            self._check()
+            self.__post_init__()
         except UserError:
             self.least, self.most, self.min_size = before
             raise
@@ -131,7 +117,7 @@ class RateLimiter:
         return "; ".join(reasons) or f"open: {self.size} items, balance {self.balance:g}"
 
     def _why_no_sample(self) -> str:
-        if self.can_sample():
+        if self.samples_now(1):
             return ""
         if self.size < self.min_size:
             missing = self.min_size - self.size
@@ -144,7 +130,7 @@ class RateLimiter:
         )
 
     def _why_no_insert(self) -> str:
-        if self.can_insert():
+        if self.inserts_now(1):
             return ""
         needed = math.ceil(self.balance + self.samples_per_insert - self.most)
         return (
@@ -153,7 +139,6 @@ class RateLimiter:
             f"{self.most - self.samples_per_insert:g} is allowed)"
         )
 
-
     def to_list(self) -> list[float | None]:
         """Its rule as numbers, with None for an infinite bound; `limiter_from` reads it."""
         least, most = (None if math.isinf(bound) else bound for bound in (self.least, self.most))
@@ -161,7 +146,6 @@ class RateLimiter:
 
 
 def limiter_from(numbers: Sequence[Any], inserts: int = 0, samples: int = 0, deletes: int = 0) -> RateLimiter:
-    """The limiter that `to_list` described."""
     ratio, size, least, most = numbers
     return RateLimiter(
         float(ratio), int(size), -math.inf if least is None else float(least),

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
-from pappus.errors import UserError
+from pappus.errors import UserError, closest
 from pappus.replay.tables import rate_limiters
+from pappus.replay.tables.built_in_selectors import BUILT_IN
 from pappus.replay.tables.rate_limiters import RateLimiter
-from pappus.replay.tables.selectors import Selector, find_selector
+from pappus.replay.tables.selectors import Selector, SelectorFactory
 from pappus.types import ArraySpec
+
+GROUP = "pappus.replay_selectors"
+"""Entry points of this group are selectors by name."""
+
+
+def find_selector(name: str) -> SelectorFactory:
+    """The selector of a name: a built-in one, an installed entry point, or `module:name`."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    module, colon, attribute = name.partition(":")
+    try:
+        if name in installed:
+            found = installed[name].load()
+        elif colon:
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            names = [*BUILT_IN, *installed]
+            near = closest(name, names)
+            raise UserError(
+                f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name"
+            )
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"selector {name!r} cannot be imported ({error}); write module:name") from None
+    if not callable(found):
+        raise UserError(f"selector {name!r} is {found!r:.60}; it must be a class or a function (capacity, alpha)")
+    factory: SelectorFactory = found
+    return factory
 
 
 @dataclass(frozen=True)
@@ -29,7 +60,6 @@ class Selection:
             raise UserError(f"alpha={self.alpha} must be a number of at least 0; the papers use 0.6 to 0.9")
 
     def over(self, capacity: int) -> Selector:
-        """The selector for a table of this capacity."""
         selector = find_selector(self.name)(capacity, self.alpha)
         members = (name for name in vars(Selector) if not name.startswith("_"))
         if missing := [name for name in members if not hasattr(selector, name)]:
@@ -101,10 +131,6 @@ class Table:
         """A new sampler and a new remover."""
         return _selection(self.sampler).over(self.max_size), _selection(self.remover).over(self.max_size)
 
-    def fresh_limiter(self) -> RateLimiter:
-        """Its rate limiter, with all counts at 0."""
-        return replace(self.rate_limiter, inserts=0, samples=0, deletes=0)
-
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data for files and messages; `table_from` reads it."""
         sampler, remover = _selection(self.sampler), _selection(self.remover)
@@ -122,7 +148,6 @@ def _selection(given: Selection | str) -> Selection:
 
 
 def table_from(words: Mapping[str, Any]) -> Table:
-    """The table that `Table.to_dict` described."""
     signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in words["signature"].items()}
     return Table(
         words["name"], Selection(*words["sampler"]), Selection(*words["remover"]),

@@ -18,8 +18,7 @@ import queue
 import struct
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -73,7 +72,6 @@ class GrpcServer:
         self._server.start()
 
     def close(self) -> None:
-        """End all sessions."""
         self._server.stop(0.5).wait()
         self._doors.close()
 
@@ -82,7 +80,7 @@ class GrpcServer:
             self._service, f"client {next(self._numbers)} at {context.peer()}", False, self._token, context.is_active,
             self._checkpoints,
         )
-        context.add_callback(session.interrupt)
+        context.add_callback(self._service.look_up)  # calls that wait for this client end
         hello = threading.Timer(HELLO_SECONDS, lambda: None if session.welcomed else context.cancel())
         hello.daemon = True
         hello.start()  # clients that do not authenticate must not occupy threads
@@ -148,29 +146,25 @@ class GrpcConnection:
         call = self._channel.stream_stream(METHOD)
         self._stream: Any = call(iter(self._outgoing.get, None))
         self._parts = Parts(self._stream)
-        self._reader = ThreadPoolExecutor(1, "replay answers")  # used only for calls with a time limit
-        self._pending: Future[Buffer | None] | None = None
+        self._reader: threading.Thread | None = None
         self._notifier: EventNotifier | None = None
+        self._closed = False
         self._arrived: queue.SimpleQueue[Buffer | BaseException | None] = queue.SimpleQueue()
-        """Answers, from the first call of `fileno` on."""
+        """Answers, from the first call of `fileno` or with a time limit on."""
 
     def send(self, message: Encoded) -> None:
-        if not self._stream.is_active():
+        if self._closed or not self._stream.is_active():
             self._explain()
         for part in cut(message):
             self._outgoing.put(part)
 
     def receive(self, seconds: float | None) -> Buffer | None:
+        if self._closed:
+            self._explain()
         try:
-            if self._notifier is not None and self._pending is None:
-                answer = self._next_arrived(seconds)
-            elif seconds is None and self._pending is None:
-                answer = self._parts.join()
-            else:
-                self._pending = self._pending or self._reader.submit(self._parts.join)
-                answer = self._pending.result(seconds)
-                self._pending = None
-        except (NotYet, queue.Empty):
+            plain = seconds is None and self._notifier is None
+            answer = self._parts.join() if plain else self._next_arrived(seconds)
+        except queue.Empty:
             return None
         except (grpc.RpcError, StopIteration):
             self._explain()
@@ -182,10 +176,9 @@ class GrpcConnection:
     def fileno(self) -> int:
         """From the first call on, a thread receives the answers and signals the descriptor."""
         if self._notifier is None:
-            notifier = self._notifier = EventNotifier(*EventNotifier.descriptors())
-            if self._pending is not None:
-                self._pending.add_done_callback(lambda _: notifier.notify())
-            self._reader.submit(self._take_in, notifier)
+            self._notifier = EventNotifier(*EventNotifier.descriptors())
+            self._reader = threading.Thread(target=self._take_in, args=(self._notifier,), daemon=True)
+            self._reader.start()
         return self._notifier.fileno()
 
     def _take_in(self, notifier: EventNotifier) -> None:
@@ -200,6 +193,7 @@ class GrpcConnection:
                 return
 
     def _next_arrived(self, seconds: float | None) -> Buffer | None:
+        self.fileno()
         assert self._notifier is not None
         if self._arrived.empty():
             self._notifier.clear()  # before the check: later answers signal again
@@ -210,12 +204,15 @@ class GrpcConnection:
         return answer
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._outgoing.put(None)
         self._stream.cancel()
-        if self._notifier is not None:
-            self._reader.submit(os.close, self._notifier.fileno())  # after its last signal
-        self._reader.shutdown(wait=False)
         self._channel.close()
+        if self._notifier is not None and self._reader is not None:
+            self._reader.join()  # the stream has ended; the descriptor is closed after its last signal
+            os.close(self._notifier.fileno())
 
     def _explain(self) -> None:
         detail = ""
@@ -225,7 +222,6 @@ class GrpcConnection:
 
 
 def connect(address: str, identity: Identity | None = None) -> FarSession:
-    """A session with the service that listens at HOST:PORT or unix:PATH."""
     who = identity or Identity()
     connection = GrpcConnection(Address.parse(address), who)
     token = read_token(who.token_file)

@@ -16,15 +16,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pappus.errors import WireError
+from pappus.errors import PappusError, WireError
 from pappus.types import Array
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_MESSAGE = 1 << 30
 MAX_WORDS = 1 << 20
-
 MAX_DIMS, MAX_DIM = 16, 1 << 40
+BLOCK_BYTES = 512 << 10
+RUN_BYTES = 16 << 10
+"""If consecutive rows have this many bytes on average, they are sent without a copy."""
 
 DTYPES = frozenset(
     np.dtype(name).str for name in (
@@ -61,7 +63,6 @@ class Encoded(NamedTuple):
 
 
 def encode(words: Mapping[str, Any], arrays: Mapping[str, Array | Blocks]) -> Encoded:
-    """Encode a message."""
     listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**words, "arrays": listed}, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % 8)
@@ -103,3 +104,56 @@ def decode(data: Buffer) -> Message:
             raise WireError(f"array {name!r} of shape {shape} cannot be: {error}") from None
         offset = end + (-end % 8)
     return Message(words, arrays)
+
+
+class Words:
+    """Checked access to the words of a request."""
+
+    def __init__(self, words: dict[str, Any]) -> None:
+        self._words = words
+
+    def given(self, name: str) -> Any:
+        if name not in self._words:
+            raise WireError(f"{name} is missing")
+        return self._words[name]
+
+    def text(self, name: str) -> str:
+        found = self.given(name)
+        if not isinstance(found, str):
+            raise WireError(f"{name}={found!r:.60} must be a word")
+        return found
+
+    def whole(self, name: str, least: int, most: int) -> int:
+        found = self.given(name)
+        if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+            raise WireError(f"{name}={found!r:.60} must be a whole number from {least} to {most}")
+        return found
+
+    def number(self, name: str, least: float, most: float, kind: type[PappusError] = WireError) -> float | None:
+        found = self.given(name)
+        if found is None:
+            return None
+        if not isinstance(found, int | float) or isinstance(found, bool) or not least <= found <= most:
+            raise kind(f"{name}={found!r:.60} must be a number from {least:g} to {most:g}")
+        return float(found)
+
+    def columns(self, known: list[str]) -> list[str]:
+        found = self.given("columns")
+        if not isinstance(found, list) or not all(isinstance(name, str) and name in known for name in found):
+            raise WireError(f"columns={found!r:.60} must be some of {', '.join(known)}")
+        return list(dict.fromkeys(found))
+
+
+def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
+    """`column[rows]` in pieces: long runs of rows without a copy, others gathered in blocks that fit into a cache."""
+    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
+    row_bytes = max(1, column[:1].nbytes)
+    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
+        begin = 0
+        for end in ends.tolist():
+            yield column[rows[begin] : rows[begin] + end - begin]
+            begin = end
+        return
+    count = max(1, BLOCK_BYTES // row_bytes)
+    for i in range(0, len(rows), count):
+        yield column.take(rows[i : i + count], axis=0, mode="clip")

@@ -10,12 +10,12 @@ import numpy as np
 
 from pappus.errors import PappusError, RunError, UserError
 from pappus.replay.clients.session import Held
-from pappus.replay.service.waiting import Deadline
-from pappus.replay.storage.chunks import Columns, Layout
-from pappus.replay.storage.items import ChunkSource, PackedSource, Windows
+from pappus.replay.service.service import Deadline
+from pappus.replay.storage.chunks import RECORDS, Columns, Drawn, Layout, Windows
+from pappus.replay.storage.row_copies import RowCopies
 from pappus.replay.tables.table import Table, table_from
 from pappus.replay.wire.messages import Buffer, Encoded, Message, decode, encode
-from pappus.replay.wire.served_session import PROTOCOL, columns_of, drawn_from
+from pappus.replay.wire.served_session import PROTOCOL
 from pappus.types import Array, ArraySpec
 
 WINDOW_BYTES, WINDOW_MESSAGES = 32 << 20, 128
@@ -46,7 +46,7 @@ class RemoteSession:
         self._unanswered: deque[int] = deque()
         """Bytes of each request that was sent without waiting for its answer."""
         self._bytes = 0
-        self._source: ChunkSource | None = None
+        self._source: Columns | None = None
         """The rows that are not sent with sampled items."""
         welcome = self._ask({"do": "hello", "protocol": PROTOCOL, "token": token, "name": name}).words
         self.tables: Mapping[str, Table] = {
@@ -56,10 +56,11 @@ class RemoteSession:
         self.layout = Layout(signature, welcome["chunk_length"], welcome["num_chunks"])
 
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
-        if not wait:
-            self._tell({"do": "update", "table": table}, keys=keys, priorities=priorities)
-            return 0
-        return int(self._ask({"do": "update", "table": table}, keys=keys, priorities=priorities).words["count"])
+        request = {"do": "update", "table": table}
+        if wait:
+            return int(self._ask(request, keys=keys, priorities=priorities).words["count"])
+        self._tell(request, keys=keys, priorities=priorities)
+        return 0
 
     def delete(self, table: str, keys: Array) -> int:
         return int(self._ask({"do": "delete", "table": table}, keys=keys).words["count"])
@@ -97,11 +98,11 @@ class RemoteSession:
         )
         if not answer.words["number"]:
             return None
-        drawn, packed, source = drawn_from(answer), columns_of(answer), self._source
-        if packed or source is None:
-            names = list(self.layout.signature)
-            return Held(int(answer.words["number"]), drawn, PackedSource(packed, drawn.windows, names, lead, source))
-        return Held(int(answer.words["number"]), drawn, source)
+        number, source = int(answer.words["number"]), self._source
+        drawn, copied = _drawn_from(answer), _columns_of(answer)
+        if source is None or copied:
+            return Held(number, drawn, RowCopies(copied, drawn.windows, list(self.layout.signature), lead, source))
+        return Held(number, drawn, source)
 
     def link(self, before: Array, after: Array) -> None:
         self._tell({"do": "link"}, before=before, after=after)
@@ -122,10 +123,10 @@ class RemoteSession:
     def _ask(self, words: dict[str, Any], **arrays: Array) -> Message:
         """Send a request and return its answer; errors of earlier requests are raised first."""
         self._connection.send(encode(words, arrays))
-        earlier = [self._next_answer(None) for _ in range(len(self._unanswered))]
+        earlier = [self._connection.receive(None) for _ in range(len(self._unanswered))]
         self._unanswered.clear()
         self._bytes = 0
-        own = self._next_answer(None)
+        own = self._connection.receive(None)
         if own is None:
             raise RunError("the service does not answer")
         for answer in earlier:  # all are read before any is checked, so that answers still match requests
@@ -142,9 +143,6 @@ class RemoteSession:
             raise
 
     def _keep(self, answer: Message) -> None: ...
-
-    def _next_answer(self, seconds: float | None) -> Buffer | None:
-        return self._connection.receive(seconds)
 
     def _tell(self, words: dict[str, Any], **arrays: Array) -> None:
         """Send a request whose answer has no result, without waiting for it."""
@@ -174,8 +172,8 @@ class NearSession(RemoteSession):
         super().__init__(connection, name, token)
         if len(memory) < self.layout.nbytes:
             raise RunError(f"the shared memory has {len(memory)} bytes, and {self.layout.nbytes} were announced")
-        chunks = Columns(self.layout, memory)
-        self.columns, self._source = chunks.columns, ChunkSource(chunks)
+        self._source = Columns(self.layout, memory)
+        self.columns = self._source.columns
         self._spare: list[int] = []
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
@@ -201,55 +199,53 @@ class NearSession(RemoteSession):
 
 
 class FarSession(RemoteSession):
-    """A session over the network: rows are sent when they are written, and with every sampled item."""
+    """A session over the network: rows are sent when they are written, and with every sampled item.
+
+    A writer fills chunks in this process. Their number grows to what the writer holds.
+    """
 
     def __init__(self, connection: Connection, name: str, token: str) -> None:
         super().__init__(connection, name, token)
-        self._chunks = LocalChunks(self.layout)
-        self.columns = self._chunks.columns
+        self.columns = {name: np.zeros((0, *spec.shape), spec.dtype) for name, spec in self.layout.signature.items()}
+        self._free: list[int] = []
+        self._num_chunks = 0
 
     def take_chunks(self, count: int, seconds: float | None) -> Array:
-        return self._chunks.take(count)
+        if missing := max(0, count - len(self._free)):
+            self._free += range(self._num_chunks, self._num_chunks + missing)
+            self._num_chunks += missing
+            for name, spec in self.layout.signature.items():
+                more = np.zeros((missing * self.layout.chunk_length, *spec.shape), spec.dtype)
+                self.columns[name] = np.concatenate([self.columns[name], more])
+        taken, self._free = self._free[:count], self._free[count:]
+        return np.array(taken, np.int64)
 
     def give_back(self, chunks: Array) -> None:
         self._tell({"do": "give"}, chunks=chunks)
-        self._chunks.release(chunks)
+        self._free += chunks.tolist()
 
     def publish(self, chunks: Array, begin: int, end: int) -> None:
-        columns = {f"column/{name}": rows for name, rows in self._chunks.rows(chunks, begin, end).items()}
+        rows = chunks[:, None] * self.layout.chunk_length + np.arange(begin, end)
+        columns = {f"column/{name}": values[rows] for name, values in self.columns.items()}
         self._tell({"do": "rows", "begin": begin, "end": end}, chunks=chunks, **columns)
 
     def done(self, held: Held) -> None: ...
 
 
-class LocalChunks:
-    """Chunks that a writer fills in this process, to be sent. Their number grows to what the writer holds."""
+def _drawn_from(message: Message) -> Drawn:
+    """The records in an answer, as copies: they may outlive the rows that came with them."""
+    records: dict[str, Any] = {name: message.arrays[name].copy() for name in RECORDS}
+    windows = Windows(*(message.arrays[name].copy() for name in Windows._fields))
+    return Drawn(
+        **records, table_size=int(message.words["table_size"]), mass=float(message.words["mass"]), windows=windows
+    )
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self.columns = {name: np.zeros((0, *spec.shape), spec.dtype) for name, spec in layout.signature.items()}
-        self._free: list[int] = []
-        self._count = 0
 
-    def take(self, count: int) -> Array:
-        """Take chunks; new ones are allocated if too few are free."""
-        if missing := max(0, count - len(self._free)):
-            self._free += range(self._count, self._count + missing)
-            self._count += missing
-            for name, spec in self._layout.signature.items():
-                more = np.zeros((missing * self._layout.chunk_length, *spec.shape), spec.dtype)
-                self.columns[name] = np.concatenate([self.columns[name], more])
-        taken, self._free = self._free[:count], self._free[count:]
-        return np.array(taken, np.int64)
-
-    def release(self, chunks: Array) -> None:
-        """Make chunks free for reuse."""
-        self._free += chunks.tolist()
-
-    def rows(self, chunks: Array, begin: int, end: int) -> dict[str, Array]:
-        """Rows `begin` … `end` of chunks, `[chunks, end − begin, …]` of every column."""
-        at = chunks[:, None] * self._layout.chunk_length + np.arange(begin, end)
-        return {name: values[at] for name, values in self.columns.items()}
+def _columns_of(answer: Message) -> dict[str, Array]:
+    """The columns whose rows came with sampled items."""
+    return {
+        name.removeprefix("column/"): array for name, array in answer.arrays.items() if name.startswith("column/")
+    }
 
 
 def _checked(answer: Buffer) -> Message:

@@ -25,15 +25,14 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from pappus.errors import PappusError, UserError, WireError
-from pappus.replay.service.service import Service
-from pappus.replay.service.waiting import Holder
-from pappus.replay.storage.items import Drawn, Windows, rows_to_send, slices_of
-from pappus.replay.wire.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, decode, encode
+from pappus.replay.service.service import Holder, Service
+from pappus.replay.storage.chunks import Windows
+from pappus.replay.storage.row_copies import rows_to_copy, slices_of
+from pappus.replay.wire.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, Words, decode, encode, pieces_of
 from pappus.types import Array
 
 PROTOCOL = 1
@@ -43,9 +42,6 @@ MAX_BATCH = 1 << 24
 MAX_SECONDS = 1e6
 MAX_BOUND = 1e15
 MAX_INTEGER = (1 << 63) - 1
-BLOCK_BYTES = 512 << 10
-RUN_BYTES = 16 << 10
-"""If consecutive rows have this many bytes on average, they are sent without a copy."""
 
 
 class ServedSession:
@@ -68,21 +64,13 @@ class ServedSession:
     def answer(self, request: Buffer) -> Encoded:
         """Execute a request. Errors are returned in the answer, and the session continues."""
         try:
-            message = decode(request)
-            if not self.welcomed:
-                return self._welcome(message)
-            return self._do(message)
+            return self._do(decode(request)) if self.welcomed else self._welcome(decode(request))
         except (PappusError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             kind = "user" if isinstance(error, UserError) else "wire"
             text = str(error) if isinstance(error, PappusError) else f"a request cannot be read: {error!r}"
             return encode({"error": text, "kind": kind}, {})
 
-    def interrupt(self) -> None:
-        """Wake calls that wait for this client, which has disconnected."""
-        self._service.look_up()
-
     def end(self) -> None:
-        """Release everything that the client holds."""
         self._service.leave(self._holder)
 
     def _welcome(self, message: Message) -> Encoded:
@@ -109,12 +97,13 @@ class ServedSession:
         arrays = message.arrays
         match words.text("do"):
             case "take":
-                count = words.whole("count", 1, 1 << 31)
-                return encode({}, {"chunks": service.take_chunks(session, count, words.seconds())})
+                count, seconds = words.whole("count", 1, 1 << 31), words.number("seconds", 0, MAX_SECONDS)
+                return encode({}, {"chunks": service.take_chunks(session, count, seconds)})
             case "give":
                 chunks = np.unique(_chunks(arrays["chunks"]))
                 service.give_back(session, self._ours(chunks))
-                self._forget(chunks)
+                for chunk in chunks.tolist():
+                    self._chunk_of.pop(chunk, None)
             case "link":
                 before, after = _chunks(arrays["before"]), _chunks(arrays["after"])
                 service.link(session, self._ours(before), self._ours(after, new=True))
@@ -136,7 +125,8 @@ class ServedSession:
                 service.reset(words.text("table"))
             case "bounds":
                 size = None if words.given("min_size") is None else words.whole("min_size", -(1 << 62), 1 << 62)
-                service.move_bounds(words.text("table"), words.bound("least"), words.bound("most"), size)
+                least, most = (words.number(name, -MAX_BOUND, MAX_BOUND, UserError) for name in ("least", "most"))
+                service.move_bounds(words.text("table"), least, most, size)
             case "weigh":
                 mass, items = service.weigh(words.text("table"))
                 return encode({"mass": mass, "size": items}, {})
@@ -174,10 +164,6 @@ class ServedSession:
             taken = self._service.take_chunks(self._holder, len(unknown))
             self._chunk_of.update(zip(unknown, taken.tolist(), strict=True))
         return np.array([self._chunk_of[chunk] for chunk in theirs], np.int64)
-
-    def _forget(self, chunks: Array) -> None:
-        for chunk in chunks.tolist():
-            self._chunk_of.pop(chunk, None)
 
     def _write_rows(self, message: Message) -> None:
         """Write rows that a far client sent."""
@@ -217,8 +203,8 @@ class ServedSession:
     def _sample(self, asked: Words) -> Encoded:
         columns, lead = asked.columns(list(self._service.layout.signature)), asked.whole("lead", 0, 1 << 30)
         number, drawn = self._service.sample(
-            self._holder, asked.text("table"), asked.whole("count", -MAX_BATCH, MAX_BATCH), asked.seconds(),
-            bool(asked.given("partial")),
+            self._holder, asked.text("table"), asked.whole("count", -MAX_BATCH, MAX_BATCH),
+            asked.number("seconds", 0, MAX_SECONDS), bool(asked.given("partial")),
         )
         if drawn is None:
             return encode({"number": 0}, {})
@@ -228,10 +214,10 @@ class ServedSession:
         except BaseException:
             self._service.done(self._holder, number)
             raise
+        answer = encode(words, {**drawn.records(), **drawn.windows._asdict(), **rows})
         if self._near:  # it reads the rest in shared memory, and sends `done`
-            return encode(words, {**drawn_arrays(drawn), **rows})
-        size, pieces = encode(words, {**drawn_arrays(drawn), **rows})
-        return Encoded(size, self._until_sent(pieces, number))
+            return answer
+        return answer._replace(pieces=self._until_sent(answer.pieces, number))
 
     def _until_sent(self, pieces: Iterator[Buffer], number: int) -> Iterator[Buffer]:
         """Hold the chunks of a sampled batch until its last piece was sent."""
@@ -243,65 +229,16 @@ class ServedSession:
     def _rows_of(self, windows: Windows, columns: list[str], lead: int) -> dict[str, Array | Blocks]:
         """The rows to send of some columns: all, or to a near client those that are compressed."""
         chunks, names = self._service.chunks, list(self._service.layout.signature)
-        found: dict[str, Array | Blocks] = {}
-        for name, values in self._service.unpacked(windows, frozenset(columns), lead).items():
-            found[f"column/{name}"] = values
+        found: dict[str, Array | Blocks] = dict(self._service.unpacked(windows, frozenset(columns), lead))
         alike: dict[tuple[bytes, bytes], Array] = {}
-        for name in [] if self._near else [name for name in columns if f"column/{name}" not in found]:
+        for name in [] if self._near else [name for name in columns if name not in found]:
             index, column = names.index(name), chunks.columns[name]
             slices = slices_of(windows, index)
             if slices not in alike:
-                alike[slices] = rows_to_send(chunks, windows, index, lead)
+                alike[slices] = rows_to_copy(chunks, windows, index, lead)
             rows = alike[slices]
-            found[f"column/{name}"] = Blocks(column.dtype, (len(rows), *column.shape[1:]), pieces_of(column, rows))
-        return found
-
-
-class Words:
-    """Checked access to the words of a request."""
-
-    def __init__(self, words: dict[str, Any]) -> None:
-        self._words = words
-
-    def given(self, name: str) -> Any:
-        if name not in self._words:
-            raise WireError(f"{name} is missing")
-        return self._words[name]
-
-    def text(self, name: str) -> str:
-        found = self.given(name)
-        if not isinstance(found, str):
-            raise WireError(f"{name}={found!r:.60} must be a word")
-        return found
-
-    def whole(self, name: str, least: int, most: int) -> int:
-        found = self.given(name)
-        if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
-            raise WireError(f"{name}={found!r:.60} must be a whole number from {least} to {most}")
-        return found
-
-    def seconds(self) -> float | None:
-        found = self.given("seconds")
-        if found is None:
-            return None
-        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= MAX_SECONDS:
-            raise WireError(f"seconds={found!r:.60} must be a number from 0 to {MAX_SECONDS:g}")
-        return float(found)
-
-    def bound(self, name: str) -> float | None:
-        """A limiter's bound, or None to keep it."""
-        found = self.given(name)
-        if found is None:
-            return None
-        if not isinstance(found, int | float) or isinstance(found, bool) or not abs(found) <= MAX_BOUND:
-            raise UserError(f"{name}={found!r:.60} must be a number")
-        return float(found)
-
-    def columns(self, known: list[str]) -> list[str]:
-        found = self.given("columns")
-        if not isinstance(found, list) or not all(isinstance(name, str) and name in known for name in found):
-            raise WireError(f"columns={found!r:.60} must be some of {', '.join(known)}")
-        return list(dict.fromkeys(found))
+            found[name] = Blocks(column.dtype, (len(rows), *column.shape[1:]), pieces_of(column, rows))
+        return {f"column/{name}": values for name, values in found.items()}
 
 
 def _integers(array: Array) -> Array:
@@ -311,49 +248,7 @@ def _integers(array: Array) -> Array:
 
 
 def _chunks(array: Array) -> Array:
-    """Distinct chunk numbers."""
     found = _integers(array)
     if found.ndim != 1 or found.min(initial=0) < 0 or len(np.unique(found)) < len(found):
         raise WireError("chunks must be different numbers of at least 0, in a row")
     return found
-
-
-def drawn_arrays(drawn: Drawn) -> dict[str, Array]:
-    """The records of sampled items, by name."""
-    return {
-        "keys": drawn.keys, "probabilities": drawn.probabilities, "priorities": drawn.priorities,
-        "times_sampled": drawn.times_sampled, "ages": drawn.ages, **drawn.windows._asdict(),
-    }
-
-
-def drawn_from(message: Message) -> Drawn:
-    """The records in an answer, as copies: they may outlive the rows that came with them."""
-    names = ("keys", "probabilities", "priorities", "times_sampled", "ages", *Windows._fields)
-    arrays = {name: message.arrays[name].copy() for name in names}
-    windows = Windows(*(arrays[name] for name in Windows._fields))
-    return Drawn(
-        arrays["keys"], arrays["probabilities"], arrays["priorities"], arrays["times_sampled"], arrays["ages"],
-        int(message.words["table_size"]), float(message.words["mass"]), windows,
-    )
-
-
-def columns_of(answer: Message) -> dict[str, Array]:
-    """The columns whose rows came with sampled items."""
-    return {
-        name.removeprefix("column/"): array for name, array in answer.arrays.items() if name.startswith("column/")
-    }
-
-
-def pieces_of(column: Array, rows: Array) -> Iterator[Array]:
-    """`column[rows]` in pieces: long runs of rows without a copy, others gathered in blocks that fit into a cache."""
-    ends = np.append(np.flatnonzero(np.diff(rows) != 1) + 1, len(rows))
-    row_bytes = max(1, column[:1].nbytes)
-    if len(rows) * row_bytes >= RUN_BYTES * len(ends):
-        begin = 0
-        for end in ends.tolist():
-            yield column[rows[begin] : rows[begin] + end - begin]
-            begin = end
-        return
-    count = max(1, BLOCK_BYTES // row_bytes)
-    for i in range(0, len(rows), count):
-        yield column.take(rows[i : i + count], axis=0, mode="clip")

@@ -42,7 +42,6 @@ class SharedMemory:
         self.descriptor = -1
 
     def allocate(self, nbytes: int) -> DiscardableMemory:
-        """Allocate shared memory."""
         self.descriptor = SharedBlock.create(nbytes, num_notifiers=0).descriptors[0]
         mapping = mmap.mmap(self.descriptor, nbytes)
         return DiscardableMemory(np.frombuffer(mapping, np.uint8), mapping, self.close)
@@ -81,7 +80,6 @@ class SocketServer:
         self._thread.start()
 
     def close(self) -> None:
-        """End all sessions."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -175,7 +173,6 @@ class SocketConnection:
 
 
 def connect(path: str, name: str = "") -> NearSession:
-    """A session with the service that listens on a unix socket."""
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         stream.connect(path)

@@ -1,56 +1,56 @@
-"""The selector that draws in proportion to priorities, and its sum tree.
+"""The selectors that come with the package.
 
-Leaves are weights, every inner node is the sum of its two children, and the root is the sum of all:
+`Prioritized` keeps its weights in a sum tree. Leaves are weights, every inner node is the sum of its two children, and
+the root is the sum of all:
 
                  7.0                    nodes[1]
             3.0       4.0               nodes[2], nodes[3]
          1.0   2.0   0.0   4.0          nodes[4] … nodes[7]: places 0 … 3
-
-A node is always computed from its children and never adjusted by differences, so rounding errors do not accumulate: the
-same priorities give the same tree, bit by bit, in any order of updates. The loops are compiled if numba is installed;
-otherwise NumPy processes all places of a batch level by level, several times slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.replay.storage.compiling import fastest
-from pappus.replay.tables.limited_draws import at_random
+from pappus.replay.storage.chunks import Kernels, fastest
+from pappus.replay.tables.heap_selectors import MaxHeap, MinHeap
+from pappus.replay.tables.selectors import RandomSelector, SelectorFactory, distinct_draws
 from pappus.types import Array
 
 
-class TreeKernels(NamedTuple):
-    """The two loops of a sum tree. `nodes` has 2·size entries; `nodes[size:]` are the leaves."""
+class Uniform(RandomSelector):
+    """All places have the same probability."""
 
-    update: Callable[[Array, Array, Array], None]
-    """(nodes, places, priorities): set leaves and all sums above them; the last one counts if a place occurs twice."""
-    find: Callable[[Array, Array, Array], None]
-    """(nodes, targets, places): for each target in [0, root), the leaf at which the running sum passes it."""
+    def draw(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        places: Array = self._used[rng.integers(0, self._count, count)]
+        return places, np.full(count, 1.0 / self._count)
+
+    def sample(self, count: int, rng: np.random.Generator, distinct: bool = False) -> tuple[Array, Array]:
+        if not distinct:
+            return self.draw(count, rng)
+        places: Array = self._used[rng.choice(self._count, count, replace=False)]
+        return places, 1.0 / np.arange(self._count, self._count - count, -1)
 
 
 class SumTree:
     """Priorities of `capacity` places, initially 0. A place of priority 0 is never drawn."""
 
-    def __init__(self, capacity: int, kernels: TreeKernels | None = None) -> None:
+    def __init__(self, capacity: int, kernels: Kernels | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"capacity={capacity} holds nothing; use 1 or more")
         self.capacity = capacity
         self._size = 1 << (capacity - 1).bit_length()
         self._nodes = np.zeros(2 * self._size, np.float64)
-        self._kernels = kernels or fastest(LOOPS, NUMPY)
+        self._kernels = kernels or fastest()
 
     @property
     def total(self) -> float:
-        """The sum of all priorities."""
         return float(self._nodes[1])
 
     def priorities(self, places: Array) -> Array:
-        """The priorities of some places."""
         self._check(places)
         found: Array = self._nodes[self._size + places]
         return found
@@ -75,57 +75,6 @@ class SumTree:
     def _check(self, places: Array) -> None:
         if len(places) and not (places.min() >= 0 and places.max() < self.capacity):
             raise IndexError(f"places {places.min()} … {places.max()} lie outside 0 … {self.capacity - 1}")
-
-
-def _update_with_numpy(nodes: Array, places: Array, priorities: Array) -> None:
-    size = len(nodes) // 2
-    nodes[size + places] = priorities
-    parents = np.unique((size + places) >> 1)
-    while len(parents) and parents[0] >= 1:
-        nodes[parents] = nodes[2 * parents] + nodes[2 * parents + 1]
-        parents = np.unique(parents >> 1)
-
-
-def _find_with_numpy(nodes: Array, targets: Array, places: Array) -> None:
-    size = len(nodes) // 2
-    at, rest = np.ones(len(targets), np.int64), targets.copy()
-    for _ in range(size.bit_length() - 1):
-        left = nodes[2 * at]
-        # Rounding may leave a rest as large as the node's own sum: an empty side is never entered.
-        right = ((rest >= left) & (nodes[2 * at + 1] > 0)) | (left <= 0)
-        rest = np.where(right, rest - left, rest)
-        at = 2 * at + right
-    places[:] = at - size
-
-
-def _update(nodes: Array, places: Array, priorities: Array) -> None:
-    size = len(nodes) // 2
-    for i in range(len(places)):
-        node = size + places[i]
-        nodes[node] = priorities[i]
-        node >>= 1
-        while node >= 1:
-            nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
-            node >>= 1
-
-
-def _find(nodes: Array, targets: Array, places: Array) -> None:
-    size = len(nodes) // 2
-    for i in range(len(targets)):
-        rest = targets[i]
-        node = 1
-        while node < size:
-            left = nodes[2 * node]
-            if (rest >= left and nodes[2 * node + 1] > 0) or left <= 0:
-                rest -= left
-                node = 2 * node + 1
-            else:
-                node = 2 * node
-        places[i] = node - size
-
-
-NUMPY = TreeKernels(_update_with_numpy, _find_with_numpy)
-LOOPS = TreeKernels(_update, _find)
 
 
 class Prioritized:
@@ -181,17 +130,14 @@ class Prioritized:
 
     def _distinct(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Places of priorities above 0: drawn ones get weight 0 until enough are drawn, then their weights back."""
-        places, probabilities, weights = np.empty(count, np.int64), np.empty(count), np.empty(count)
-        done = 0
-        while done < count:
-            drawn, likely = self._tree.sample(rng.random(count - done))
-            draws = at_random(drawn, likely, np.zeros(len(drawn), np.int64), 1, count)
-            new = slice(done, done + len(draws.places))
-            places[new], probabilities[new] = draws.places, draws.probabilities
-            weights[new] = self._tree.priorities(draws.places)
-            self._tree.update(draws.places, np.zeros(len(draws.places)))
-            done = new.stop
-        self._tree.update(places, weights)
+        weights = [np.zeros(0)]
+
+        def hide(places: Array) -> None:
+            weights.append(self._tree.priorities(places))
+            self._tree.update(places, np.zeros(len(places)))
+
+        places, probabilities = distinct_draws(count, lambda left: self._tree.sample(rng.random(left)), hide)
+        self._tree.update(places, np.concatenate(weights))
         return places, probabilities
 
     def accepts(self, priorities: Array) -> Array:
@@ -203,3 +149,81 @@ class Prioritized:
 
     def in_use(self) -> Array:
         return np.flatnonzero(self._used)
+
+
+class Fifo:
+    """The oldest place."""
+
+    random: ClassVar[bool] = False
+    oldest_first: ClassVar[bool] = True
+
+    def __init__(self, capacity: int, alpha: float = 1.0) -> None:
+        self._log = np.full(2 * capacity, -1, np.int64)
+        """Places in the order of insertion; deleted ones leave a −1."""
+        self._position = np.full(capacity, -1, np.int64)
+        """Where in the log a place stands."""
+        self._begin = self._end = self._count = 0
+
+    def insert(self, places: Array, priorities: Array) -> None:
+        if self._end + len(places) > len(self._log):
+            self._close_gaps()
+        there = np.arange(self._end, self._end + len(places))
+        self._log[there], self._position[places] = places, there
+        self._end += len(places)
+        self._count += len(places)
+
+    def update(self, places: Array, priorities: Array) -> None: ...
+
+    def delete(self, places: Array) -> None:
+        self._log[self._position[places]] = -1
+        self._position[places] = -1
+        self._count -= len(places)
+
+    def sample(self, count: int, rng: np.random.Generator, distinct: bool = False) -> tuple[Array, Array]:
+        found = self._first(count if distinct else 1)
+        return (found if distinct else np.repeat(found, count)), np.ones(count)
+
+    def _first(self, count: int) -> Array:
+        found, reach = self._log[:0], count
+        while len(found) < count:  # gaps: look further
+            near = self._log[self._begin : min(self._end, self._begin + reach)]
+            found, reach = near[near >= 0], 2 * reach
+        self._begin = int(self._position[found[0]])  # there are only gaps before it
+        return found[:count].copy()
+
+    def accepts(self, priorities: Array) -> Array:
+        return np.isfinite(priorities)
+
+    def total(self) -> tuple[float, int]:
+        return float(self._count), self._count
+
+    def in_use(self) -> Array:
+        log = self._log[self._begin : self._end]
+        return log[log >= 0]
+
+    def _close_gaps(self) -> None:
+        used = self._log[self._begin : self._end]
+        used = used[used >= 0]
+        self._begin, self._end = 0, len(used)
+        self._log[: len(used)], self._position[used] = used, np.arange(len(used))
+        self._log[len(used) :] = -1
+
+
+class Lifo(Fifo):
+    """The newest place."""
+
+    oldest_first: ClassVar[bool] = False
+
+    def _first(self, count: int) -> Array:
+        found, reach = self._log[:0], count
+        while len(found) < count:
+            near = self._log[max(self._begin, self._end - reach) : self._end][::-1]
+            found, reach = near[near >= 0], 2 * reach
+        self._end = int(self._position[found[0]]) + 1
+        return found[:count].copy()
+
+
+BUILT_IN: dict[str, SelectorFactory] = {
+    "uniform": Uniform, "prioritized": Prioritized, "fifo": Fifo, "lifo": Lifo, "min_heap": MinHeap,
+    "max_heap": MaxHeap,
+}
