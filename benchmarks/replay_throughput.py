@@ -40,6 +40,7 @@ from benchmarks.throughput import (
     rate,
     stepping_rate,
 )
+from pappus.accelerator import one_thread
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig, RunConfig
 from pappus.edges.counters import SharedCounters
@@ -49,7 +50,6 @@ from pappus.envs.vector import VectorEnv
 from pappus.recording.direct import DirectReplay
 from pappus.roles.policy import LocalPolicy
 from pappus.roles.replay_actor import ReplayActor
-from pappus.threads import one_thread
 from pappus.topologies.apex import ApexConfig
 from pappus.topologies.builders import replay_spec
 from pappus.topologies.learner_builders import build_replay_learner

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.run import PeerResult, measure_peers
+from pappus.accelerator import one_thread
 from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.edges.queue import RingQueue
@@ -47,7 +48,6 @@ from pappus.roles.policy import LocalPolicy
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.systems import find_system
 from pappus.telemetry.metrics import Metrics
-from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from pappus.types import Unroll, unroll_spec
 

@@ -1,15 +1,16 @@
-"""Streams, events, pinned memory and captured graphs of a device. On a CPU all of them are plain calls, so that the
-same code runs there synchronously.
+"""Streams, events, pinned memory and captured graphs of a device, and threads of the CPU. On a CPU the former are plain
+calls, so that the same code runs there synchronously.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from pappus.types import Array
 
@@ -116,3 +117,15 @@ class CapturedGraph:
             self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
             return
         self._graph, self._result = graph, result
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch and NumPy on one thread: sums do not depend on the number of cores, and small products are faster."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)

@@ -36,11 +36,10 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import as_system, find_system, saved_config
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.checkpoint import CheckpointStore, verify
 from pappus.telemetry.console import Console
-from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.summary import Summary
 from pappus.topologies.program import Program
 from pappus.topologies.run import Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
@@ -188,7 +187,7 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
     checkpoint = find_resumable(store, run, program) if resumed else None
-    metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
+    metadata = verify(checkpoint)["metadata"] if checkpoint else None
     (directory / "config.yaml").write_text(to_yaml(config))
     run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
@@ -234,7 +233,7 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> Path:
     checkpoint = store.latest()
     if checkpoint is None:
         raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
-    metadata = store.verify(checkpoint)["metadata"]
+    metadata = verify(checkpoint)["metadata"]
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
     size = stored_weights(checkpoint).size

@@ -287,6 +287,11 @@ class RunConfig:
     """The ray runtime."""
 
     @property
+    def system_name(self) -> str:
+        """What users call the system; `system` marks one that was given as a Python value with `python:`."""
+        return self.system.removeprefix("python:")
+
+    @property
     def inline(self) -> bool:
         """Whether one thread does everything."""
         return self.runtime == "inline" or (self.runtime == "auto" and self.topology.takes_turns(self))

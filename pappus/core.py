@@ -74,7 +74,7 @@ class Counted(Waitable, Protocol):
 
 
 class ByteMeter(Protocol):
-    """`telemetry.meter.Meter`."""
+    """`telemetry.metrics.Meter`."""
 
     total: int
 

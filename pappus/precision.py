@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from pappus.accelerator import one_thread
 from pappus.config import RunConfig
 from pappus.core import Algorithm, EpochAlgorithm
-from pappus.threads import one_thread
 from pappus.types import EnvSpec, map_leaves, unroll_spec
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import optree
 
+from pappus.accelerator import one_thread
 from pappus.config import RunConfig
 from pappus.core import Algorithm
 from pappus.envs.last_inputs import WithLastInputs
@@ -20,9 +21,7 @@ from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, load_state
-from pappus.telemetry.manifest import read_manifest
-from pappus.threads import one_thread
+from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest
 from pappus.types import Array, Nest, Timestep
 
 

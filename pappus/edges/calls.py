@@ -24,7 +24,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.core import Call, RequestClient, RequestServer
 from pappus.edges.edge import Edge, Port, PortRef
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
 from pappus.types import Array, ArraySpec, Nest, leaves_of
 

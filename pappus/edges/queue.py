@@ -20,7 +20,7 @@ import numpy as np
 
 from pappus.core import Sink, Source
 from pappus.edges.edge import Edge, Port, PortRef
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
 from pappus.types import Array, Nest, Unroll, leaves_of
 

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 import optree
-import yaml
 from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -130,27 +129,15 @@ class GymVectorEnv(VectorEnv):
         return optree.tree_map(merge, observation, fresh), masks
 
 
-def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, str]) -> GymVector:
+def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
     """N envs of a Gymnasium id, a `module:function` or a factory."""
-    values = parse_kwargs(kwargs)
     source = _resolve(env) if isinstance(env, str) else env
     try:
         if isinstance(source, GymSpec):
-            return _from_spec(source, num_envs, values)
-        return _from_factory(source, num_envs, values)
+            return _from_spec(source, num_envs, kwargs)
+        return _from_factory(source, num_envs, kwargs)
     except gym.error.DependencyNotInstalled as missing:
         raise UserError(f"env {env!r} needs a package that is missing: {missing}") from None
-
-
-def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:
-    """Constructor arguments, each value parsed as YAML."""
-    values: dict[str, Any] = {}
-    for name, text in kwargs.items():
-        try:
-            values[name] = yaml.safe_load(text) if isinstance(text, str) else text
-        except yaml.YAMLError:
-            raise UserError(f"env kwarg {name}={text!r} is not YAML; quote it as a string or fix it") from None
-    return values
 
 
 def takes_num_envs(factory: Callable[..., Any]) -> bool:

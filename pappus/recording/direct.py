@@ -20,7 +20,7 @@ from pappus.recording.spec import ReplaySpec
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.storage.items import Batch
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.types import Array, Nest, Timestep, leaves_of
 
 

@@ -51,7 +51,7 @@ from pappus.runtimes.role_process import Assignment
 from pappus.runtimes.supervision import ManagedProcess, failure_notice
 from pappus.runtimes.supervisor import Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.telemetry.manifest import verify
+from pappus.telemetry.checkpoint import verify
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 

@@ -28,8 +28,8 @@ from pappus.runtimes.file_transfer import FileTransfer
 from pappus.runtimes.node_agent import fetch_blocks
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message
 from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
-from pappus.telemetry.versions import versions
 from pappus.transports.addresses import private_path
 
 REGISTRY_SECONDS = 120.0

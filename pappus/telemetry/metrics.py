@@ -1,4 +1,5 @@
-"""What a role counts between two reports. Everything is bounded, and recording costs a few dict operations."""
+"""What a role counts between two reports, and how it spends its time. Everything is bounded, and recording costs a few
+dict operations."""
 
 from __future__ import annotations
 
@@ -7,13 +8,55 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypedDict
 
-from pappus.telemetry.clocks import RoleClock
-from pappus.telemetry.meter import Meter
-
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
+
+
+class RoleClock:
+    """Seconds per state. A role is in exactly one state at any time, so the states add up to the time passed."""
+
+    __slots__ = ("_clock", "_seconds", "_since", "_state")
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._seconds: dict[str | None, float] = {}  # None is busy, anything else is what is waited for
+        self._state: str | None = None
+        self._since = clock()
+
+    def busy(self) -> None:
+        """The role works from now on."""
+        self.waiting(None)
+
+    def waiting(self, what: str | None) -> None:
+        """The role waits for `what` from now on."""
+        now = self._clock()
+        seconds, state = self._seconds, self._state
+        seconds[state] = seconds.get(state, 0.0) + now - self._since
+        self._state = what
+        self._since = now
+
+    def drain(self) -> tuple[float, dict[str, float]]:
+        """Busy seconds and seconds per thing waited for since the last drain, the present state included."""
+        self.waiting(self._state)
+        seconds, self._seconds = self._seconds, {}
+        busy = seconds.pop(None, 0.0)
+        return busy, {what: spent for what, spent in seconds.items() if what is not None}
+
+
+class Meter:
+    """Bytes that passed through the ends of an edge in one process; a role reports the difference.
+
+    Counted once for every receiver: what would cross a network if every role were on a machine of its own. An unroll, a
+    gradient, a request with its reply, the rows of a step and a replay batch are counted when they are sent, weights
+    when they are read.
+    """
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
 
 
 class Report(TypedDict):
@@ -40,9 +83,7 @@ class Metrics:
     def __init__(
         self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time
     ) -> None:
-        self.role = role
-        self.clock = clock or RoleClock()
-        self._wall_time = wall_time
+        self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time
         self._meters: list[tuple[str, Meter]] = []
         self._told: dict[Meter, int] = {}
         self._reset()
@@ -113,11 +154,9 @@ class Metrics:
 
     def _read_meters(self) -> None:
         for name, meter in self._meters:
-            total = meter.total
-            told = self._told.get(meter, 0)
-            if total > told:
-                self.count(name, total - told)
-                self._told[meter] = total
+            if new := meter.total - self._told.get(meter, 0):
+                self.count(name, new)
+                self._told[meter] = meter.total
 
     def _reset(self) -> None:
         self._counts: dict[str, float] = {}

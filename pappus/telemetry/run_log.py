@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import mmap
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pappus.telemetry.files import jsonable, write_json
-from pappus.telemetry.summary import Summary
-from pappus.telemetry.tensorboard import TensorBoardWriter
+from pappus.telemetry.files import git_hash, jsonable, versions, write_json
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run's outcome. Unknown numbers are None, never NaN."""
+
+    system: str
+    env: str
+    seed: int
+    steps: int
+    updates: int
+    wall_seconds: float
+    """From the command to the end."""
+    train_seconds: float
+    """From the first update to the last."""
+    steps_per_second: float
+    episodic_return: float | None
+    eval_return: float | None
+    solved_at_step: int | None
+    exit_reason: str
+    extras: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the file, such as `precision`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `summary.json`: every field, the extras, versions and commit."""
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "extras"}
+        return fields | {"versions": versions(), "git_hash": git_hash()} | self.extras
 
 
 class RunLog:
     """The files of one run directory. Opening an existing one continues it; `resume_step` is where from."""
 
     def __init__(
-        self,
-        directory: Path | str,
-        wall_time: Callable[[], float] = time.time,
-        resume_step: int | None = None,
+        self, directory: Path | str, wall_time: Callable[[], float] = time.time, resume_step: int | None = None,
         tensorboard: bool = True,
     ) -> None:
         self.directory = Path(directory)
@@ -74,6 +99,29 @@ class RunLog:
             self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
             return
         self._tensorboard.write(step, now, scalars)
+
+
+class TensorBoardWriter:
+    """Writes event files into a directory. Importing TensorBoard takes half a second, so only this imports it."""
+
+    def __init__(self, directory: Path, resume_step: int | None = None) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._summary: Any = Summary
+        # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
+        purge_step = None if resume_step is None else resume_step + 1
+        self._writer: Any = SummaryWriter(str(directory), purge_step=purge_step)
+
+    def write(self, step: int, time: float, scalars: Mapping[str, float]) -> None:
+        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
+        points = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._writer.file_writer.add_summary(self._summary(value=points), step, walltime=time)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
 
 
 def repair(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pappus.accelerator import one_thread
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce, Source, Waitable
@@ -20,7 +21,6 @@ from pappus.roles.learner import Learner, Publication
 from pappus.roles.role import Role
 from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
-from pappus.threads import one_thread
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 
 T, N, UPDATES = 5, 3, 50
