@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypedDict
 
 
 @dataclass(frozen=True)
@@ -310,3 +312,36 @@ class RunConfig:
     def steps_per_batch(self) -> int:
         """Env steps of one batch."""
         return self.batch_envs * self.unroll_length
+
+
+class Settings(TypedDict, total=False):
+    """The settings of `RunConfig` as `pappus.train` takes them, for editors and type checkers: a group of settings is a
+    config object or a mapping, and there are short names."""
+
+    algorithm: AlgorithmConfig | Mapping[str, Any]
+    steps: int
+    seconds: float | None
+    seed: int
+    actors: int
+    envs_per_actor: int
+    unroll_length: int
+    batch_size: int
+    queue_size: int
+    learners: int
+    all_reduce: Literal["auto", "memory", "gloo", "nccl"]
+    runtime: Literal["auto", "inline", "local", "ray"]
+    device: str
+    precision: Literal["auto", "float32", "bfloat16"]
+    target_return: float | None
+    run_dir: str | Path
+    topology: TopologyConfig | Mapping[str, Any]
+    env_options: EnvOptions | Mapping[str, Any]
+    network: NetworkConfig | Mapping[str, Any]
+    optimizer: OptimizerConfig | Mapping[str, Any]
+    evaluation: EvaluationConfig | Mapping[str, Any]
+    checkpoint: CheckpointConfig | Mapping[str, Any]
+    supervision: SupervisionConfig | Mapping[str, Any]
+    cluster: ClusterConfig | Mapping[str, Any]
+    core: Literal["none", "lstm", "gru"]
+    listen: str
+    address: str

@@ -17,11 +17,13 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +70,7 @@ class Population:
     jobs: int
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
+    resumed: bool = False
 
     def run(self) -> int:
         """Train all; the exit code."""
@@ -107,14 +110,16 @@ class Population:
         return 1 if failed else 0
 
     def _is_done(self, member: Member) -> bool:
-        return bool(self.summary(member)) and self.summary(member).get("exit_reason") in DONE
+        return self.summary(member).get("exit_reason") in DONE
 
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
-        directory.mkdir(parents=True, exist_ok=True)
-        begun = any((directory / "checkpoints").glob("*"))
+        begun = any((directory / "checkpoints").glob("step-*"))
         words = ["--resume", str(directory)] if begun else [*member.words, "--run-dir", str(directory)]
+        if self.resumed and not begun:  # it was killed before its first checkpoint, and starts anew
+            shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, exist_ok=True)
         with (directory / "output.txt").open("ab") as output:
             command = [sys.executable, "-m", "pappus", "train", *words]
             self.running[member.name] = subprocess.Popen(
@@ -225,6 +230,9 @@ def members_of(
             name = "-".join([*(f"{name.rpartition('.')[2]}-{value}" for name, value in pairs), f"seed-{seed}"])
             command = (system, *words, *options, "--seed", str(seed))
             members.append(Member(re.sub(r"[^\w.+-]", "_", name), setting, command))
+    names = Counter(member.name for member in members)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise UserError(f"--vary makes {names[twice[0]]} runs of one name, {twice[0]!r}; give each value once")
     return members
 
 
@@ -236,7 +244,10 @@ def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
         found = [value for value in values.split(",") if value]
         if not equals or not name or not found:
             raise UserError(f"--vary {text} names no values; write such as --vary optimizer.learning-rate=1e-3,3e-4")
-        varied[name.removeprefix("--").replace("_", "-")] = found
+        name = name.removeprefix("--").replace("_", "-")
+        if name in varied:
+            raise UserError(f"--vary {name} is given twice; give all its values at once: --vary {name}=VALUE,VALUE")
+        varied[name] = found
     return varied
 
 
@@ -258,14 +269,11 @@ def new_directory(given: str | None, system: str, env: str) -> Path:
     return directory
 
 
-def saved_population(directory: Path) -> Population | None:
-    """The population that a folder holds, if it is one's."""
-    path = directory / FILE
-    if not path.is_file():
-        return None
-    content = json.loads(path.read_text())
+def saved_population(directory: Path) -> Population:
+    """The population that a folder holds."""
+    content = json.loads((directory / FILE).read_text())
     members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
-    return Population(directory.resolve(), members, content["jobs"])
+    return Population(directory.resolve(), members, content["jobs"], resumed=True)
 
 
 def interval(values: Sequence[float]) -> str:

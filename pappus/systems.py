@@ -250,9 +250,11 @@ SYSTEMS: dict[str, System] = {
 }
 
 
-def find_system(text: str) -> System:
-    """A named system, a pair ALGORITHM@TOPOLOGY, your own `module:name`, or one that an installed package registers
-    (entry points of the group `pappus.systems`)."""
+def find_system(text: str | System) -> System:
+    """A named system, a pair ALGORITHM@TOPOLOGY, your own `module:name`, one that an installed package registers
+    (entry points of the group `pappus.systems`), or the value itself."""
+    if isinstance(text, System):
+        return text
     if text in SYSTEMS:
         return SYSTEMS[text]
     if text.startswith("python:"):
@@ -264,11 +266,16 @@ def find_system(text: str) -> System:
         return _pair(text)
     if ":" in text:
         return replace(_imported(text, System, "system"), found_as=text)
-    registered = {entry.name: entry for entry in entry_points(group="pappus.systems")}
+    registered = registered_systems()
     if text in registered:
-        return replace(_imported(registered[text].value, System, "system"), found_as=text)
+        return replace(_imported(registered[text], System, "system"), found_as=text)
     names = [*SYSTEMS, *registered]
     raise UserError(f"unknown system {text!r}{closest(text, names)}; `pappus systems` lists them all")
+
+
+def registered_systems() -> dict[str, str]:
+    """Systems of installed packages: `module:name` by name."""
+    return {entry.name: entry.value for entry in entry_points(group="pappus.systems")}
 
 
 def _pair(text: str) -> System:
@@ -309,11 +316,6 @@ def _imported(text: str, kind: type[Value], what: str) -> Value:
     if not isinstance(value, kind):
         raise UserError(f"{what} {text!r} is a {type(value).__name__}, not a pappus.{kind.__name__}")
     return value
-
-
-def as_system(system: str | System) -> System:
-    """A system by name, or the value itself."""
-    return find_system(system) if isinstance(system, str) else system
 
 
 def saved_config(directory: Path, system: System | None = None) -> tuple[System, RunConfig]:
