@@ -130,7 +130,7 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     timestep = env.reset()
     inference = rate(lambda: policy.act(timestep), env.num_envs, seconds)
     stepping = stepping_rate(env, seconds)
-    training = rate(learner.step, config.steps_per_batch, seconds)
+    training = rate(learner.step, config.batch_envs * config.unroll_length, seconds)
     env.close()
     return Limits(stepping, inference, training, precision)
 
@@ -214,7 +214,7 @@ def main() -> None:
         settings = {"actors": arguments.actors, **({"envs_per_actor": envs, "batch_size": 0} if envs else {})}
         config = configure(system, arguments.env, settings)
         limits = measure_limits(config, arguments.limit_seconds)
-        least = 4 * config.steps_per_batch
+        least = 4 * config.batch_envs * config.unroll_length
         measured = measure_system(config, limits.together, arguments.seconds, least).steps
         best = max(best, measured)
         figures = (limits.env, limits.inference, limits.training, limits.together)

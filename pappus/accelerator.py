@@ -33,7 +33,6 @@ class Accelerator:
         return make(self.device, priority=-1 if urgent else 0) if self.real else None
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """A context whose work goes to that stream."""
         return torch.cuda.stream(stream) if self.real else nullcontext()
 
     def mark(self, event: Any = None) -> Any:
@@ -46,7 +45,6 @@ class Accelerator:
         return event
 
     def follow(self, event: Any) -> None:
-        """The current stream waits for the event."""
         if event is not None:
             event.wait()
 
@@ -63,7 +61,6 @@ class Accelerator:
             torch.cuda.check_error(cudart().cudaHostRegister(address, memory.nbytes, 0))
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Page-locked host memory."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
 
 

@@ -45,7 +45,6 @@ class EnvOptions:
     threads: int = 0
     """Threads that step a natively vectorised env (ale, envpool); 0 chooses."""
     atari: AtariOptions = AtariOptions()
-    """Atari preprocessing."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,6 @@ class RunConfig:
     """One run. Steps are agent steps: after frame skip, summed over all envs."""
 
     algorithm: AlgorithmConfig
-    """The algorithm's settings."""
     system: str = "impala"
     """Named pair of topology and algorithm."""
     env: str = ""
@@ -272,21 +270,13 @@ class RunConfig:
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
     topology: TopologyConfig = TopologyConfig()
-    """The topology's settings."""
     env_options: EnvOptions = EnvOptions()
-    """How envs are made."""
     network: NetworkConfig = NetworkConfig()
-    """Which network."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    """How gradients become weights."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Greedy evaluation."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """What survives."""
     supervision: SupervisionConfig = SupervisionConfig()
-    """What happens when parts die."""
     cluster: ClusterConfig = ClusterConfig()
-    """The ray runtime."""
 
     @property
     def system_name(self) -> str:
@@ -307,11 +297,6 @@ class RunConfig:
     def steady_actors(self) -> int:
         """Actors that are always there: all, or the fewest where more come and go."""
         return self.cluster.fewest_actors or self.actors
-
-    @property
-    def steps_per_batch(self) -> int:
-        """Env steps of one batch."""
-        return self.batch_envs * self.unroll_length
 
 
 class Settings(TypedDict, total=False):

@@ -158,7 +158,6 @@ class Population:
         return found
 
     def table(self) -> Table:
-        """What is known of all members."""
         table = Table(title=str(self.directory))
         for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
             table.add_column(column, justify="left" if column in ("run", "state") else "right")
@@ -270,7 +269,6 @@ def new_directory(given: str | None, system: str, env: str) -> Path:
 
 
 def saved_population(directory: Path) -> Population:
-    """The population that a folder holds."""
     content = json.loads((directory / FILE).read_text())
     members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
     return Population(directory.resolve(), members, content["jobs"], resumed=True)

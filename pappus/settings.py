@@ -308,7 +308,8 @@ def _help(config: Any, prefix: str) -> list[str]:
     for item in dataclasses.fields(config):
         value, name = getattr(config, item.name), prefix + item.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
-            groups += ["", f"{name}: {texts.get(item.name, '')}", *_help(value, f"{name}.")]
+            about = (type(value).__doc__ or "").partition("\n")[0]
+            groups += ["", f"{name}: {about}", *_help(value, f"{name}.")]
         elif name != "system":
             hint = typing.get_type_hints(type(config))[item.name]
             default = "" if value in ("", None, (), {}) else f" (default: {_shown(value)})"

@@ -12,47 +12,19 @@ import optree
 
 from pappus.accelerator import one_thread
 from pappus.config import RunConfig
-from pappus.core import Algorithm
+from pappus.edges.weights import FlatWeights
 from pappus.envs.last_inputs import WithLastInputs
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER
+from pappus.networks.flat import FlatParameters
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.policy import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest
+from pappus.transports.memory import HeapBlock
 from pappus.types import Array, Nest, Timestep
-
-
-class StoredWeights:
-    """The weights of a checkpoint, as a policy reads them."""
-
-    name = "weights"
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._flat: Array = stored_weights(checkpoint)
-
-    def version(self) -> int:
-        return 0
-
-    def read(self, into: Array) -> int:
-        """Copy the stored weights."""
-        if into.size != self._flat.size:
-            raise UserError(
-                f"the checkpoint holds {self._flat.size} weights, but this network has {into.size}; "
-                "evaluate with the config that it was trained with"
-            )
-        into[:] = self._flat
-        return 0
-
-    def explain(self) -> str:
-        return "they are stored"
-
-    def fileno(self) -> int:
-        return -1
-
-    def clear(self) -> None: ...
 
 
 def stored_weights(checkpoint: Path) -> Array:
@@ -91,7 +63,6 @@ class TrainedPolicy:
         self._action = action
         single = self._env.to_action(action)[0]
         return single.item() if single.ndim == 0 else single
-
 
     def _note_last(self, reward: float) -> None:
         if isinstance(self._env, WithLastInputs):
@@ -160,7 +131,6 @@ def evaluate(
 
 
 def find_checkpoint(run: Path, which: str) -> Path:
-    """The latest or the best checkpoint of a run."""
     store = CheckpointStore(run / "checkpoints")
     path = store.best() if which == "best" else store.latest()
     if path is None:
@@ -169,7 +139,15 @@ def find_checkpoint(run: Path, which: str) -> Path:
 
 
 def _policy(system: System, config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
-    algorithm: Algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
-    policy = LocalPolicy(algorithm, StoredWeights(checkpoint), num_envs, None, config.precision)
+    algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
+    flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
+    if flat.size != size:
+        raise UserError(
+            f"the checkpoint holds {flat.size} weights, but this network has {size}; evaluate with the config that it "
+            "was trained with"
+        )
+    weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
+    weights.publish(flat, 0)
+    policy = LocalPolicy(algorithm, weights, num_envs, None, config.precision)
     policy.refresh()
     return policy

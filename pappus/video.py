@@ -39,7 +39,6 @@ class Recorder(VectorEnv):
         self._writer: Any = None
 
     def reset(self) -> Timestep:
-        """Start the first film."""
         timestep = self._env.reset()
         self._film(timestep)
         return timestep
@@ -72,15 +71,12 @@ class Recorder(VectorEnv):
         return picture
 
     def to_nest(self, batch: Nest) -> Nest:
-        """As the recorded env does."""
         return self._env.to_nest(batch)
 
     def to_action(self, action: Array) -> Array:
-        """As the recorded env does."""
         return self._env.to_action(action)
 
     def close(self) -> None:
-        """Finish the film and the env."""
         if self._writer is not None:
             self._writer.close()
         self._env.close()

@@ -48,11 +48,9 @@ class PlainView:
         self._write_verdict()
 
     def event(self, text: str) -> None:
-        """Write an event at once."""
         self._write(f"  {printable(text)}")
 
     def close(self, lines: list[str]) -> None:
-        """Write the final lines."""
         for line in lines:
             self._write(printable(line))
 
@@ -95,7 +93,6 @@ class Console:
             self._attempt(lambda view: view.update())
 
     def event(self, event: object) -> None:
-        """Show something that happened."""
         self._attempt(lambda view: view.event(str(event)))
 
     def close(self, summary: Summary | None = None) -> None:

@@ -17,7 +17,6 @@ PACKAGES = ("pappus", "torch", "numpy", "gymnasium")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON beside `path` and rename it into place."""
     write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
 
 

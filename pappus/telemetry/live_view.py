@@ -35,7 +35,6 @@ class LiveView:
         self._live.start()
 
     def update(self) -> None:
-        """Paint the present state."""
         self._live.update(picture(self._run_stats, self._run, self._output.width, self._output.height), refresh=True)
 
     def event(self, text: str) -> None:

@@ -26,7 +26,6 @@ class RoleClock:
         self._since = clock()
 
     def busy(self) -> None:
-        """The role works from now on."""
         self.waiting(None)
 
     def waiting(self, what: str | None) -> None:
@@ -89,7 +88,6 @@ class Metrics:
         self._reset()
 
     def count(self, name: str, n: int = 1) -> None:
-        """Add `n` occurrences."""
         self._counts[name] = self._counts.get(name, 0) + int(n)
 
     def mean(self, name: str, value: float, weight: float = 1) -> None:
@@ -108,7 +106,6 @@ class Metrics:
         self._maxima[name] = max(value, self._maxima.get(name, value))
 
     def gauge(self, name: str, value: float) -> None:
-        """Keep the newest value."""
         self._gauges[name] = float(value)
 
     def watch(self, name: str, meter: Meter) -> None:
@@ -132,14 +129,12 @@ class Metrics:
         self._unfolded.clear()
 
     def event(self, text: str) -> None:
-        """Add a line for the log."""
         if len(self._events) < MAX_EVENTS:
             self._events.append(text)
         else:
             self._more_events += 1
 
     def drain(self) -> Report:
-        """Everything since the last drain."""
         self._fold()
         if self._counts:  # traffic alone is no progress
             self._read_meters()

@@ -77,7 +77,6 @@ class RunLog:
         write_json(self.directory / "summary.json", summary.to_dict())
 
     def close(self) -> None:
-        """Close every file."""
         self._metrics.close()
         self._log.close()
         if self._tensorboard is not None:
@@ -120,7 +119,6 @@ class TensorBoardWriter:
         self._writer.flush()
 
     def close(self) -> None:
-        """Write what is left."""
         self._writer.close()
 
 

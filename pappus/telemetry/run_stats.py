@@ -93,11 +93,9 @@ class RunStats:
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
     def kind(self, role: str) -> RoleKind:
-        """What a role declares of itself."""
         return self._kinds.get(role) or RoleKind(role)
 
     def roles(self, which: Callable[[RoleKind], bool]) -> list[str]:
-        """The program's roles of some kinds."""
         return [role for role, kind in self._kinds.items() if which(kind)]
 
     def resume(self, env_steps: int, updates: int) -> None:
@@ -117,7 +115,6 @@ class RunStats:
         self._role(role).measured = memory, cpu
 
     def add(self, report: Report) -> None:
-        """Add one report."""
         role, counts = self._role(report["role"]), report["counts"]
         role.heard_at = self._clock()
         role.add(report)
@@ -133,7 +130,6 @@ class RunStats:
             self._remember(Event(report["time"], report["role"], text))
 
     def event(self, text: str, role: str = "") -> None:
-        """Add a line of the main process."""
         self._remember(Event(self._wall_time(), role, text))
 
     def new_events(self) -> list[Event]:
@@ -164,12 +160,10 @@ class RunStats:
 
     @property
     def steps_per_second(self) -> float:
-        """Steps trained on per second, lately."""
         return sum(totals.rate("env_steps") for totals in self._training_windows())
 
     @property
     def updates_per_second(self) -> float:
-        """Updates per second, lately."""
         return sum(totals.rate("updates") for totals in self._training_windows())
 
     @property

@@ -28,11 +28,9 @@ class Totals:
         return self.busy + sum(self.waiting.values())
 
     def rate(self, name: str) -> float:
-        """Counts per second."""
         return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
 
     def add(self, other: Totals) -> None:
-        """Add another period."""
         _add(self.counts, other.counts)
         _add(self.sums, other.sums)
         _add(self.weights, other.weights)
@@ -50,7 +48,6 @@ class Window:
         self._buckets: deque[tuple[float, Totals]] = deque()
 
     def add(self, report: Report) -> None:
-        """Add one report."""
         now = self._clock()
         if not self._buckets or now - self._buckets[-1][0] >= self._seconds / BUCKETS:
             self._buckets.append((now, Totals()))
@@ -58,11 +55,9 @@ class Window:
         self._forget(now)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._buckets.clear()
 
     def totals(self) -> Totals:
-        """Sums over the window."""
         self._forget(self._clock())
         result = Totals()
         for _, bucket in self._buckets:
@@ -75,7 +70,6 @@ class Window:
 
 
 def totals_of(report: Report) -> Totals:
-    """One report as sums."""
     means = report["means"].items()
     return Totals(
         report["counts"], {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},

@@ -61,12 +61,10 @@ def lag(run_stats: RunStats) -> str:
 
 
 def queue_depth(run_stats: RunStats) -> str:
-    """Unrolls that are ready for a learner."""
     return "–" if run_stats.queue_depth is None else f"{run_stats.queue_depth:.0f}"
 
 
 def title(run_stats: RunStats) -> str:
-    """System, env, seed and runtime."""
     config = run_stats.config
     runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
     return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
