@@ -59,17 +59,38 @@ class Topology:
     figure: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the defaults of a run."""
+    replay: bool | None = None
+    """Whether it trains on replayed items; False: on fresh unrolls, each used once; None: on either."""
+    lags: bool = False
+    """Whether its actors may act with older weights than the newest."""
     refusal: Callable[[AlgorithmSpec], str] = lambda algorithm: ""
-    """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
+    """A further reason why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
     variants: tuple[Topology, ...] = ()
     """The same architecture for other kinds of algorithms; the first that carries an algorithm is used."""
 
     def for_algorithm(self, algorithm: AlgorithmSpec) -> Topology:
         """This topology or the variant that carries the algorithm; `UserError` where none does."""
         for topology in (self, *self.variants):
-            if not topology.refusal(algorithm):
+            if not topology.why_not(algorithm):
                 return topology
-        raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.refusal(algorithm)}")
+        raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.why_not(algorithm)}")
+
+    def why_not(self, algorithm: AlgorithmSpec) -> str:
+        """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
+        name = algorithm.name
+        if algorithm.learns_from_replay and self.replay is False:
+            return f"{name} learns from replay, and {self.name} has none; use {name}@apex"
+        if self.replay and not algorithm.learns_from_replay:
+            return (
+                f"{name} learns from fresh unrolls, each used once, and {self.name} trains on replayed items; use "
+                f"{name}@sync"
+            )
+        if self.lags and not algorithm.learns_from_replay and not algorithm.corrects_for_lag:
+            return (
+                f"{name} needs unrolls of the newest weights, and {self.name}'s actors lag behind; use {name}@sync, or "
+                "vtrace or appo, which correct for the lag"
+            )
+        return self.refusal(algorithm)
 
 
 @dataclass(frozen=True)

@@ -76,52 +76,18 @@ ALGORITHMS: dict[str, AlgorithmSpec] = {
 }
 
 
-def _refuse_replay(algorithm: AlgorithmSpec, topology: str) -> str:
-    if not algorithm.learns_from_replay:
-        return ""
-    return f"{algorithm.name} learns from replay, and {topology} has none; use {algorithm.name}@apex"
-
-
-def _refuse_unrolls(algorithm: AlgorithmSpec, topology: str) -> str:
-    if algorithm.learns_from_replay:
-        return ""
-    return (
-        f"{algorithm.name} learns from fresh unrolls, each used once, and {topology} trains on replayed items; use "
-        f"{algorithm.name}@sync"
+def _refuse_epochs(algorithm: AlgorithmSpec) -> str:
+    return "" if not algorithm.several_epochs else (
+        f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per unroll; "
+        f"use {algorithm.name}@sync"
     )
 
 
-def _refuse_in_impala(algorithm: AlgorithmSpec) -> str:
-    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
-        return _refuse_replay(algorithm, "impala")
-    return (
-        f"{algorithm.name} needs unrolls of the newest weights, and impala's actors lag behind; use "
-        f"{algorithm.name}@sync, or vtrace or appo, which correct for the lag"
+def _refuse_partial_updates(algorithm: AlgorithmSpec) -> str:
+    return "" if algorithm.updates_all_weights else (
+        f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each gradient "
+        f"to all weights; use {algorithm.name}@apex"
     )
-
-
-def _refuse_in_a3c(algorithm: AlgorithmSpec) -> str:
-    if algorithm.several_epochs:
-        return (
-            f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per "
-            f"unroll; use {algorithm.name}@sync"
-        )
-    return _refuse_replay(algorithm, "a3c")
-
-
-def _refuse_in_gorila(algorithm: AlgorithmSpec) -> str:
-    if not algorithm.updates_all_weights:
-        return (
-            f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each "
-            f"gradient to all weights; use {algorithm.name}@apex"
-        )
-    return _refuse_unrolls(algorithm, "gorila")
-
-
-def _refuse_in_seed(algorithm: AlgorithmSpec) -> str:
-    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
-        return _refuse_replay(algorithm, "seed")
-    return f"{algorithm.name} needs unrolls of the newest weights, and the actors of seed do not wait for them"
 
 
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
@@ -131,36 +97,30 @@ TOPOLOGIES: dict[str, Topology] = {
     for topology in (
         Topology(
             "single", single.single, single.SingleConfig(), single.__doc__ or "",
-            {"envs_per_actor": 4, "batch_size": 64}, lambda algorithm: _refuse_unrolls(algorithm, "single"),
+            {"envs_per_actor": 4, "batch_size": 64}, replay=True,
         ),
+        Topology("sync", sync.sync, sync.SyncConfig(), sync.__doc__ or "", replay=False),
+        Topology("impala", impala.impala, impala.ImpalaConfig(), impala.__doc__ or "", replay=False, lags=True),
         Topology(
-            "sync", sync.sync, sync.SyncConfig(), sync.__doc__ or "",
-            refusal=lambda algorithm: _refuse_replay(algorithm, "sync"),
-        ),
-        Topology("impala", impala.impala, impala.ImpalaConfig(), impala.__doc__ or "", refusal=_refuse_in_impala),
-        Topology(
-            "seed", seed.seed, seed.SeedConfig(), seed.__doc__ or "", refusal=_refuse_in_seed,
+            "seed", seed.seed, seed.SeedConfig(), seed.__doc__ or "", replay=False, lags=True,
             variants=(
                 Topology(
-                    "seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), seed_sync.__doc__ or "",
-                    refusal=lambda algorithm: _refuse_replay(algorithm, "seed"),
+                    "seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), seed_sync.__doc__ or "", replay=False
                 ),
                 Topology(
                     "seed", seed_replay.seed_replay, seed_replay.SeedReplayConfig(), seed_replay.__doc__ or "",
-                    APEX_SIZES, lambda algorithm: _refuse_unrolls(algorithm, "seed"),
+                    APEX_SIZES, replay=True,
                 ),
             ),
         ),
         Topology(
-            "a3c", a3c.a3c, a3c.A3CConfig(), a3c.__doc__ or "", {"actors": 2, "envs_per_actor": 8}, _refuse_in_a3c
+            "a3c", a3c.a3c, a3c.A3CConfig(), a3c.__doc__ or "", {"actors": 2, "envs_per_actor": 8}, replay=False,
+            refusal=_refuse_epochs,
         ),
-        Topology(
-            "apex", apex.apex, apex.ApexConfig(), apex.__doc__ or "", APEX_SIZES,
-            lambda algorithm: _refuse_unrolls(algorithm, "apex"),
-        ),
+        Topology("apex", apex.apex, apex.ApexConfig(), apex.__doc__ or "", APEX_SIZES, replay=True),
         Topology(
             "gorila", gorila.gorila, gorila.GorilaConfig(), gorila.__doc__ or "",
-            {"actors": 2, "envs_per_actor": 8, "batch_size": 64}, _refuse_in_gorila,
+            {"actors": 2, "envs_per_actor": 8, "batch_size": 64}, replay=True, refusal=_refuse_partial_updates,
         ),
     )
 }
@@ -213,12 +173,9 @@ SYSTEMS: dict[str, System] = {
         _named(
             "apex-ddpg", "ddpg@apex", "the same for continuous actions",
             "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
-            {
-                "algorithm": {
-                    "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0,
-                    "noise.sigma": 0.3,
-                },
-            },
+            {"algorithm": {
+                "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0, "noise.sigma": 0.3,
+            }},
         ),
         _named(
             "r2d2", "r2d2@apex", "Ape-X with memory: recurrent networks, replayed sequences",
