@@ -254,12 +254,10 @@ class RunConfig:
     learners: int = 1
     """Learners that share every update; each takes --batch-size unrolls of its own."""
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
-    """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
-    otherwise."""
+    """All-reduce backend: shared memory, or torch.distributed; auto: nccl on GPUs, memory otherwise."""
     runtime: Literal["auto", "inline", "local", "ray"] = "auto"
-    """inline: one thread, deterministic. local: a process per role, shared memory between them. ray: the same on the
-    nodes of a Ray cluster. auto: inline where there is one actor and nobody could do anything meanwhile, local
-    otherwise."""
+    """inline: one thread, deterministic. local: a process per role, with shared memory. ray: the same on the nodes of a
+    Ray cluster. auto: inline where only one role can work at any time, local otherwise."""
     device: str = "cpu"
     """Where the learner computes."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

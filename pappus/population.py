@@ -3,9 +3,8 @@
     pappus train ppo --env CartPole-v1 --seeds 1..5
     pappus train ppo --env CartPole-v1 --seeds 1,2,3 --vary optimizer.learning-rate=1e-3,3e-4 --jobs 2
 
-Each member is a run of its own (weights, metrics, checkpoints, log) in a folder of the population's, trained by a
-process of its own; `jobs` of them at a time share the machine. What came of them is told in one table, with the mean
-over seeds and its 95 % interval, and written to `population.json`.
+Each member is a run in a folder and a process of its own; `jobs` of them at a time share the machine. One table shows
+the results, with the mean over seeds and its 95 % interval; `population.json` holds them.
 """
 
 from __future__ import annotations
@@ -75,16 +74,16 @@ class Population:
     def run(self) -> int:
         """Train all; the exit code."""
         numbers = (signal.SIGINT, signal.SIGTERM)  # the first may be ignored: shells do so for background jobs
-        before = [signal.signal(number, _interrupt) for number in numbers]
+        before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
         try:
             return self._run()
         finally:
-            for number, handler in zip(numbers, before, strict=True):
+            for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _run(self) -> int:
         self._write()
-        waiting = [member for member in self.members if not self._is_done(member)]
+        waiting = [member for member in self.members if self.summary(member).get("exit_reason") not in DONE]
         console = Console()
         try:
             with Live(self.table(), console=console, refresh_per_second=2, transient=True) as live:
@@ -109,9 +108,6 @@ class Population:
             print(f"pappus: {len(failed)} of {len(self.members)} runs failed; see {log}", file=sys.stderr)
         return 1 if failed else 0
 
-    def _is_done(self, member: Member) -> bool:
-        return self.summary(member).get("exit_reason") in DONE
-
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
@@ -129,9 +125,8 @@ class Population:
 
     def _collect(self) -> None:
         for name, process in list(self.running.items()):
-            code = process.poll()
-            if code is not None:
-                self.codes[name] = code
+            if process.poll() is not None:
+                self.codes[name] = process.returncode
                 del self.running[name]
 
     def _stop(self) -> None:
@@ -154,8 +149,7 @@ class Population:
     def summary(self, member: Member) -> dict[str, Any]:
         """How a member's run ended; empty while it has not."""
         path = self.directory / member.name / "summary.json"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-        return found
+        return dict(json.loads(path.read_text())) if path.is_file() else {}
 
     def table(self) -> Table:
         table = Table(title=str(self.directory))
@@ -291,18 +285,13 @@ def _newest(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
             lines = file.read().split(b"\n")[:-1]
-        found: dict[str, Any] = json.loads(lines[-1])
-        return found
+        return dict(json.loads(lines[-1]))
     except (OSError, IndexError, ValueError):
         return {}
 
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _die_with_parent() -> None:

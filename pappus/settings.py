@@ -88,7 +88,9 @@ def load_file(path: Path) -> dict[str, Any]:
 
 def to_yaml(config: RunConfig) -> str:
     """The resolved config, as `load_file` reads it."""
-    plain = dataclasses.asdict(config, dict_factory=lambda items: {key: _plain(value) for key, value in items})
+    plain = dataclasses.asdict(
+        config, dict_factory=lambda items: {key: list(one) if isinstance(one, tuple) else one for key, one in items}
+    )
     try:
         return str(yaml.dump(plain, Dumper=_Dumper, sort_keys=False))
     except yaml.representer.RepresenterError as error:
@@ -108,9 +110,10 @@ def option_names(config: object, prefix: str = "") -> list[str]:
 
 def help_text(config: RunConfig, source: str) -> str:
     """Every option, its type, its value so far and what it means, by group."""
-    lines = [f"usage: {source} --env ID [options]", "", *_help(config, ""), ""]
+    width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
     short = ", ".join(f"--{short} is --{name}" for short, name in ALIASES.items())
-    return "\n".join([*lines, *textwrap.wrap(f"Short names: {short}.", _width())])
+    lines = [f"usage: {source} --env ID [options]", "", *_help(config, "", width), ""]
+    return "\n".join([*lines, *textwrap.wrap(f"Short names: {short}.", width)])
 
 
 def _path(name: str) -> list[str]:
@@ -294,32 +297,21 @@ def _range(words: Sequence[str]) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _width() -> int:
-    return min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
-
-
-def _help(config: Any, prefix: str) -> list[str]:
+def _help(config: Any, prefix: str, width: int) -> list[str]:
     """The options of one group, then those of its subgroups."""
     texts, lines, groups = _field_texts(type(config)), list[str](), list[str]()
     for item in dataclasses.fields(config):
         value, name = getattr(config, item.name), prefix + item.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
             about = (type(value).__doc__ or "").partition("\n")[0]
-            groups += ["", f"{name}: {about}", *_help(value, f"{name}.")]
+            groups += ["", f"{name}: {about}", *_help(value, f"{name}.", width)]
         elif name != "system":
             hint = typing.get_type_hints(type(config))[item.name]
-            default = "" if value in ("", None, (), {}) else f" (default: {_shown(value)})"
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            default = "" if value in ("", None, (), {}) else f" (default: {shown})"
             text = f"{texts.get(item.name, '')} [{_kind(hint)}]{default}"
-            lines += [f"  --{name}", *textwrap.wrap(text, _width(), initial_indent=" " * 8, subsequent_indent=" " * 8)]
+            lines += [f"  --{name}", textwrap.indent(textwrap.fill(text, width - 8), " " * 8)]
     return [*lines, *groups]
-
-
-def _shown(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _field_texts(kind: type) -> dict[str, str]:

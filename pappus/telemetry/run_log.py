@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import mmap
@@ -38,8 +37,9 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `summary.json`: every field, the extras, versions and commit."""
-        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self) if item.name != "extras"}
-        return fields | {"versions": versions(), "git_hash": git_hash()} | self.extras
+        content = {**vars(self), "versions": versions(), "git_hash": git_hash(), **self.extras}
+        del content["extras"]
+        return content
 
 
 class RunLog:
