@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pappus.errors import PappusError, UserError, closest
 
 if TYPE_CHECKING:
-    from pappus.api import Result
     from pappus.config import RunConfig
     from pappus.system import System
 
@@ -91,17 +90,16 @@ def _train(words: list[str], began: float) -> int:
 
     if _value(words, "--runtime") not in ("inline", "ray") and not any(word in ("-h", "--help") for word in words):
         ForkServer.prestart()
-    return _begin(words, began) if run is None else _resume(run, rest, began)
-
-
-def _begin(words: list[str], began: float) -> int:
     from pappus import api
 
-    system, config = _config(words)
-    return _exit_code(api.execute(config, config.env, began=began, system=system))
+    system, config = _config(words) if run is None else _resumed_config(run, rest)
+    directory = None if run is None else Path(run).resolve()
+    result = api.execute(config, config.env, directory, began, system)
+    return 130 if result.summary.exit_reason == "interrupted" else 0
 
 
-def _resume(run: str, words: list[str], began: float) -> int:
+def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
+    """The system and the config of a run that continues with other words."""
     from pappus import api
     from pappus.settings import parse
     from pappus.systems import saved_config
@@ -114,8 +112,7 @@ def _resume(run: str, words: list[str], began: float) -> int:
     system, config = saved_config(Path(run))
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
-    config = api.same_system(parse(config, words), system)
-    return _exit_code(api.execute(config, config.env, Path(run).resolve(), began, system))
+    return system, api.same_system(parse(config, words), system)
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
@@ -203,10 +200,6 @@ def _actor(words: list[str], began: float) -> int:
         raise UserError(text) from None
 
     return RemoteActor.from_arguments(arguments).run()
-
-
-def _exit_code(result: Result) -> int:
-    return 130 if result.summary.exit_reason == "interrupted" else 0
 
 
 def _eval(words: list[str], began: float) -> int:

@@ -28,7 +28,7 @@ def one_system(name: str) -> str:
     system = find_system(name)
     lines = [f"{system.name}: {system.algorithm.name} on {system.topology.name}"]
     lines += [text for text in (system.purpose or system.algorithm.purpose, system.paper) if text]
-    lines += ["", system.topology.figure.strip(), "", "Its settings, where they differ from the defaults:", ""]
+    lines += ["", system.topology.figure, "", "Its settings, where they differ from the defaults:", ""]
     lines += [f"  --{option} {value}" for option, value in _differences(system.defaults).items()]
     lines += ["", f"All options: pappus train {name} --help"]
     return "\n".join(lines)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,6 @@ class Topology:
     build: Callable[[Run], Program]
     config: TopologyConfig
     """Default settings, `--topology.*`."""
-    figure: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the defaults of a run."""
     replay: bool | None = None
@@ -74,6 +74,12 @@ class Topology:
             if not topology.why_not(algorithm):
                 return topology
         raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.why_not(algorithm)}")
+
+    @property
+    def figure(self) -> str:
+        """The docstring of the module that builds it: a topology's file opens with its figure."""
+        module = inspect.getmodule(self.build)
+        return (module.__doc__ or "").strip() if module else ""
 
     def why_not(self, algorithm: AlgorithmSpec) -> str:
         """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""

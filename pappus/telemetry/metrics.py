@@ -79,9 +79,7 @@ class Metrics:
     Names with a slash (`losses/policy`) reach the curves as they are, others get the role's kind in front.
     """
 
-    def __init__(
-        self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time) -> None:
         self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time
         self._meters: list[tuple[str, Meter]] = []
         self._told: dict[Meter, int] = {}

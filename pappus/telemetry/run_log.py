@@ -55,8 +55,8 @@ class RunLog:
         repair(self.directory / "metrics.jsonl")
         self._metrics = (self.directory / "metrics.jsonl").open("a", encoding="utf-8")
         self._log = (self.directory / "log.txt").open("a", encoding="utf-8")
-        self._tensorboard: TensorBoardWriter | None = None
-        self._use_tensorboard = tensorboard
+        self._curves: Any = None
+        self._has_curves = tensorboard
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
@@ -79,8 +79,8 @@ class RunLog:
     def close(self) -> None:
         self._metrics.close()
         self._log.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        if self._curves is not None:
+            self._curves.close()
 
     def __enter__(self) -> RunLog:
         return self
@@ -89,37 +89,24 @@ class RunLog:
         self.close()
 
     def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
-        if not self._use_tensorboard:
+        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
+        if not self._has_curves:
             return
-        try:
-            self._tensorboard = self._tensorboard or TensorBoardWriter(self.directory, self._resume_step)
+        try:  # importing TensorBoard takes half a second
+            from tensorboard.compat.proto.summary_pb2 import Summary as Points
+            from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            self._use_tensorboard = False
+            self._has_curves = False
             self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
             return
-        self._tensorboard.write(step, now, scalars)
-
-
-class TensorBoardWriter:
-    """Writes event files into a directory. Importing TensorBoard takes half a second, so only this imports it."""
-
-    def __init__(self, directory: Path, resume_step: int | None = None) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._summary: Any = Summary
-        # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
-        purge_step = None if resume_step is None else resume_step + 1
-        self._writer: Any = SummaryWriter(str(directory), purge_step=purge_step)
-
-    def write(self, step: int, time: float, scalars: Mapping[str, float]) -> None:
-        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
-        points = [self._summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._writer.file_writer.add_summary(self._summary(value=points), step, walltime=time)
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
+        if self._curves is None:
+            make: Any = SummaryWriter
+            # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
+            purge = None if self._resume_step is None else self._resume_step + 1
+            self._curves = make(str(self.directory), purge_step=purge)
+        points = [Points.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._curves.file_writer.add_summary(Points(value=points), step, walltime=now)
+        self._curves.flush()
 
 
 def repair(path: Path) -> None:

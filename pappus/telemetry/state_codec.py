@@ -130,7 +130,13 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if tag in ("$scalar", "$text"):
         flat = np.frombuffer(_from_text(content), np.dtype(value["dtype"]))
         return flat[0] if tag == "$scalar" else flat.reshape(value["shape"]).copy()
-    return {"$int": lambda text: int(text, 16), "$float": float, "$bytes": _from_text}[tag](content)
+    if tag == "$int":
+        return int(content, 16)
+    if tag == "$float":
+        return float(content)
+    if tag == "$bytes":
+        return _from_text(content)
+    raise KeyError(tag)
 
 
 def _decode_array(array: np.ndarray[Any, Any], note: Mapping[str, Any]) -> np.ndarray[Any, Any]:

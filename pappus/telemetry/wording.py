@@ -9,9 +9,7 @@ from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
 RUNTIMES = {"ray": "cluster (ray)"}
 OUTCOMES = {
-    "steps done": "Trained",
-    "time is up": "Time was up after",
-    "target reached": "Solved after",
+    "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after",
 }
 
