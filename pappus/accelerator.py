@@ -1,6 +1,5 @@
 """Streams, events, pinned memory and captured graphs of a device, and threads of the CPU. On a CPU the former are plain
-calls, so that the same code runs there synchronously.
-"""
+calls, so that the same code runs there synchronously."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class Accelerator:
 
 class CapturedGraph:
     """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
-    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before.
-    """
+    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before."""
 
     def __init__(
         self, accelerator: Accelerator, function: Callable[[], Any], tell: Callable[[str], None],
@@ -95,24 +93,20 @@ class CapturedGraph:
         return self._result
 
     def _capture(self) -> None:
+        stream = torch.cuda.current_stream(self._accelerator.device)
         with _CAPTURING:
-            self._capture_alone()
-
-    def _capture_alone(self) -> None:
-        torch.cuda.current_stream(self._accelerator.device).synchronize()
-        graph: Any = torch.cuda.CUDAGraph()
-        if self._generator is not None:
-            graph.register_generator_state(self._generator)
-        try:
-            with torch.cuda.graph(
-                graph, stream=torch.cuda.current_stream(self._accelerator.device), capture_error_mode="thread_local"
-            ):
-                result = self._function()
-        except RuntimeError as error:
-            self._failed = True
-            reason = str(error).splitlines()[0]
-            self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
-            return
+            stream.synchronize()
+            graph: Any = torch.cuda.CUDAGraph()
+            if self._generator is not None:
+                graph.register_generator_state(self._generator)
+            try:
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    result = self._function()
+            except RuntimeError as error:
+                self._failed = True
+                reason = str(error).splitlines()[0]
+                self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
+                return
         self._graph, self._result = graph, result
 
 

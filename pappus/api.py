@@ -71,10 +71,8 @@ def resume(
     run: str | Path, env: EnvLike | None = None, system: System | None = None,
     settings: Mapping[str, Any] | None = None, **named: Unpack[Settings],
 ) -> Result:
-    """Continue a run from its newest checkpoint, with some settings changed if you like.
-
-    Give `env` and `system` again where they were Python values.
-    """
+    """Continue a run from its newest checkpoint, with the settings that you change. Give `env` and `system` again where
+    they were Python values."""
     directory = Path(run)
     found, config = saved_config(directory, system)
     config = same_system(override(config, {**(settings or {}), **named}), found)

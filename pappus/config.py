@@ -132,8 +132,7 @@ class ClusterConfig:
     """Where the ray runtime runs, and what roles get there. Roles are named by their kind, such as `actor`."""
 
     address: str = ""
-    """A running Ray cluster: HOST:PORT, or `auto` for the one that this machine belongs to; empty: Ray is started here,
-    for this run alone (also as --address)."""
+    """A running Ray cluster (also as --address): HOST:PORT, or `auto` for this machine's; empty: one for this run."""
     strategy: Literal["PACK", "SPREAD"] = "PACK"
     """PACK: roles on as few nodes as they fit on. SPREAD: on as many as there are."""
     placement: dict[str, str] = field(default_factory=dict)
@@ -236,8 +235,7 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps to train on."""
     seconds: float | None = None
-    """Train for so long at most, from the first env step on; the run then ends as one that has all its steps. Of a
-    resumed run each part counts from its own first env step."""
+    """Train for so long at most, from the first env step on; each part of a resumed run has this time anew."""
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1
@@ -263,8 +261,7 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
     target_return: float | None = None
-    """Stop when a greedy evaluation reaches this: one is made when the last 100 training episodes do, on average, and
-    every --evaluation.every-steps."""
+    """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
     topology: TopologyConfig = TopologyConfig()

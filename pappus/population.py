@@ -180,9 +180,7 @@ class Population:
             found = [self.summary(member) for member in self.members if member.setting == setting]
             returns = [known["eval_return"] for known in found if known.get("eval_return") is not None]
             solved = [known["solved_at_step"] for known in found if known.get("solved_at_step") is not None]
-            words = ["nothing finished"]
-            if returns:
-                words = [f"greedy return {interval(returns)} over {len(returns)} seeds"]
+            words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
@@ -192,21 +190,20 @@ class Population:
         self.directory.mkdir(parents=True, exist_ok=True)
         content = {
             "jobs": self.jobs, "members": [dataclasses.asdict(member) for member in self.members],
-            "results": {member.name: self.summary(member) for member in self.members},
-            "verdict": self.verdict(),
+            "results": {member.name: self.summary(member) for member in self.members}, "verdict": self.verdict(),
         }
         (self.directory / FILE).write_text(json.dumps(content, indent=1))
 
 
 def seeds_of(text: str) -> list[int]:
     """`1..5` or `1,2,7`."""
-    match = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if match and int(match[1]) <= int(match[2]):
-        return list(range(int(match[1]), int(match[2]) + 1))
-    if re.fullmatch(r"\d+(,\d+)*", text):
+    seeds = []
+    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+        seeds = list(range(int(match[1]), int(match[2]) + 1))
+    elif re.fullmatch(r"\d+(,\d+)*", text):
         seeds = [int(word) for word in text.split(",")]
-        if len(set(seeds)) == len(seeds):
-            return seeds
+    if seeds and len(set(seeds)) == len(seeds):
+        return seeds
     raise UserError(f"--seeds {text} names no seeds; write such as 1..5 or 1,2,7, each once")
 
 

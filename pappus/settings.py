@@ -144,10 +144,8 @@ def _applied_all(config: RunConfig, given: Given, convert: Convert) -> RunConfig
 
 
 def _applied(config: Config, given: Given, convert: Convert, root: Any = None, prefix: str = "") -> Config:
-    """`config` with settings replaced, all at once: only together they need to be valid.
-
-    `prefix` is the config's name within `root`, the whole config. Of a setting that is given twice the last one counts.
-    """
+    """`config` with settings replaced, all at once: only together they need to be valid. Of a setting that is given twice
+    the last one counts. `prefix` is the config's name within `root`, the whole config."""
     root, changes = root or config, dict[str, Any]()
     hints = typing.get_type_hints(type(config))
     known = {item.name for item in dataclasses.fields(config)}  # type: ignore[arg-type]
@@ -319,10 +317,9 @@ def _field_texts(kind: type) -> dict[str, str]:
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+            body: Any = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         except (OSError, TypeError):
             continue
-        assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
                 assert isinstance(text.value, ast.Constant)

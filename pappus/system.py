@@ -101,10 +101,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why.
-
-    `pairs` are patterns of ALGORITHM@TOPOLOGY, such as `ppo@*`.
-    """
+    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why. `pairs` are patterns of
+    ALGORITHM@TOPOLOGY, such as `ppo@*`."""
 
     pairs: tuple[str, ...]
     envs: str

@@ -101,15 +101,14 @@ def _validate_device(config: RunConfig) -> None:
         if index:
             raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")
         return
-    if kind == "cuda" and not torch.cuda.is_available():
+    if kind == "cpu":
+        return
+    if not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+    count = torch.cuda.device_count()
+    if int(index or 0) >= count:
+        raise UserError(f"device={config.device!r} is not here: there are {count} GPUs, counted from 0; use cuda")
+    if count < config.learners:
         raise UserError(
-            f"device={config.device!r} is not here: there are {torch.cuda.device_count()} GPUs, counted from 0; "
-            "use cuda"
-        )
-    if kind == "cuda" and torch.cuda.device_count() < config.learners:
-        raise UserError(
-            f"learners={config.learners} need a GPU each, and there are {torch.cuda.device_count()}; use fewer "
-            "learners, or --device cpu"
+            f"learners={config.learners} need a GPU each, and there are {count}; use fewer learners, or --device cpu"
         )

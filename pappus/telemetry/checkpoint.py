@@ -97,10 +97,8 @@ class CheckpointStore:
         return self.directory / name if name and self._is_good(self.directory / name) else None
 
     def latest(self) -> Path | None:
-        """The newest good checkpoint, None if there are none; damaged newer ones are skipped with a warning.
-
-        One in a newer format is refused, not skipped: going on from an older one would lose what it holds.
-        """
+        """The newest good checkpoint, None if there are none. Damaged newer ones are skipped with a warning; one in a
+        newer format is refused: continuing from an older one would lose what it holds."""
         checkpoints = self._checkpoints()
         for path in sorted(checkpoints, key=lambda path: (_sequence_of(path) > 0, -_sequence_of(path))):
             if self._is_good(path):
@@ -113,14 +111,12 @@ class CheckpointStore:
         return [path for path in sorted(self.directory.glob("step-*")) if path.is_dir()]
 
     def _is_good(self, path: Path) -> bool:
-        try:
-            verify(path)
-        except NewerFormatError:
-            raise
-        except PappusError as error:
-            self.warnings.append(str(error))
-            return False
-        return True
+        problem = _problem(path)
+        if isinstance(problem, NewerFormatError):
+            raise problem
+        if problem:
+            self.warnings.append(str(problem))
+        return problem is None
 
     def _best_name(self) -> str:
         try:
@@ -147,18 +143,18 @@ class CheckpointStore:
         """A killed run leaves half a checkpoint, or a whole one that only lacks its name."""
         for leftover in [*self.directory.glob(f"{PARTIAL}*"), *self.directory.glob(f"{REPLACED}*")]:
             target = self.directory / leftover.name.removeprefix(PARTIAL).removeprefix(REPLACED)
-            if not target.exists() and _is_whole(leftover):
+            if not target.exists() and _problem(leftover) is None:
                 os.rename(leftover, target)
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _is_whole(path: Path) -> bool:
+def _problem(path: Path) -> PappusError | None:
     try:
         verify(path)
-    except PappusError:
-        return False
-    return True
+    except PappusError as error:
+        return error
+    return None
 
 
 def _write_manifest(directory: Path, step: int, sequence: int, metadata: dict[str, Any]) -> None:

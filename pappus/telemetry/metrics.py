@@ -45,12 +45,8 @@ class RoleClock:
 
 
 class Meter:
-    """Bytes that passed through the ends of an edge in one process; a role reports the difference.
-
-    Counted once for every receiver: what would cross a network if every role were on a machine of its own. An unroll, a
-    gradient, a request with its reply, the rows of a step and a replay batch are counted when they are sent, weights
-    when they are read.
-    """
+    """Bytes that passed through the ends of an edge in one process, once for every receiver: what would cross a network
+    if every role were on a machine of its own. Weights count when they are read, everything else when it is sent."""
 
     __slots__ = ("total",)
 
@@ -74,10 +70,8 @@ class Report(TypedDict):
 
 
 class Metrics:
-    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it.
-
-    Names with a slash (`losses/policy`) reach the curves as they are, others get the role's kind in front.
-    """
+    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it. Names with a slash
+    (`losses/policy`) reach the curves as they are, others get the role's kind in front."""
 
     def __init__(self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time) -> None:
         self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time

@@ -134,8 +134,7 @@ class RunStats:
 
     def new_events(self) -> list[Event]:
         """Events since the last call, each exactly once."""
-        events = list(self._new_events)
-        self._new_events.clear()
+        events, self._new_events = list(self._new_events), deque(maxlen=MAX_EVENTS)
         return events
 
     @property
@@ -223,17 +222,15 @@ class RunStats:
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
-        scalars: dict[str, float] = {}
+        known = {
+            "charts/episodic_return": self.episodic_return, "charts/episodic_length": self.episodic_length,
+            "charts/cpu_seconds": self.cpu_seconds,
+        }
         if self._training_windows():
-            scalars = {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
-        known = {"charts/episodic_return": self.episodic_return, "charts/episodic_length": self.episodic_length}
-        scalars |= {name: value for name, value in known.items() if value is not None}
-        scalars |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
-        for view in self.views():
-            if view.memory is not None:
-                scalars[f"memory/{view.role}"] = view.memory / 2**20
-        scalars["charts/cpu_seconds"] = self.cpu_seconds
-        return scalars
+            known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
+        known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
+        known |= {f"memory/{view.role}": view.memory and view.memory / 2**20 for view in self.views()}
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def cpu_seconds(self) -> float:

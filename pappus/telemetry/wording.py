@@ -7,7 +7,6 @@ from pathlib import Path
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
-RUNTIMES = {"ray": "cluster (ray)"}
 OUTCOMES = {
     "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after",
@@ -64,7 +63,8 @@ def queue_depth(run_stats: RunStats) -> str:
 
 def title(run_stats: RunStats) -> str:
     config = run_stats.config
-    runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
+    processes = "cluster (ray)" if config.runtime == "ray" else "processes (local)"
+    runtime = "one thread (inline)" if config.inline else processes
     return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
 
 
