@@ -158,7 +158,6 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
 
 
 def _serve(words: list[str], began: float) -> int:
-    """Training without envs of its own."""
     if any(word in ("-h", "--help") for word in words):
         from pappus.envs import external
 

@@ -144,8 +144,8 @@ def _applied_all(config: RunConfig, given: Given, convert: Convert) -> RunConfig
 
 
 def _applied(config: Config, given: Given, convert: Convert, root: Any = None, prefix: str = "") -> Config:
-    """`config` with settings replaced, all at once: only together they need to be valid. Of a setting that is given twice
-    the last one counts. `prefix` is the config's name within `root`, the whole config."""
+    """`config` with settings replaced, all at once: only together they need to be valid. Of a setting that is given
+    twice the last one counts. `prefix` is the config's name within `root`, the whole config."""
     root, changes = root or config, dict[str, Any]()
     hints = typing.get_type_hints(type(config))
     known = {item.name for item in dataclasses.fields(config)}  # type: ignore[arg-type]

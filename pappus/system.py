@@ -46,7 +46,6 @@ class AlgorithmSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the topology's, wherever it runs."""
     purpose: str = ""
-    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why. `pairs` are patterns of
-    ALGORITHM@TOPOLOGY, such as `ppo@*`."""
+    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why. `pairs` are patterns
+    of ALGORITHM@TOPOLOGY, such as `ppo@*`."""
 
     pairs: tuple[str, ...]
     envs: str

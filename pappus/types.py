@@ -87,8 +87,8 @@ class MultiDiscreteAction:
 
 @dataclass(frozen=True)
 class ContinuousAction:
-    """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite. The env
-    boundary clips to the bounds; what is recorded is what the policy said."""
+    """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite. The
+    env boundary clips to the bounds; what is recorded is what the policy said."""
 
     shape: tuple[int, ...]
 
@@ -138,8 +138,8 @@ class Timestep(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What N envs ask of a central policy: a timestep `[N, …]`, and the episodes that ended with it. `episode_length` is
-    0 where no episode ended, and `episode_return` counts only where it is not 0."""
+    """What N envs ask of a central policy: a timestep `[N, …]`, and the episodes that ended with it. `episode_length`
+    is 0 where no episode ended, and `episode_return` counts only where it is not 0."""
 
     observation: Nest
     first: Any

@@ -45,7 +45,11 @@ class PlainView:
             return
         self._tenth, self._written = tenth, self._clock()
         self._write(status_line(self._run_stats))
-        self._write_verdict()
+        verdict = self._run_stats.verdict()
+        bottleneck = verdict.partition(":")[0]
+        if bottleneck != self._bottleneck:  # the shares themselves change all the time
+            self._bottleneck = bottleneck
+            self._write(f"       {verdict}")
 
     def event(self, text: str) -> None:
         self._write(f"  {printable(text)}")
@@ -53,14 +57,6 @@ class PlainView:
     def close(self, lines: list[str]) -> None:
         for line in lines:
             self._write(printable(line))
-
-    def _write_verdict(self) -> None:
-        """Only when another role became the bottleneck: the shares themselves change all the time."""
-        verdict = self._run_stats.verdict()
-        bottleneck = verdict.partition(":")[0]
-        if bottleneck != self._bottleneck:
-            self._bottleneck = bottleneck
-            self._write(f"       {verdict}")
 
 
 def status_line(run_stats: RunStats) -> str:

@@ -107,12 +107,12 @@ def _progress(run_stats: RunStats, width: int) -> RenderableType:
 
 def _numbers(run_stats: RunStats) -> RenderableType:
     limits = ", ".join(f"{kind} {figure(limit)}" for kind, limit in run_stats.limits().items())
-    depth = queue_depth(run_stats)
     greedy = "" if run_stats.eval_return is None else f" · greedy {figure(run_stats.eval_return)}"
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim", no_wrap=True, min_width=len("policy lag"))
     lines.add_column(overflow="ellipsis", no_wrap=True)
     speed, updates = figure(run_stats.steps_per_second), figure(run_stats.updates_per_second)
+    depth = queue_depth(run_stats)
     lines.add_row("speed", f"{speed} steps/s, {updates} updates/s")
     lines.add_row("limits", f"{limits} steps/s" if limits else "–")
     lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{greedy}")
@@ -129,7 +129,8 @@ def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
     for view in views:
         cells = [Text(view.role), *([_one_line(view.node)] if where else [])]
         cells += [_bar(view, 8 if narrow else 20), _one_line(_waits(view))]
-        cells += [] if narrow else [_one_line(_state(view)), Text(str(view.restarts or ""))]
+        state = view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
+        cells += [] if narrow else [_one_line(state), Text(str(view.restarts or ""))]
         table.add_row(*cells, Text(memory(view.memory)))
     return table
 
@@ -143,10 +144,6 @@ def _bar(view: RoleView, width: int) -> Text:
     full = round(width * min(1.0, view.busy))
     idle = round(width * min(1.0, view.busy + view.idle)) - full
     return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f" {percent(view.busy):>5}")
-
-
-def _state(view: RoleView) -> str:
-    return view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
 
 
 def _waits(view: RoleView) -> str:

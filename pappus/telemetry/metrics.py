@@ -70,8 +70,8 @@ class Report(TypedDict):
 
 
 class Metrics:
-    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it. Names with a slash
-    (`losses/policy`) reach the curves as they are, others get the role's kind in front."""
+    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it. Names with a
+    slash (`losses/policy`) reach the curves as they are, others get the role's kind in front."""
 
     def __init__(self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time) -> None:
         self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time

@@ -99,7 +99,6 @@ class RunStats:
         return [role for role, kind in self._kinds.items() if which(kind)]
 
     def resume(self, env_steps: int, updates: int) -> None:
-        """Continue the counts of a checkpoint."""
         self.env_steps, self.updates = env_steps, updates
 
     def process(self, role: str, pid: int, node: str = "") -> None:
@@ -216,7 +215,6 @@ class RunStats:
         return [self._view(name, role, whole_run) for name, role in self._roles.items()]
 
     def verdict(self, whole_run: bool = False) -> str:
-        """The bottleneck (lately, or over the whole run), in words."""
         config = self.config
         return verdicts.verdict(self.views(whole_run), self.cores, config.inline, config.topology.slack_option)
 
