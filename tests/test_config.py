@@ -37,6 +37,14 @@ def test_values_for_an_env_keep_their_type_in_the_file(value: Any, tmp_path: Pat
     assert (type(read), read) == (type(value), value)
 
 
+def test_values_for_an_env_are_yaml_on_the_command_line() -> None:
+    words = ["a", "true", "b", "7", "c", "1e-3", "d", "'1e-3'", "e", "[1, x]"]
+    kwargs = parse(DEFAULTS, ["--env-options.kwargs", *words]).env_options.kwargs
+    assert kwargs == {"a": True, "b": 7, "c": 1e-3, "d": "1e-3", "e": [1, "x"]}
+    with pytest.raises(UserError, match=r"--env-options.kwargs: '\[1' is not YAML"):
+        parse(DEFAULTS, ["--env-options.kwargs", "a", "[1"])
+
+
 @dataclass(frozen=True)
 class Rich(AlgorithmConfig):
     """A user's own config."""
