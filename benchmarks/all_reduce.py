@@ -27,7 +27,7 @@ from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.edges.all_reduce import AllReduceEdge
 from pappus.edges.queue import RingQueue
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
-from pappus.roles.unroll_training import UnrollTraining
+from pappus.roles.learner import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock, SharedBlock
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, leaves_of, unroll_spec

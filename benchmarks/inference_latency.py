@@ -38,9 +38,9 @@ from pappus.edges.calls import SharedCalls
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
+from pappus.roles.acting import ActingNetwork, LocalPolicy
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.policy import ActingNetwork, LocalPolicy
 from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter, spin_for
 from pappus.telemetry.processes import usable_cores

@@ -48,12 +48,11 @@ from pappus.edges.weights import FlatWeights
 from pappus.envs.sampling import random_action
 from pappus.envs.vector import VectorEnv
 from pappus.recording.direct import DirectReplay
-from pappus.roles.policy import LocalPolicy
-from pappus.roles.replay_actor import ReplayActor
+from pappus.roles.acting import LocalPolicy, ReplayActor
 from pappus.topologies.apex import ApexConfig
 from pappus.topologies.builders import replay_spec
-from pappus.topologies.learner_builders import build_replay_learner
-from pappus.topologies.run import Run, off_policy
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Run, off_policy
 from pappus.topologies.seed_replay import SeedReplayConfig
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, Timestep, map_leaves

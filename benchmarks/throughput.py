@@ -42,10 +42,9 @@ from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.recording.unrolls import UnrollWriter
+from pappus.roles.acting import LocalPolicy
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
-from pappus.roles.learner import Learner, Publication
-from pappus.roles.policy import LocalPolicy
-from pappus.roles.unroll_training import UnrollTraining
+from pappus.roles.learner import Learner, Publication, UnrollTraining
 from pappus.systems import find_system
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock

@@ -13,21 +13,38 @@ policy that they really acted with, and V-trace corrects for the difference to t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pappus
+from pappus.config import RunConfig, TopologyConfig
 from pappus.core import Sink, WeightsReader
 from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.envs.vector import make_env
+from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER
-from pappus.roles.actor import Actor
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.acting import Actor, LocalPolicy
 from pappus.system import System, Topology
 from pappus.systems import ALGORITHMS
 from pappus.topologies.builders import build_evaluator
-from pappus.topologies.impala import ImpalaConfig
-from pappus.topologies.learner_builders import build_learner
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, derive_seed
+from pappus.topologies.learners import build_learner
+from pappus.topologies.program import Program, Run, derive_seed
+
+
+@dataclass(frozen=True)
+class BoldConfig(TopologyConfig):
+    """A batch is one unroll of every actor; there is one learner."""
+
+    temperature: float = 2.0
+    """What bold actors divide their logits by (--topology.temperature)."""
+
+    def check(self, config: RunConfig) -> None:
+        if config.actors < 2:
+            raise UserError(f"actors={config.actors} leaves no pair of a careful and a bold actor; use 2 or more")
+        if config.batch_size:
+            raise UserError(f"batch_size={config.batch_size}: a batch is one unroll of every actor; leave it out")
+        if self.temperature <= 0:
+            raise UserError(f"topology.temperature={self.temperature} must be positive")
 
 
 def build_actor(
@@ -44,13 +61,15 @@ def build_actor(
 
 
 def bold_and_careful(run: Run) -> Program:
-    program, actors = Program("bold-and-careful"), run.config.actors
+    program, actors, topology = Program("bold-and-careful"), run.config.actors, run.config.topology
+    assert isinstance(topology, BoldConfig)
     spec = run.unroll_spec(run.config.envs_per_actor)
     unrolls = program.connect(QueueEdge("unrolls", spec, producers=actors, capacity=run.config.queue_size))
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     for i in range(actors):
         ends = {"sink": unrolls.sink(i), "weights": weights.reader()}
-        program.add(ACTOR, build_actor, index=i, run=run, temperature=2.0 if i % 2 else 1.0, **ends)
+        temperature = topology.temperature if i % 2 else 1.0
+        program.add(ACTOR, build_actor, index=i, run=run, temperature=temperature, **ends)
     ends = {"source": unrolls.source(), "weights": weights.writer()}
     program.add(LEARNER, build_learner, essential=True, run=run, slots=actors, **ends)
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
@@ -58,7 +77,7 @@ def bold_and_careful(run: Run) -> Program:
 
 
 bold = System(
-    ALGORITHMS["vtrace"], Topology("bold-and-careful", bold_and_careful, ImpalaConfig()),
+    ALGORITHMS["vtrace"], Topology("bold-and-careful", bold_and_careful, BoldConfig()),
     settings={"actors": 2, "algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3},
 )
 

@@ -29,8 +29,7 @@ from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
 

@@ -1,6 +1,6 @@
 """What kinds of roles there are, and what each declares about itself.
 
-A role's kind decides how a run treats it: who counts steps, who is evaluated, who gets a GPU. A topology may declare
+A role's kind decides how a run treats it: whether it counts steps, evaluates, gets a GPU. A topology may declare
 kinds of its own; nothing depends on a name.
 
     TRAINER = RoleKind("trainer", trains=True, uses_device=True)

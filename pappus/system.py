@@ -21,8 +21,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig, RunConfig, TopologyCon
 from pappus.core import Algorithm
 from pappus.errors import UserError
 from pappus.settings import override
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.program import Program, Run
 from pappus.types import EnvSpec
 
 
@@ -66,6 +65,12 @@ class Topology:
     """A further reason why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
     variants: tuple[Topology, ...] = ()
     """The same architecture for other kinds of algorithms; the first that carries an algorithm is used."""
+    figure: str = ""
+    """What `pappus systems` shows; the default is the docstring of the module that builds it, which opens with one."""
+
+    def __post_init__(self) -> None:
+        module = inspect.getmodule(self.build)
+        object.__setattr__(self, "figure", (self.figure or (module and module.__doc__) or "").strip())
 
     def for_algorithm(self, algorithm: AlgorithmSpec) -> Topology:
         """This topology or the variant that carries the algorithm; `UserError` where none does."""
@@ -73,12 +78,6 @@ class Topology:
             if not topology.why_not(algorithm):
                 return topology
         raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.why_not(algorithm)}")
-
-    @property
-    def figure(self) -> str:
-        """The docstring of the module that builds it: a topology's file opens with its figure."""
-        module = inspect.getmodule(self.build)
-        return (module.__doc__ or "").strip() if module else ""
 
     def why_not(self, algorithm: AlgorithmSpec) -> str:
         """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""

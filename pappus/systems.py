@@ -92,7 +92,8 @@ def _refuse_partial_updates(algorithm: AlgorithmSpec) -> str:
 
 TOPOLOGIES: dict[str, Topology] = _by_name(
     Topology(
-        "single", single.single, single.SingleConfig(), {"envs_per_actor": 4, "batch_size": 64}, replay=True
+        "single", apex.apex, single.SingleConfig(), {"envs_per_actor": 4, "batch_size": 64}, replay=True,
+        figure=single.__doc__ or "",
     ),
     Topology("sync", sync.sync, sync.SyncConfig(), replay=False),
     Topology("impala", impala.impala, impala.ImpalaConfig(), replay=False, lags=True),

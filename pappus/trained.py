@@ -19,8 +19,8 @@ from pappus.envs.vector import VectorEnv, backend_of, make_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER
 from pappus.networks.flat import FlatParameters
+from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
-from pappus.roles.policy import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest

@@ -18,9 +18,8 @@ from pappus.system import System, Topology
 from pappus.systems import ALGORITHMS
 from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.impala import ImpalaConfig
-from pappus.topologies.learner_builders import build_learner
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.learners import build_learner
+from pappus.topologies.program import Program, Run
 
 PLAYER = RoleKind("player", steps_envs=True)
 TRAINER = RoleKind("trainer", trains=True, uses_device=True)

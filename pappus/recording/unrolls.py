@@ -79,22 +79,29 @@ class UnrollWriter:
 
 
 class BatchPacker:
-    """Packs finished unrolls side by side into the slots of a sink, each of which is one training batch.
+    """Packs finished unrolls side by side into slots, each of which is one training batch; sinks get them round-robin.
 
     Unrolls may have any width; one that does not fit into the rest of a batch continues in the next.
     """
 
-    def __init__(self, sink: Sink, batch_size: int) -> None:
-        self._sink, self._batch_size = sink, batch_size
+    def __init__(self, sinks: Sequence[Sink], batch_size: int) -> None:
+        self._sinks, self._batch_size = sinks, batch_size
+        self.turn = 0
+        """Which sink gets the next batch. If it is full, the others wait, too: the roles behind them share updates."""
         self.filled = 0
         """Columns of the next batch that are filled."""
         self.held = 0
         """Valid steps among them."""
 
+    @property
+    def sink(self) -> Sink:
+        """The sink that gets the next batch."""
+        return self._sinks[self.turn]
+
     def pack(self, unroll: Unroll, start: int, width: int) -> int:
         """Copy columns from `start` on while there is room, and return how many of the `width` are copied then."""
         while start < width:
-            batch = self._sink.acquire()
+            batch = self.sink.acquire()
             if batch is None:
                 break
             count = min(width - start, self._batch_size - self.filled)
@@ -103,7 +110,8 @@ class BatchPacker:
             self.filled += count
             start += count
             if self.filled == self._batch_size:
-                self._sink.commit()
+                self.sink.commit()
+                self.turn = (self.turn + 1) % len(self._sinks)
                 self.filled = self.held = 0
         return start
 

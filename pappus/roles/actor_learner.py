@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pappus.core import GradientChannel, Waitable
-from pappus.roles.role import IDLE, Role
-from pappus.roles.wait_any import WaitAny
+from pappus.roles.role import Role, WaitAny
 from pappus.types import Array, Unroll, map_leaves
 
 
@@ -26,7 +25,6 @@ class Bundle(Role):
         self.metrics.role = name
 
     def step(self) -> Waitable | None:
-        """One gradient, or one step of every env; or the ports that both wait for."""
         if self._learner.step() is None:
             return None
         actor = self._actor.step()
@@ -41,29 +39,26 @@ class Bundle(Role):
 
 
 class UnrollSlot:
-    """One unroll, written by the actor and read by the learner of one thread in turns.
-
-    It can be written again when the channel has room: the weights that the next unroll begins with know its gradient.
-    """
+    """One unroll, which the actor writes and the learner reads, both in one thread. It can be written again when the
+    channel has room: then new weights contain its gradient."""
 
     name = "its last gradient"
 
     def __init__(self, spec: Unroll, channel: GradientChannel) -> None:
         self._unroll: Unroll = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
         self._channel = channel
-        self._port: Waitable = IDLE
+        self.explain, self.fileno, self.clear = channel.explain, channel.fileno, channel.clear
         self.filled = False
 
     def acquire(self) -> Unroll | None:
-        """The slot, unless the last gradient is still under way."""
+        """The slot, unless the last gradient is still being applied."""
         port = self._channel.full()
         if port is None:
             return self._unroll
-        self._port = port
+        self.explain, self.fileno, self.clear = port.explain, port.fileno, port.clear
         return None
 
     def commit(self) -> None:
-        """The learner's turn."""
         self.filled = True
 
     def take(self, count: int) -> Sequence[Unroll] | None:
@@ -71,20 +66,10 @@ class UnrollSlot:
         return [self._unroll] if self.filled else None
 
     def release(self) -> None:
-        """The actor's turn."""
         self.filled = False
 
     def depth(self) -> int:
         return int(self.filled)
-
-    def explain(self) -> str:
-        return self._port.explain()
-
-    def fileno(self) -> int:
-        return self._port.fileno()
-
-    def clear(self) -> None:
-        self._port.clear()
 
 
 class OwnWeights:

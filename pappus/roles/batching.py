@@ -1,4 +1,6 @@
-"""How many requests an inference server answers at once, and how long the first may wait for the others."""
+"""How many requests an inference server answers at once, how long the first may wait for the others, and how training
+batches are kept apart where each must be acted with one version of the weights.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,6 @@ class Batching:
         self._first_waiting = 0.0
 
     def arrived(self, env_groups: int, now: float) -> None:
-        """So many env groups have asked."""
         if self._last_arrival is not None:
             gap = (now - self._last_arrival) / env_groups
             if self._gap is not None:  # one pause does not make env groups rare
@@ -101,3 +102,47 @@ class _LinearFit:
             return 0.0, 0.0
         slope = (self._w * self._xy - self._x * self._y) / spread
         return max(0.0, (self._y - slope * self._x) / self._w), slope
+
+
+class BatchBarrier:
+    """Keeps synchronous batches apart: says which env group may begin an unroll now.
+
+    Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
+
+        invariant   delivered ≤ reserved ≤ batch_size (more only where widths of env groups do not add up to a batch)
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self.reserved = self.delivered = 0
+        self.trained_on = -1
+        """Version of the weights that acted for the last batch."""
+
+    def begins(self, num_envs: int, version: int) -> bool:
+        """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
+        if version == self.trained_on or (self.busy and self.reserved + num_envs > self._batch_size):
+            return False
+        self.reserved += num_envs
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether unrolls are under construction; if none is, one may begin though it spills into the next batch."""
+        return self.delivered < self.reserved
+
+    def ended(self, num_envs: int, version: int) -> None:
+        """An unroll is full: its columns are part of the batch, which may be complete with it."""
+        self.delivered += num_envs
+        if self.delivered >= self._batch_size:
+            self.trained_on, spilled = version, self.delivered % self._batch_size
+            self.reserved, self.delivered = self.reserved - self.delivered + spilled, spilled
+
+    def left(self, num_envs: int) -> None:
+        """An unroll that had begun will not be finished."""
+        self.reserved -= num_envs
+
+    def save(self) -> list[int]:
+        return [self.reserved, self.delivered, self.trained_on]
+
+    def load(self, saved: list[int]) -> None:
+        self.reserved, self.delivered, self.trained_on = saved

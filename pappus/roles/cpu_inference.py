@@ -1,21 +1,25 @@
-"""The inference server on a CPU. It packs finished unrolls into training batches itself: that is one copy of each, far
-less than handing them to a thread would cost.
+"""Inference servers on a CPU, for algorithms that learn from unrolls or from replay.
+
+    CpuInference     … ──unrolls──▶ packer ──batches──▶ sinks, round-robin
+    ReplayInference  … ──steps──▶ recorder ──items──▶ replay
+
+The first packs unrolls into training batches itself: one copy of each costs far less than a thread would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
 import optree
 import torch
 
-from pappus.core import Call, RequestServer, Sink
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, Sink, StepCounter, Waitable
 from pappus.recording.unrolls import BatchPacker
-from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
-from pappus.roles.policy import ActingNetwork
-from pappus.roles.round_robin_sink import RoundRobinSink
+from pappus.roles.acting import ActingNetwork, report_lost
+from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings, UnrollGroupState
 from pappus.types import Array, Nest, Request, Timestep, Unroll, leaves_of, map_leaves
 
 
@@ -29,26 +33,22 @@ class CpuGroupState(UnrollGroupState):
         self.state = state
 
     def begin(self, request: Request) -> None:
-        """Start an unroll with what the envs show."""
         state = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
         self.writer.begin(self.unroll, Timestep(*request[:5]), state)
 
     def append(self, request: Request) -> None:
-        """Write down what the last actions led to."""
         assert self.action is not None
         self.writer.append(self.action, self.behaviour, self.version, Timestep(*request[:5]))
 
     def save(self) -> Nest:
-        """Everything, as plain data."""
         acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
         return {
             "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
-            "begun": self.begun,
-            "unroll": leaves_of(self.unroll), "time": self.writer.time, "state": leaves_of(self.state), **acted,
+            "begun": self.begun, "unroll": leaves_of(self.unroll), "time": self.writer.time,
+            "state": leaves_of(self.state), **acted,
         }
 
     def load(self, saved: Nest) -> None:
-        """Go on from what `save` returned."""
         for into, leaf in zip(leaves_of(self.unroll), saved["unroll"], strict=True):
             into[...] = leaf
         self.writer.resume(self.unroll, saved["time"])
@@ -58,16 +58,18 @@ class CpuGroupState(UnrollGroupState):
 
 
 class CpuInference(InferenceServer[CpuGroupState]):
-    """… ──unrolls──▶ packer ──batches──▶ sinks, one batch for each in turn."""
+    """Central inference that records unrolls, for one learner or many."""
 
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink],
         settings: InferenceSettings,
     ) -> None:
-        self._sinks = RoundRobinSink(sinks)
-        super().__init__(name, request_server, network, self._sinks, settings)
+        super().__init__(name, request_server, network, settings)
         self._acting = network
-        self._packer = BatchPacker(self._sinks, settings.batch_size)
+        self._packer = BatchPacker(sinks, settings.batch_size)
+
+    def _outlet(self) -> Waitable:
+        return self._packer.sink
 
     def _make_group_state(self, session: int, num_envs: int) -> CpuGroupState:
         return CpuGroupState(session, num_envs, self._settings, self._acting.initial_state(num_envs))
@@ -77,32 +79,21 @@ class CpuInference(InferenceServer[CpuGroupState]):
         return group_state.delivered == group_state.num_envs
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuGroupState]) -> None:
-        observation, first, state = join(calls, [group_state.state for group_state in group_states])
-        action, behaviour, state = self._acting.infer(observation, first, state)
-        if len(group_states) == 1:
-            group_states[0].remember(action, behaviour, self._acting.version)
-            group_states[0].state = state
-            return
-        for one, end in zip(group_states, accumulate(one.num_envs for one in group_states), strict=True):
-            here = slice(end - one.num_envs, end)
-            one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, self._acting.version)
-            one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+        infer(self._acting, calls, group_states)
 
     def save(self) -> Nest:
-        """The network in use, all env-group states, and whose requests are in which state."""
+        """The network in use, all env groups, and whose requests are in which state."""
         return {
             "network": self._acting.save(), "filled": self._packer.filled, "held": self._packer.held,
-            "turn": self._sinks.turn,
-            "barrier": [] if self._barrier is None else self._barrier.save(),
+            "turn": self._packer.turn, "barrier": [] if self._barrier is None else self._barrier.save(),
             "env_groups": list(self._group_states), "states": [state.save() for state in self._group_states.values()],
             "due": [call.env_group for call in self._due], "stuck": [call.env_group for call in self._stuck],
         }
 
     def load(self, state: Nest) -> None:
-        """Go on with the requests in flight."""
+        """Continue with the requests in flight."""
         self._acting.load(state["network"])
-        self._packer.filled, self._packer.held = state["filled"], state["held"]
-        self._sinks.turn = state["turn"]
+        self._packer.filled, self._packer.held, self._packer.turn = state["filled"], state["held"], state["turn"]
         if self._barrier is not None:
             self._barrier.load(state["barrier"])
         for env_group, saved in zip(state["env_groups"], state["states"], strict=True):
@@ -115,12 +106,98 @@ class CpuInference(InferenceServer[CpuGroupState]):
             self._receive(call)
 
     def close(self) -> None:
-        """What fills no batch any more will not be trained on, either."""
+        """Count what fills no batch as dropped, too."""
         super().close()
         self.metrics.count("steps_dropped", self._packer.held)
 
 
-def join(calls: Sequence[Call], states: Sequence[Nest]) -> tuple[Nest, Array, Nest]:
+class ReplayGroupState(EnvGroupState):
+    """One env group: recurrent state, newest observation, numbers of its envs, and where it is recorded."""
+
+    def __init__(self, session: int, sink: ItemSink, state: Nest, envs: Array, counter: StepCounter) -> None:
+        super().__init__(session, len(envs))
+        self.sink, self.state, self.envs, self._counter = sink, state, envs, counter
+        self._seen: Timestep | None = None
+        self._before: Nest = ()
+
+    def keep(self, request: Request) -> None:
+        """Keep what the envs show and the state before it, until it is known what that led to."""
+        self._seen = Timestep(*map_leaves(np.copy, request[:5]))
+        self._before = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
+
+    def append(self, request: Request) -> None:
+        assert self.action is not None and self._seen is not None
+        then = Timestep(*request[:5])
+        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
+        self._counter.add(int(np.count_nonzero(then.valid)))
+
+
+class ReplayInference(InferenceServer[ReplayGroupState]):
+    """Central inference that records for replay. Every env explores to a degree of its own."""
+
+    def __init__(
+        self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
+        open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
+    ) -> None:
+        """`num_envs` are expected; further ones explore as the first ones do."""
+        super().__init__(name, request_server, network, settings)
+        self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
+        self._num_envs, self._next, self._free = num_envs, 0, list[int]()
+
+    def _make_group_state(self, session: int, num_envs: int) -> ReplayGroupState:
+        envs = np.array([self._take_number() for _ in range(num_envs)])
+        return ReplayGroupState(
+            session, self._open_sink(num_envs), self._acting.initial_state(num_envs), envs, self._counter
+        )
+
+    def _take_number(self) -> int:
+        """The lowest number that no env has."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def _clear(self, group_state: ReplayGroupState) -> None:
+        group_state.sink.close()
+        for number in group_state.envs.tolist():
+            heapq.heappush(self._free, number)
+
+    def _deliver(self, call: Call, group_state: ReplayGroupState) -> bool:
+        ready = group_state.sink.ready()
+        report_lost(self.metrics, group_state.sink)
+        (self._due if ready else self._stuck).append(call)
+        return False
+
+    def _outlet(self) -> Waitable:
+        """The sink that has been waited for longest."""
+        return self._group_states[self._stuck[0].env_group].sink
+
+    def _infer(self, calls: Sequence[Call], group_states: Sequence[ReplayGroupState]) -> None:
+        for call, group_state in zip(calls, group_states, strict=True):
+            group_state.keep(call.request)
+        numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
+        exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
+        infer(self._acting, calls, group_states, torch.from_numpy(exploration))
+
+
+def infer(
+    network: ActingNetwork, calls: Sequence[Call], group_states: Sequence[EnvGroupState],
+    exploration: torch.Tensor | None = None,
+) -> None:
+    """One forward pass for all requests; every env group remembers its rows of the outcome."""
+    observation, first, state = _join(calls, [group_state.state for group_state in group_states])
+    action, behaviour, state = network.infer(observation, first, state, exploration)
+    if len(group_states) == 1:
+        group_states[0].remember(action, behaviour, network.version)
+        group_states[0].state = state
+        return
+    for one, end in zip(group_states, accumulate(one.num_envs for one in group_states), strict=True):
+        here = slice(end - one.num_envs, end)
+        one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, network.version)
+        one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+
+
+def _join(calls: Sequence[Call], states: Sequence[Nest]) -> tuple[Nest, Array, Nest]:
     """Requests and states side by side; a single request is used where it lies."""
     if len(calls) == 1:
         return calls[0].request.observation, calls[0].request.first, states[0]

@@ -18,11 +18,11 @@ from pappus.overrides import stands_for
 from pappus.recording.unrolls import as_tensor, concatenate
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.gradient_sync import AllReducedGradient
-from pappus.roles.learner import Trained
+from pappus.roles.learner import Trained, Training
 from pappus.types import Nest, Unroll, leaves_of, map_leaves
 
 
-class EpochTraining:
+class EpochTraining(Training):
     """`unrolls_per_batch` unrolls of the source make a batch; with other learners, `synced` says how to share it."""
 
     def __init__(
@@ -155,18 +155,8 @@ class EpochTraining:
         return loss, scalars if self._synced is None else {"steps": self._valid, **scalars}
 
     def batch(self) -> Nest:
-        """The present minibatch by field."""
         kept: Nest = map_leaves(as_tensor, self._minibatch)._asdict()
         return kept
 
     def release(self) -> None:
-        """Give the slots back."""
         self._source.release()
-
-    def save(self) -> dict[str, Nest]:
-        """Nothing of its own."""
-        return {}
-
-    def load(self, state: Nest) -> None: ...
-
-    def close(self) -> None: ...

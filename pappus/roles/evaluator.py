@@ -8,7 +8,7 @@ import numpy as np
 
 from pappus.core import Waitable
 from pappus.envs.vector import VectorEnv
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.acting import LocalPolicy
 from pappus.roles.role import IDLE, Role
 from pappus.types import Timestep
 
@@ -19,10 +19,8 @@ MAX_ENVS = 32
 
 
 class Evaluator(Role):
-    """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return.
-
-    The episodes are divided among the envs in advance: taking those that end first would favour short ones.
-    """
+    """`evaluate N` plays N whole episodes with one version of the weights and reports their mean return. Episodes are
+    divided among the envs in advance: taking those that end first would favour short ones."""
 
     stateful = False
 
@@ -49,7 +47,6 @@ class Evaluator(Role):
         self._timestep = None
 
     def step(self) -> Waitable | None:
-        """One step of every env while an evaluation runs."""
         self.wake_at = None
         if not self._left.any():
             return IDLE

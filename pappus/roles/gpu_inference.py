@@ -1,8 +1,8 @@
-"""The inference server on an accelerator: a picture crosses to the device once, and stays there until it is trained on.
+"""The inference server on an accelerator: an observation is copied to the device once, and is trained on there.
 
-Requests lie in pinned memory and are copied into the unroll under construction, on the device. One captured graph
-gathers the recurrent states of a batch's envs, runs the network, samples, and puts the new states back. What goes back
-to the host is an action and a few numbers per env.
+Requests lie in pinned memory and are copied into the unroll under construction. One captured graph gathers the
+recurrent states of a batch's envs, runs the network, samples, and puts the new states back. Only an action and a few
+numbers per env return to the host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.core import Algorithm, Call, Lender, RequestServer, Waitable, WeightsReader
 from pappus.networks.flat import FlatParameters
 from pappus.networks.steps import single_step
+from pappus.roles.acting import DTYPES
+from pappus.roles.batching import Batching
 from pappus.roles.inference_server import InferenceServer, InferenceSettings, UnrollGroupState
-from pappus.roles.policy import DTYPES
 from pappus.roles.prefetcher import UnrollBuffer
 from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
@@ -39,23 +40,24 @@ class DeviceNetwork:
     ) -> None:
         self._algorithm, self._weights, self._accelerator = algorithm, weights, accelerator
         self._smallest_batch = smallest_batch
-        self._network: Any = algorithm.build_network()
+        self._network = cast(Any, algorithm.build_network())
         self._network.requires_grad_(False).eval()
         self._flat = FlatParameters(self._network, DTYPES[precision], str(accelerator.device))
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
         self._generator = torch.Generator(accelerator.device).manual_seed(seed)
-        self._size = 0
-        self._states: Nest = self._initial_states(1)
+        self.size = 0
+        """Places for envs; the one behind them is for rows that only fill a batch."""
+        self._states: Nest = self._network.initial_state(1)
         self._free: list[int] = []
         self.behaviour_names = list(algorithm.behaviour)
         self._batches: dict[int, StaticBatch] = {}
         self.name, self.version = weights.name, -1
+        self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear
         self.tell: Callable[[str], None] = lambda _: None
-        """Who is told when a graph cannot be captured."""
+        """Called with a message when a graph cannot be captured."""
 
     def refresh(self) -> bool:
-        """Use the newest weights; False while there are none."""
         if self._weights.version() != self.version:
             self.version = self._weights.read(self._received)
             self._flat.values.copy_(self._received)
@@ -67,30 +69,25 @@ class DeviceNetwork:
             self._grow(num_envs)
         rows = np.array([self._free.pop() for _ in range(num_envs)])
         index = torch.from_numpy(rows).to(self._accelerator.device)
-        for states, initial in zip(leaves_of(self._states), leaves_of(self._initial_states(1)), strict=True):
+        for states, initial in zip(leaves_of(self._states), leaves_of(self._network.initial_state(1)), strict=True):
             states[index] = initial
         return rows
 
     def dismiss(self, rows: Array) -> None:
-        """Their places are free again."""
+        """Free the places of some envs."""
         self._free += rows.tolist()
 
     def _grow(self, num_envs: int) -> None:
-        """Twice as many places, at least, and one more for rows that pad a batch."""
-        size = max(2 * self._size, self._size + num_envs)
-        grown = self._initial_states(size + 1)
+        """At least twice as many places."""
+        size = max(2 * self.size, self.size + num_envs)
+        grown = self._network.initial_state(size + 1)
         for into, leaf in zip(leaves_of(grown), leaves_of(self._states), strict=True):
-            into[: self._size] = leaf[: self._size]
-        self._free += range(self._size, size)
-        self._states, self._size = grown, size
+            into[: self.size] = leaf[: self.size]
+        self._free += range(self.size, size)
+        self._states, self.size = grown, size
         self._batches.clear()  # graphs hold on to the tensors that they were captured with
 
-    def _initial_states(self, num_envs: int) -> Nest:
-        initial_state: Any = self._network.initial_state
-        return initial_state(num_envs)
-
     def states_of(self, rows: torch.Tensor, into: Nest) -> None:
-        """Copy the states of some envs."""
         for leaf, target in zip(leaves_of(self._states), leaves_of(into), strict=True):
             torch.index_select(leaf, 0, rows, out=target)
 
@@ -120,20 +117,6 @@ class DeviceNetwork:
                 into[batch.rows] = leaf
         return [action, *(behaviour[name] for name in self.behaviour_names)]
 
-    @property
-    def padding_row(self) -> int:
-        """The place of rows that only fill a batch."""
-        return self._size
-
-    def explain(self) -> str:
-        return self._weights.explain()
-
-    def fileno(self) -> int:
-        return self._weights.fileno()
-
-    def clear(self) -> None:
-        self._weights.clear()
-
 
 class StaticBatch:
     """Inputs and outputs of one captured forward pass, always in the same places."""
@@ -152,12 +135,7 @@ class StaticBatch:
         self._host_first = accelerator.pinned((size,), torch.bool)
         self._host_rows = accelerator.pinned((size,), torch.int64)
         self._host_outputs: list[torch.Tensor] = []
-        self._run = CapturedGraph(accelerator, lambda: act(self), tell, generator)
-
-    @property
-    def warm(self) -> bool:
-        """Whether a call takes as long as all that follow."""
-        return self._run.warm
+        self.run = CapturedGraph(accelerator, lambda: act(self), tell, generator)
 
     def __call__(
         self, observations: Sequence[Nest], first: Sequence[Array], rows: Sequence[Array], padding: int
@@ -171,7 +149,7 @@ class StaticBatch:
         self._host_rows[total:] = padding
         self.first.copy_(self._host_first, non_blocking=True)
         self.rows.copy_(self._host_rows, non_blocking=True)
-        outputs = self._run()
+        outputs = self.run()
         if not self._host_outputs:
             self._host_outputs = [self._accelerator.pinned(tuple(leaf.shape), leaf.dtype) for leaf in outputs]
         for into, leaf in zip(self._host_outputs, outputs, strict=True):
@@ -181,7 +159,7 @@ class StaticBatch:
 
 
 class GpuGroupState(UnrollGroupState):
-    """One env group: places of its envs' states, and unrolls of which pictures lie on the device."""
+    """One env group: places of its envs' states, and unrolls whose observations are on the device."""
 
     def __init__(
         self, session: int, num_envs: int, settings: InferenceSettings, network: DeviceNetwork, accelerator: Accelerator
@@ -202,13 +180,12 @@ class GpuGroupState(UnrollGroupState):
         self._accelerator.follow(self.buffer.event)
         self._network.states_of(self._device_rows, self.buffer.state)
         self.unroll = self.buffer.host
-        self.writer.begin(self.unroll, _numbers(request), ())
+        self.writer.begin(self.unroll, Timestep((), *request[1:5]), ())
         self._upload(request, 0)
 
     def append(self, request: Request) -> None:
-        """Write down what the last actions led to."""
         assert self.action is not None
-        self.writer.append(self.action, self.behaviour, self.version, _numbers(request))
+        self.writer.append(self.action, self.behaviour, self.version, Timestep((), *request[1:5]))
         self._upload(request, self.writer.time)
 
     def showing(self) -> Nest:
@@ -222,10 +199,6 @@ class GpuGroupState(UnrollGroupState):
             into[time].copy_(torch.from_numpy(leaf), non_blocking=True)
 
 
-def _numbers(request: Request) -> Timestep:
-    return Timestep((), *request[1:5])
-
-
 class GpuInference(InferenceServer[GpuGroupState]):
     """… ──unrolls──▶ prefetcher, beside it in the same process: experience never leaves the device."""
 
@@ -233,22 +206,23 @@ class GpuInference(InferenceServer[GpuGroupState]):
         self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
         settings: InferenceSettings, device: str,
     ) -> None:
-        super().__init__(name, request_server, network, network if settings.synchronous else unrolls, settings)
+        super().__init__(name, request_server, network, settings)
+        self._batching = Batching(settings.max_envs, settings.deadline, network.round_down)
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
         network.tell = self.metrics.event
 
     def step(self) -> Waitable | None:
-        """As any inference server's, on a stream that goes before the learner's."""
+        """On a stream with a higher priority than the learner's."""
         for buffer in self._unrolls.returned():
             if not buffer.owner.gone:
                 buffer.owner.free.append(buffer)
         with self._accelerator.on(self._stream):
             return super().step()
 
-    def _round_down(self, envs: int) -> int:
-        return self._device_network.round_down(envs)
+    def _outlet(self) -> Waitable:
+        return self._device_network if self._settings.synchronous else self._unrolls
 
     def _make_group_state(self, session: int, num_envs: int) -> GpuGroupState:
         return GpuGroupState(session, num_envs, self._settings, self._device_network, self._accelerator)
@@ -270,8 +244,8 @@ class GpuInference(InferenceServer[GpuGroupState]):
         network, rows = self._device_network, [group_state.rows for group_state in group_states]
         observations = [group_state.showing() for group_state in group_states]
         batch = network.batch(sum(map(len, rows)), observations[0])
-        action, *behaviour = batch(observations, [call.request.first for call in calls], rows, network.padding_row)
-        self._measured = batch.warm
+        action, *behaviour = batch(observations, [call.request.first for call in calls], rows, network.size)
+        self._measured = batch.run.warm
         named = dict(zip(network.behaviour_names, behaviour, strict=True))
         for group_state, end in zip(group_states, accumulate(map(len, rows)), strict=True):
             here = slice(end - group_state.num_envs, end)

@@ -1,8 +1,12 @@
-"""The gradient step: loss ──▶ gradient ──▶ clip ──▶ optimizer, over one flat buffer of weights.
+"""The gradient step, over one flat buffer of weights: how the gradient of one learner becomes an update.
 
-It owns all that a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
-gradient are one captured graph and the optimizer's step is another. Everything that an update reports comes back in one
-tensor, so that the host waits for the device once per update.
+    alone        gradient ──▶ clip ──▶ optimizer
+    all-reduce   gradient ──▶ sum with those of all learners ──▶ clip ──▶ optimizer: the same step on every learner
+    channel      gradient ──▶ clip ──▶ parameter servers or shared parameters ──▶ new weights
+
+It owns what a checkpoint of a learner holds: weights, optimizer, counts and random state. On a device, loss and
+gradient are one captured graph, and the optimizer's step is another. All that an update reports comes back in one
+tensor: the host waits for the device once per update.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -25,10 +29,13 @@ from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.moments import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
-from pappus.roles.gradient_sync import AllReducedGradient, SentGradient, numbers_beside
+from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest, Unroll, map_leaves
+
+if TYPE_CHECKING:
+    from pappus.roles.learner import Training
 
 DEVICE_KEYS = ("lr", "capturable", "fused")
 """Settings of an optimizer that follow from its device; a checkpoint does not change them."""
@@ -58,25 +65,11 @@ class Computed(NamedTuple):
     scalars: dict[str, float]
 
 
-class Objective(Protocol):
-    """What a gradient step minimises."""
-
-    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss of the present batch, and named scalars to report. With an all-reduce, `steps` is among them: the
-        valid steps that the loss is a mean or a sum of."""
-        ...
-
-    def batch(self) -> Nest:
-        """The present batch, to be saved if its loss is not finite."""
-        ...
-
-
 class GradientStep:
-    """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by whoever
-    holds the weights (`channel`). `steps` env steps and `updates` updates led to the present weights.
-    """
+    """The network of a learner and how its weights change: alone, with other learners (`all_reduce`), or by the
+    role that holds them (`channel`). `steps` env steps and `updates` updates led to the present weights."""
 
-    objective: Objective
+    objective: Training
 
     def __init__(
         self, metrics: Metrics, algorithm: Algorithm, settings: LearnerSettings, all_reduce: AllReduce | None = None,
@@ -92,7 +85,7 @@ class GradientStep:
         self.parameters = self.flat.trainable(getattr(self.network, "part_sizes", ()), numbers)
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
         self.others = None if all_reduce is None else AllReducedGradient(self.flat, all_reduce, loss_is_mean)
-        self.sent = None if channel is None else SentGradient(self.flat, channel, metrics)
+        self.channel = channel
         self._optimizer: Any = None  # torch takes a second of a core to make its first one
         if channel is None:
             self._optimizer = make_optimizer(settings.optimizer, self.parameters)
@@ -136,9 +129,9 @@ class GradientStep:
         """Change the weights by the gradient, if it is finite. Parameters that rest keep their optimizer state, too."""
         self._refuse_non_finite(computed)
         self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
-        if self.sent is not None:
+        if self.channel is not None:
             self._clip()
-            self.sent.send(computed.loss)
+            self._send(self.channel, computed.loss)
             return
         if kind not in self._step:
             self._step[kind] = self._captured(lambda: self._clip_and_step(resting))
@@ -149,6 +142,12 @@ class GradientStep:
             else:
                 group["lr"] = rate
         self._step[kind]()
+
+    def _send(self, channel: GradientChannel, loss: float) -> None:
+        staleness = channel.send(self._gradient_array, loss)
+        if staleness is not None:
+            self.metrics.mean("staleness", staleness)
+            self.metrics.maximum("staleness_max", staleness)
 
     def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
         return CapturedGraph(self.accelerator, work, self.metrics.event) if self.accelerator.real else work
@@ -189,7 +188,6 @@ class GradientStep:
             self.flat.gradient.mul_(scale)
 
     def learning_rate(self) -> float:
-        """The step size now."""
         return learning_rate_at(self.settings.optimizer, self.steps, self.settings.total_steps)
 
     def _refuse_non_finite(self, computed: Computed) -> None:
@@ -209,11 +207,9 @@ class GradientStep:
         )
 
     def gather_moments(self, batch: Unroll) -> Generator[Waitable | None, None, Seen | None]:
-        """Moments of the observations of all learners' batches, for `observe`; None for a learner alone.
-
-        They are gathered before the update: nothing may wait between the optimizer's step and the publication of its
-        weights, or a checkpoint could fall in between.
-        """
+        """Moments of the observations of all learners' batches, for `observe`; None for one learner. Gathered before
+        the update: nothing may wait between the optimizer's step and the publication of its weights, or a checkpoint
+        could fall in between."""
         if self.others is None or not hasattr(self.network, "shown"):
             return None
         seen: Seen = []
@@ -231,7 +227,6 @@ class GradientStep:
             self.network.observe(*_acted_on(batch))
 
     def save(self) -> dict[str, Nest]:
-        """Weights, optimizer, counts and random state."""
         with self.on_device():
             self.accelerator.wait()
             optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
@@ -244,7 +239,7 @@ class GradientStep:
         }
 
     def load(self, state: Nest) -> None:
-        """Continue from what `save` returned, which may come from another device."""
+        """Continue from a checkpoint, which may come from another device."""
         optimizer = copy.deepcopy(state["optimizer"])  # torch would write into the state, which others may load, too
         for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
             saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
@@ -254,7 +249,7 @@ class GradientStep:
         self.steps, self.updates = state["steps"], state["updates"]
         torch.set_rng_state(state["random"])
         if self.others is not None:
-            self.others.weights_changed()
+            self.others.compared = False
 
 
 def _acted_on(batch: Unroll) -> tuple[Nest, torch.Tensor, Nest]:

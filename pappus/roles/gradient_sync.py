@@ -1,10 +1,6 @@
-"""How the gradient of one learner becomes the update that is made.
+"""All-reduce: learners that share every update.
 
-    alone        gradient ──▶ clip ──▶ optimizer
-    all-reduce   gradient ──▶ sum with those of all learners ──▶ clip ──▶ optimizer: the same step on every learner
-    channel      gradient ──▶ clip ──▶ parameter servers or shared parameters ──▶ new weights
-
-All-reduce: learner i has the gradient g_i of its own batch, of n_i valid steps. The gradient of all batches is
+Learner i has the gradient g_i of its own batch, of n_i valid steps. The gradient of all batches is
 
     g = Σ n_i · g_i / Σ n_i   where the loss is a mean over valid steps,   g = Σ g_i   where it is a sum,
 
@@ -14,15 +10,14 @@ whatever the n_i. All learners clip g and take the same step from the same weigh
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import TypeVar
 
 import torch
 
-from pappus.core import AllReduce, GradientChannel, Waitable
+from pappus.core import AllReduce, Waitable
 from pappus.errors import RunError
 from pappus.networks.flat import FlatParameters
-from pappus.telemetry.metrics import Metrics
 
 Done = TypeVar("Done")
 FINGERPRINT = 0xFFFFFF
@@ -35,16 +30,14 @@ def numbers_beside(members: int) -> int:
 
 
 class AllReducedGradient:
-    """One learner's part in an all-reduce. `flat.travelling` has room for `numbers_beside` behind the gradient.
-
-    Other numbers of all learners are gathered through the same all-reduce. Methods that wait are generators: they yield
-    the port that they wait for, or None after progress.
-    """
+    """One learner's part in an all-reduce. `flat.travelling` has room for `numbers_beside` behind the gradient. Methods
+    that wait are generators: they yield the port that they wait for, or None after progress."""
 
     def __init__(self, flat: FlatParameters, all_reduce: AllReduce, loss_is_mean: bool) -> None:
         self._flat, self._all_reduce, self._loss_is_mean = flat, all_reduce, loss_is_mean
         self._numbers = flat.travelling[flat.num_parameters :]
-        self._compared = False
+        self.compared = False
+        """Whether all learners were seen to have the same weights; they are compared with the next update if not."""
 
     def prepare(self, steps: torch.Tensor) -> None:
         """Scale the gradient of a batch of `steps` valid steps such that it can be added to those of others."""
@@ -55,11 +48,13 @@ class AllReducedGradient:
 
     def reduce(self, updates: int) -> Generator[Waitable | None, None, float]:
         """Replace the gradient by that of all batches; the valid steps of all. `updates` were made before."""
-        if not self._compared:
+        if not self.compared:
             self._numbers[1 + self._all_reduce.member] = self._fingerprint(updates)
         yield from self._add_up(self._flat.travelling)
         steps, *fingerprints = self._numbers.tolist()
-        self._compare(fingerprints)
+        if not self.compared and len(set(fingerprints)) > 1:  # they would never agree
+            raise RunError(f"{len(fingerprints)} learners that share updates began with different weights")
+        self.compared = True
         if self._loss_is_mean:
             self._flat.gradient.div_(max(1.0, steps))
         return float(steps)
@@ -88,39 +83,6 @@ class AllReducedGradient:
         while not self._all_reduce.collect(flat):
             yield self._all_reduce
 
-    def weights_changed(self) -> None:
-        """Compare the weights of all learners once more, at the next update."""
-        self._compared = False
-
     def _fingerprint(self, updates: int) -> float:
         weights = self._flat.values.detach().cpu().numpy()
         return float(zlib.crc32(weights.tobytes(), updates) & FINGERPRINT)
-
-    def _compare(self, fingerprints: Sequence[float]) -> None:
-        """Learners that begin with different weights would never agree."""
-        if not self._compared and len(set(fingerprints)) > 1:
-            raise RunError(f"{len(fingerprints)} learners that share updates began with different weights")
-        self._compared = True
-
-
-class SentGradient:
-    """A gradient that is applied elsewhere: it goes into a channel, and new weights come out of it. CPU only."""
-
-    def __init__(self, flat: FlatParameters, channel: GradientChannel, metrics: Metrics) -> None:
-        self._channel, self._metrics = channel, metrics
-        self._weights, self._gradient = flat.values.detach().numpy(), flat.gradient.numpy()
-
-    def blocked(self) -> Waitable | None:
-        """What one more gradient has to wait for: the first weights, or room in the channel."""
-        return self._channel if self._channel.version() < 0 else self._channel.full()
-
-    def pull(self) -> int:
-        """Take the newest weights over, and return their version."""
-        return self._channel.read(self._weights)
-
-    def send(self, loss: float) -> None:
-        """Send the gradient of a batch of this loss."""
-        staleness = self._channel.send(self._gradient, loss)
-        if staleness is not None:
-            self._metrics.mean("staleness", staleness)
-            self._metrics.maximum("staleness_max", staleness)

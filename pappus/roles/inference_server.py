@@ -1,7 +1,6 @@
 """The inference server of SEED: one network answers all envs, and keeps what they experience.
 
-This is what every inference server does, wherever its network and its experience lie; `cpu_inference` and
-`gpu_inference` are the two places.
+What all inference servers do; `cpu_inference` and `gpu_inference` say where the network is and where experience goes.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ import numpy as np
 
 from pappus.core import Call, RequestServer, Waitable
 from pappus.recording.unrolls import UnrollWriter
-from pappus.roles.batching import Batching
-from pappus.roles.role import Role
-from pappus.roles.wait_any import WaitAny
-from pappus.types import Array, Request, Unroll
+from pappus.roles.batching import BatchBarrier, Batching
+from pappus.roles.role import Role, WaitAny
+from pappus.types import Array, Nest, Request, Unroll
 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
@@ -26,7 +24,7 @@ RECENT_BATCHES = 200
 
 @dataclass(frozen=True)
 class InferenceSettings:
-    """What an inference server needs to know of the run."""
+    """Settings of the run that an inference server needs."""
 
     unroll_spec: Callable[[int], Unroll]
     """Specs of an unroll of so many envs."""
@@ -52,52 +50,6 @@ class Network(Waitable, Protocol):
         ...
 
 
-class BatchBarrier:
-    """Keeps synchronous batches apart: who may begin an unroll now.
-
-    Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
-
-        invariant   delivered ≤ reserved ≤ batch_size (more only where widths of env groups do not add up to a batch)
-    """
-
-    def __init__(self, batch_size: int) -> None:
-        self._batch_size = batch_size
-        self.reserved = self.delivered = 0
-        self.trained_on = -1
-        """Version of the weights that acted for the last batch."""
-
-    def begins(self, num_envs: int, version: int) -> bool:
-        """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
-        if version == self.trained_on or (self.busy and self.reserved + num_envs > self._batch_size):
-            return False
-        self.reserved += num_envs
-        return True
-
-    @property
-    def busy(self) -> bool:
-        """Whether unrolls are under construction; if none is, one may begin though it spills into the next batch."""
-        return self.delivered < self.reserved
-
-    def ended(self, num_envs: int, version: int) -> None:
-        """An unroll is full: its columns are part of the batch, which may be complete with it."""
-        self.delivered += num_envs
-        if self.delivered >= self._batch_size:
-            self.trained_on, spilled = version, self.delivered % self._batch_size
-            self.reserved, self.delivered = self.reserved - self.delivered + spilled, spilled
-
-    def left(self, num_envs: int) -> None:
-        """An unroll that had begun will not be finished."""
-        self.reserved -= num_envs
-
-    def save(self) -> list[int]:
-        """Its counts."""
-        return [self.reserved, self.delivered, self.trained_on]
-
-    def load(self, saved: list[int]) -> None:
-        """Continue from what `save` returned."""
-        self.reserved, self.delivered, self.trained_on = saved
-
-
 class EnvGroupState:
     """One env group at the server: what its envs did last."""
 
@@ -105,6 +57,8 @@ class EnvGroupState:
         self.session, self.num_envs = session, num_envs
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
+        self.state: Nest = ()
+        """Recurrent state of its envs, where the network does not keep it."""
         self.version = -1
         self.delivered = num_envs
         """Envs of the finished unroll that have been handed on."""
@@ -114,26 +68,25 @@ class EnvGroupState:
     @property
     def full(self) -> bool:
         """Whether something must be handed on before the envs are answered."""
-        raise NotImplementedError
+        return True
 
     def finish(self) -> None:
         """What is there is ready to be handed on."""
 
     def begin(self, request: Request) -> None:
         """Start to record, with what the envs show."""
-        raise NotImplementedError
 
     def append(self, request: Request) -> None:
         """Write down what the last actions led to."""
         raise NotImplementedError
 
     def remember(self, action: Array, behaviour: dict[str, Array], version: int) -> None:
-        """What the envs are told to do, until it is known what that led to."""
+        """Keep the actions of the envs until it is known what they led to."""
         self.action, self.behaviour, self.version = action, behaviour, version
 
     def undelivered(self) -> int:
-        """Valid steps that have not been handed on."""
-        raise NotImplementedError
+        """Valid steps that have not been handed on; 0 where steps are recorded as they come."""
+        return 0
 
 
 class UnrollGroupState(EnvGroupState):
@@ -147,15 +100,13 @@ class UnrollGroupState(EnvGroupState):
 
     @property
     def full(self) -> bool:
-        """Whether the unroll is."""
         return self.writer.full
 
     def finish(self) -> None:
-        """None of its envs has been handed on yet; before the first action there is nothing to hand on."""
+        """Before the first action there is nothing to hand on."""
         self.delivered = self.num_envs if self.action is None else 0
 
     def undelivered(self) -> int:
-        """Valid steps that have not been handed on."""
         if self.delivered < self.num_envs:
             return int(np.count_nonzero(self.unroll.valid[:, self.delivered :]))
         return self.writer.held()
@@ -165,21 +116,20 @@ StateType = TypeVar("StateType", bound=EnvGroupState)
 
 
 class InferenceServer(Role, Generic[StateType]):
-    """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ outlet.
+    """request server ──requests──▶ network ──actions──▶ request server, and what happened ──unrolls──▶ `_outlet()`.
 
     A step receives what has arrived and then answers what is due, except that it ends with the delivery of a finished
     unroll: so in the inline runtime a learner sees a batch before the next action is taken, as in IMPALA.
     """
 
     def __init__(
-        self, name: str, request_server: RequestServer, network: Network, outlet: Waitable, settings: InferenceSettings,
+        self, name: str, request_server: RequestServer, network: Network, settings: InferenceSettings,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(name)
         self._request_server, self._network = request_server, network
         self._settings, self._clock = settings, clock
-        self._either = WaitAny(outlet, request_server)
-        self._batching = Batching(settings.max_envs, settings.deadline, self._round_down)
+        self._batching = Batching(settings.max_envs, settings.deadline)
         self._measured = True
         """Whether the last batch took as long as others of its size will."""
         self._seconds: list[float] = []
@@ -192,7 +142,7 @@ class InferenceServer(Role, Generic[StateType]):
         self._barrier = BatchBarrier(settings.batch_size) if settings.synchronous else None
 
     def step(self) -> Waitable | None:
-        """Receive what has arrived, or answer what is due, or say what is missing."""
+        """Receive what has arrived, and answer what is due."""
         self.wake_at = None
         left = self._request_server.left()
         arrived = self._request_server.calls()
@@ -206,8 +156,9 @@ class InferenceServer(Role, Generic[StateType]):
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:
-            unpublished = self._barrier is not None and self._network.version < 0
-            return self._network if unpublished else self._either if self._stuck else self._request_server
+            if self._barrier is not None and self._network.version < 0:
+                return self._network
+            return WaitAny(self._outlet(), self._request_server) if self._stuck else self._request_server
         if self._barrier is None and not self._network.refresh():
             return self._network
         env_groups_out = len(self._group_states) - len(self._due) - len(self._stuck)
@@ -226,7 +177,9 @@ class InferenceServer(Role, Generic[StateType]):
         if group_state.action is not None:
             group_state.append(request)
             self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
-        self._report_episodes(request.episode_return, request.episode_length)
+        ended = request.episode_length.nonzero()[0]
+        if len(ended):
+            self.metrics.episodes(request.episode_return[ended], request.episode_length[ended])
         if group_state.full:
             group_state.finish()
             return self._deliver(call, group_state)
@@ -244,7 +197,7 @@ class InferenceServer(Role, Generic[StateType]):
         self.metrics.gauge("envs", self._connected)
 
     def _remove(self, env_group: Hashable) -> None:
-        """Free the place of an env group that has gone; what it had not finished is dropped, and counted."""
+        """Free the place of an env group that left; count its unfinished steps as dropped."""
         group_state = self._group_states.pop(env_group, None)
         if group_state is None:
             return
@@ -261,7 +214,6 @@ class InferenceServer(Role, Generic[StateType]):
         return any([self._deliver(call, self._group_states[call.env_group]) for call in stuck])
 
     def _answer(self, calls: Sequence[Call]) -> None:
-        """One forward pass for all of them."""
         began = self._clock()
         group_states = [self._group_states[call.env_group] for call in calls]
         self._infer(calls, group_states)
@@ -285,26 +237,21 @@ class InferenceServer(Role, Generic[StateType]):
             self.metrics.gauge("inference/batch_ms_p99", 1e3 * float(late))
             self._seconds.clear()
 
-    def _report_episodes(self, returns: Array, lengths: Array) -> None:
-        ended = lengths.nonzero()[0]
-        if len(ended):
-            self.metrics.episodes(returns[ended], lengths[ended])
-
     def close(self) -> None:
-        """Whatever is under way now will not be trained on."""
+        """Count what was not handed on as dropped."""
         self._request_server.close()
         for env_group in list(self._group_states):
             self._remove(env_group)
 
-    def _round_down(self, envs: int) -> int:
-        """The widest batch of at most so many envs that is not padded."""
-        return envs
+    def _outlet(self) -> Waitable:
+        """What stuck requests wait for."""
+        raise NotImplementedError
 
     def _make_group_state(self, session: int, num_envs: int) -> StateType:
         raise NotImplementedError
 
     def _clear(self, group_state: StateType) -> None:
-        """Free what a env-group state held."""
+        """Free what an env group held."""
 
     def _deliver(self, call: Call, group_state: StateType) -> bool:
         """Hand the finished unroll on and begin the next; False while there is no room for it."""

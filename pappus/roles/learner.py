@@ -3,9 +3,9 @@
     training ──batch──▶ gradient step ──weights──▶ publication
     (`Training`)        (`GradientStep`)           (`Publication`)
 
-Training says where batches come from and what is done with one: unrolls once (`unroll_training`), unrolls in epochs of
+Training says where batches come from and what is done with one: unrolls once (`UnrollTraining`), unrolls in epochs of
 minibatches (`epoch_training`), items of replay (`replay_training`). The gradient step says how the gradient becomes an
-update: alone, with those of other learners, or through a channel (`gradient_sync`). Of learners that share every update
+update: alone, with those of other learners (`gradient_sync`), or through a channel. Of learners that share every update
 the first publishes, saves and counts updates for all.
 """
 
@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
-from typing import NamedTuple, Protocol
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
-from pappus.core import Waitable, WeightsReader, WeightsWriter
-from pappus.roles.gradient_step import GradientStep, Objective
+from pappus.core import OnPolicyAlgorithm, Source, StepCounter, Waitable, WeightsReader, WeightsWriter
+from pappus.recording.unrolls import as_tensor, concatenate, copy_side_by_side
+from pappus.roles.gradient_step import GradientStep
 from pappus.roles.role import IDLE, Idle, Role
-from pappus.types import Nest
+from pappus.types import Nest, Unroll, map_leaves
 
 PUBLISH_SECONDS = 0.25
 """How often roles that do not share the device get new weights from it."""
 POLL_SECONDS = 1e-4
 """How often to look whether the first learner has published: it is about to do so."""
+BATCH_SCALARS = ("steps", "mean_version", "oldest_version")
+"""Scalars of every batch of unrolls, before the algorithm's own."""
 
 
 class Trained(NamedTuple):
@@ -39,41 +42,135 @@ class Trained(NamedTuple):
     updates: int = 1
 
 
-class Training(Objective, Protocol):
+class Training:
     """Where batches come from, and what is done with one."""
 
-    interruptible: bool
+    interruptible = False
     """Whether `train` waits between updates of one batch: then checkpoints hold what was before the batch."""
 
     def take(self) -> Waitable | None:
         """Take the next batch, or return the port that has none."""
-        ...
+        raise NotImplementedError
 
     def train(self) -> Generator[Waitable | None, None, Trained]:
         """Make the updates of the batch. It yields the port that it waits for, or None when it made progress."""
-        ...
+        raise NotImplementedError
+
+    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of the present batch, and named scalars to report. With an all-reduce, `steps` is among them: the
+        valid steps that the loss is a mean or a sum of."""
+        raise NotImplementedError
+
+    def batch(self) -> Nest:
+        """The present batch, to be saved if its loss is not finite."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """Give the batch back: the weights that it led to are published."""
-        ...
 
     def save(self) -> dict[str, Nest]:
         """State beside that of the gradient step."""
-        ...
+        return {}
 
     def load(self, state: Nest) -> None:
         """Continue from a checkpoint of the learner."""
-        ...
 
     def close(self) -> None: ...
 
 
+class UnrollTraining(Training):
+    """source ──`unrolls_per_batch` unrolls──▶ batch ──▶ loss ──▶ one update: IMPALA, SEED, A2C, A3C.
+    A worker that learns from its own unrolls has no queue to report on; it counts its steps with `counter`."""
+
+    def __init__(
+        self, algorithm: OnPolicyAlgorithm, source: Source, gradient: GradientStep, unrolls_per_batch: int,
+        releases_early: bool = False, counter: StepCounter | None = None,
+    ) -> None:
+        """`releases_early`: give slots back once they are copied to the device, in the order of the streams."""
+        self._algorithm, self._source, self._gradient = algorithm, source, gradient
+        self._unrolls_per_batch, self._counter = unrolls_per_batch, counter
+        self._releases_early = releases_early and gradient.accelerator.real
+        self._unrolls: dict[int, Unroll] = {}
+        """Slots as tensors."""
+        self._batch: Unroll | None = None
+        self._depth = 0
+
+    def take(self) -> Waitable | None:
+        slots = self._source.take(self._unrolls_per_batch)
+        if slots is None:
+            return self._source
+        self._depth = self._source.depth()
+        self._batch = self._joined(slots)
+        if self._releases_early:
+            self._source.release()
+        return None
+
+    def train(self) -> Generator[Waitable | None, None, Trained]:
+        batch, gradient = self._batch, self._gradient
+        assert batch is not None
+        moments = yield from gradient.gather_moments(batch)
+        computed, of_all = yield from gradient.combined(gradient.backward())
+        gradient.apply(computed)
+        self._report(computed.scalars)
+        gradient.observe(batch, moments)
+        steps = int(computed.scalars["steps"])
+        if self._counter is not None:
+            self._counter.add(steps)
+        return Trained(steps, of_all)
+
+    def _joined(self, slots: Sequence[Unroll]) -> Unroll:
+        """The slots side by side, on a device always in the same memory; a single slot is used in place."""
+        real = self._gradient.accelerator.real
+        if real or len(slots) > 1:
+            tensors = [map_leaves(as_tensor, slot) for slot in slots]
+            if not real or self._batch is None:
+                return concatenate(tensors, self._gradient.settings.device)
+            copy_side_by_side(tensors, self._batch)
+            return self._batch
+        key = id(slots[0])
+        if key not in self._unrolls:
+            self._unrolls[key] = map_leaves(as_tensor, slots[0])
+        return self._unrolls[key]
+
+    def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The algorithm's, and `BATCH_SCALARS` before its scalars."""
+        batch = self._batch
+        assert batch is not None
+        loss, scalars = self._algorithm.loss(self._gradient.network, batch)
+        version = batch.version.double()
+        of_batch = zip(BATCH_SCALARS, (batch.valid.sum(), version.mean(), version.min()), strict=True)
+        return loss, {**dict(of_batch), **scalars}
+
+    def batch(self) -> Nest:
+        assert self._batch is not None
+        return self._batch._asdict()
+
+    def _report(self, scalars: Mapping[str, float]) -> None:
+        metrics, updates = self._gradient.metrics, self._gradient.updates
+        for name, value in scalars.items():
+            if name not in BATCH_SCALARS:
+                metrics.mean(f"losses/{name}", value)
+        if self._counter is None:
+            metrics.gauge("queue/depth", self._depth)
+            metrics.mean("learner/policy_lag", updates - scalars["mean_version"])
+            metrics.maximum("learner/policy_lag_max", updates - scalars["oldest_version"])
+
+    def release(self) -> None:
+        if not self._releases_early:
+            self._source.release()
+
+    def close(self) -> None:
+        """Count the steps that are left in the queue as dropped."""
+        while self._counter is None and (slots := self._source.take(1)) is not None:
+            steps = sum(int(slot.valid.sum()) for slot in slots)
+            self._gradient.metrics.count("steps_dropped", steps)
+            self._source.release()
+
+
 class Publication(Idle):
     """Where weights are published. As a port it is what learners wait for whose actors need the newest weights.
-
-    `nearby` is read by roles on the same device: they get every version. Then all others get one every
-    `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what the first learner publishes.
-    """
+    `nearby` is read by roles on the same device, which get every version; then others get one every `PUBLISH_SECONDS`,
+    since a copy from the device takes time. `published` reads what the first learner publishes."""
 
     name = "publication"
 
@@ -85,7 +182,7 @@ class Publication(Idle):
         self._next = 0.0
 
     def publish(self, flat: torch.Tensor, version: int, last: bool) -> None:
-        """Publish a version; the last one reaches everybody."""
+        """Publish a version; the last one reaches all readers."""
         if self._nearby is not None:
             self._nearby.publish(flat, version)
             now = time.perf_counter()
@@ -105,9 +202,7 @@ class Publication(Idle):
 
 class Learner(Role):
     """Makes updates until the run has all its steps. One `step()` is the training on one batch, or a part of it.
-
-    Without a publication, gradients are applied elsewhere, and whoever applies them counts, publishes and saves.
-    """
+    Without a publication, gradients are applied by another role, which counts, publishes and saves."""
 
     def __init__(
         self, name: str, gradient: GradientStep, training: Training, publication: Publication | None = None
@@ -122,7 +217,7 @@ class Learner(Role):
         """Whether the first weights were published."""
         self._under_way: Generator[Waitable | None, None, None] | None = None
         self._before: Nest = None
-        """The state before the batch that is under way, if its training is interruptible."""
+        """The state before the present batch, if its training is interruptible."""
 
     @property
     def steps(self) -> int:
@@ -135,7 +230,7 @@ class Learner(Role):
         return self._gradient.updates
 
     def step(self) -> Waitable | None:
-        """Train on one batch or go on with it, or return the port that has to be waited for."""
+        """Train on one batch or continue with it, or return the port that it waits for."""
         if self.finished or self._gradient.steps >= self._total_steps:
             return IDLE
         with self._gradient.on_device():
@@ -148,23 +243,16 @@ class Learner(Role):
                     return port
                 self._before = self.save() if self._training.interruptible else None
                 self._under_way = self._train()
-            return self._go_on()
+            return next(self._under_way, None)
 
     def _take(self) -> Waitable | None:
-        sent = self._gradient.sent
-        port = None if sent is None else sent.blocked()
+        channel, port = self._gradient.channel, None
+        if channel is not None:  # a gradient needs weights, and room
+            port = channel if channel.version() < 0 else channel.full()
         return self._training.take() if port is None else port
 
-    def _go_on(self) -> Waitable | None:
-        assert self._under_way is not None
-        try:
-            return next(self._under_way)
-        except StopIteration:
-            self._under_way = None
-            return None
-
     def _train(self) -> Generator[Waitable | None, None, None]:
-        """A batch is given back when its weights are published: whoever waits for its memory finds the newest."""
+        """A batch is given back when its weights are published: a role that waits for its memory finds the newest."""
         self._advance((yield from self._training.train()))
         if self._publication is not None:
             while self._publication.lacks(self.updates):
@@ -172,6 +260,7 @@ class Learner(Role):
                 yield self._publication
             self.wake_at = None
         self._training.release()
+        self._under_way = None
 
     def _advance(self, trained: Trained) -> None:
         self._gradient.steps += trained.steps_of_all
@@ -204,17 +293,14 @@ class Learner(Role):
             self._publish()
 
     def progress(self) -> tuple[int, int] | None:
-        """Steps and updates, if this learner leads."""
         return (self.steps, self.updates) if self.leads else None
 
     def save(self) -> Nest:
-        """Weights, optimizer, counts and random state. Learners that share updates save them once."""
         if self._under_way is not None and self._training.interruptible:
             return self._before
         return {**self._gradient.save(), **self._training.save()} if self.leads else None
 
     def load(self, state: Nest) -> None:
-        """Continue from a checkpoint."""
         with self._gradient.on_device():
             self._gradient.load(state)
             self._training.load(state)

@@ -1,18 +1,31 @@
-"""Updates without a lock: every worker changes the shared weights itself (Mnih et al. 2016, section 4)."""
+"""Updates without a lock: every worker changes the shared weights itself (Mnih et al. 2016, section 4).
+
+    worker 0 ──changes──┐
+    worker 1 ──changes──┼──▶ shared parameters ──▶ master ──weights (versioned)──▶ evaluator
+      ⋮                 │                  │
+    worker N ──changes──┘                  └──▶ checkpoints, counts, the end of the run
+
+The master computes nothing: it counts, publishes and saves.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from pappus.config import OptimizerConfig
-from pappus.core import SharedParameters, StepCounter, StepTotal
+from pappus.core import SharedParameters, StepCounter, StepTotal, Waitable, WeightsWriter
+from pappus.errors import UserError
 from pappus.ops.descent import adagrad_step, adam_step, rmsprop_step
 from pappus.roles.gradient_step import learning_rate_at
-from pappus.roles.role import IDLE, Idle
-from pappus.types import Array
+from pappus.roles.role import IDLE, Idle, Role
+from pappus.types import Array, Nest
+
+LOOK_SECONDS = 0.02
+"""How often the master looks for updates of the workers."""
 
 
 def statistics_of(config: OptimizerConfig) -> tuple[str, ...]:
@@ -45,10 +58,8 @@ def descend(
 
 class LockFreeChannel:
     """A gradient channel of one worker into the shared parameters. Its version counts the updates of all workers.
-
-    The optimizer's statistics are shared, as in the paper. What depends on time (Adam's bias correction, the annealed
-    step size) follows the shared counts.
-    """
+    The optimizer's statistics are shared, as in the paper; Adam's bias correction and the annealed step size follow the
+    shared counts."""
 
     def __init__(
         self, shared: SharedParameters, updates: StepCounter, steps: StepTotal, config: OptimizerConfig,
@@ -63,7 +74,6 @@ class LockFreeChannel:
         self.explain, self.fileno, self.clear = shared.explain, shared.fileno, shared.clear
 
     def version(self) -> int:
-        """Updates so far, -1 until there are weights."""
         return self._updates.total() if self._shared.ready() else -1
 
     def read(self, into: Array) -> int:
@@ -74,7 +84,7 @@ class LockFreeChannel:
         return self._read
 
     def full(self) -> Idle | None:
-        """None, until the run has all its steps or is told to end."""
+        """None, until the run has all its steps or is asked to finish."""
         return IDLE if self._shared.resting() or self._steps.total() >= self._total_steps else None
 
     def send(self, gradient: Array, loss: float) -> int:
@@ -85,3 +95,79 @@ class LockFreeChannel:
         self._updates.add(1)
         self._shared.moved()
         return before - self._read
+
+
+class Master(Role):
+    """Opens the shared parameters, counts, publishes the weights now and then, saves, and ends the run."""
+
+    def __init__(
+        self, name: str, initial: torch.Tensor, shared: SharedParameters, weights: WeightsWriter, steps: StepTotal,
+        updates: StepTotal, optimizer: OptimizerConfig, total_steps: int,
+    ) -> None:
+        super().__init__(name)
+        self._initial, self._shared, self._weights = initial, shared, weights
+        self._counted_steps, self._counted_updates, self._total_steps = steps, updates, total_steps
+        self._optimizer, self._statistics = optimizer, statistics_of(optimizer)
+        self._published = -1
+        self.steps, self.updates = (int(count) for count in shared.counted)
+        if shared.ready():  # by a predecessor
+            self.metrics.event(f"back; weights and statistics are where they were, at version {updates.total():,}")
+
+    def step(self) -> Waitable | None:
+        """Open the shared parameters, or publish what changed there; without changes, look again after a while."""
+        if not self._shared.ready():
+            self._shared.rows[0] = self._initial.numpy()
+            self._shared.open()
+        self._count()
+        self.finished = self.finished or self.steps >= self._total_steps
+        if self._published == self.updates:
+            self.wake_at = time.perf_counter() + LOOK_SECONDS
+            return IDLE
+        self._weights.publish(self._shared.rows[0], self.updates)
+        self._published = self.updates
+        return None
+
+    def receive(self, command: str, argument: int) -> None:
+        """`finish`: workers stop as well, so that the saved weights are the evaluated ones."""
+        if command != "finish":
+            return super().receive(command, argument)
+        self.finished = True
+        self._shared.rest()
+
+    def _count(self) -> None:
+        steps, updates = self._counted_steps.total(), self._counted_updates.total()
+        if updates > self.updates or steps > self.steps:
+            self.metrics.count("env_steps", steps - self.steps)
+            self.metrics.count("updates", updates - self.updates)
+        self.steps, self.updates = steps, updates
+        self._shared.counted[:] = steps, updates
+
+    def progress(self) -> tuple[int, int]:
+        return self.steps, self.updates
+
+    def save(self) -> Nest:
+        """Weights, statistics and counts, while workers keep changing them."""
+        weights, *statistics = torch.from_numpy(self._shared.rows.copy()).unbind()
+        return {
+            "weights": weights, "statistics": dict(zip(self._statistics, statistics, strict=True)),
+            "steps": self.steps, "updates": self.updates,
+        }
+
+    def load(self, state: Nest) -> None:
+        """Continue from a checkpoint, unless newer weights are still in shared memory."""
+        if not self._shared.ready():
+            self._restore(state)
+        self.steps, self.updates = (int(count) for count in self._shared.counted)
+
+    def _restore(self, state: Nest) -> None:
+        if tuple(state["statistics"]) != self._statistics:
+            raise UserError(
+                f"optimizer.name={self._optimizer.name} keeps {', '.join(self._statistics)}, but the checkpoint holds "
+                f"{', '.join(state['statistics'])}; resume with the optimizer that the run began with"
+            )
+        for row, saved in zip(self._shared.rows, (state["weights"], *state["statistics"].values()), strict=True):
+            row[:] = saved.numpy()
+        self._counted_steps.set_total(state["steps"])
+        self._counted_updates.set_total(state["updates"])
+        self._shared.counted[:] = state["steps"], state["updates"]
+        self._shared.open()

@@ -5,14 +5,16 @@
       ⋮                                  │
     learner N ──gradient, version, loss──┘
 
-Gradients are applied in the order of their arrival, whichever weights they were computed with. A gradient is dropped if
-its weights are too old, or if the loss of its batch is far above the running mean (Nair et al. 2015, section 4.2).
+Gradients are applied as they arrive. A gradient is dropped if its weights are too old, or if the loss of its batch is
+far above the running mean (Nair et al. 2015, section 4.2).
+`ShardedWeights` and `ShardedChannel` are the other side: all shards as one flat buffer.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,10 +22,10 @@ import numpy as np
 import torch
 
 from pappus.config import OptimizerConfig
-from pappus.core import ShardWeights, Source, StepTotal, Waitable
+from pappus.core import ShardWeights, Sink, Source, StepTotal, Waitable, WeightsReader
 from pappus.roles.gradient_step import learning_rate_at, make_optimizer
 from pappus.roles.role import IDLE, Role
-from pappus.types import ArraySpec, Nest
+from pappus.types import Array, ArraySpec, Nest
 
 DECAY = 0.99
 """Decay of the running mean and variance of losses."""
@@ -51,9 +53,7 @@ class ServerSettings:
     optimizer: OptimizerConfig
     total_steps: int
     max_staleness: int | None
-    """A gradient is dropped if its weights are more versions old than this; None: never."""
     loss_deviations: float
-    """A gradient is dropped if its loss is more standard deviations above the mean than this; 0: never."""
 
 
 class UsualLoss:
@@ -65,10 +65,8 @@ class UsualLoss:
         self.count = 0
 
     def admits(self, loss: float) -> bool:
-        """Whether a loss is usual. One that is not counts as the largest usual one.
-
-        So a single high loss changes little, and if all losses stay high, they become usual.
-        """
+        """Whether a loss is usual. One that is not counts as the largest usual one: a single high loss changes little,
+        and if all losses stay high, they become usual."""
         limit = self.mean + self._deviations * math.sqrt(self.variance)
         unusual = bool(self._deviations) and self.count >= TRUSTED and loss > limit
         loss = limit if unusual else loss
@@ -98,7 +96,6 @@ class ParameterServer(Role):
         self._published = False
 
     def step(self) -> Waitable | None:
-        """Apply one gradient, or wait for one."""
         if self.finished:
             return IDLE
         if not self._published:
@@ -115,7 +112,6 @@ class ParameterServer(Role):
         return None
 
     def receive(self, command: str, argument: int) -> None:
-        """`finish` ends its work."""
         if command != "finish":
             return super().receive(command, argument)
         self.finished = True
@@ -158,7 +154,6 @@ class ParameterServer(Role):
         self._publish()
 
     def learning_rate(self) -> float:
-        """The step size now."""
         return learning_rate_at(self._settings.optimizer, self.steps, self._settings.total_steps)
 
     def _count_steps(self) -> None:
@@ -173,11 +168,9 @@ class ParameterServer(Role):
         self._weights.publish(self._parameter.detach().numpy(), self.updates)
 
     def progress(self) -> tuple[int, int] | None:
-        """Steps and updates, if it leads."""
         return (self.steps, self.updates) if self._leads else None
 
     def save(self) -> Nest:
-        """This shard's weights, optimizer and counts."""
         return {
             "weights": self._parameter.detach().clone(), "optimizer": copy.deepcopy(self._optimizer.state_dict()),
             "steps": self.steps, "updates": self.updates,
@@ -185,7 +178,6 @@ class ParameterServer(Role):
         }
 
     def load(self, state: Nest) -> None:
-        """Continue from a checkpoint."""
         with torch.no_grad():
             self._parameter.copy_(state["weights"])
         self._optimizer.load_state_dict(state["optimizer"])
@@ -193,3 +185,62 @@ class ParameterServer(Role):
         self._usual.mean, self._usual.variance, self._usual.count = state["losses"]
         if self._leads and self._counted.total() < self.steps:
             self._counted.set_total(self.steps)
+
+
+class ShardedWeights:
+    """Reads the newest version of every shard. Its version is that of the first shard, which leads."""
+
+    def __init__(self, readers: Sequence[WeightsReader], sizes: Sequence[int]) -> None:
+        self._readers, self._sizes = readers, sizes
+        self.name = readers[0].name
+        self.versions = [-1] * len(readers)
+        """The version of every shard that was read last."""
+
+    def version(self) -> int:
+        """The newest version, -1 until every shard has one."""
+        versions = [reader.version() for reader in self._readers]
+        return versions[0] if min(versions) >= 0 else -1
+
+    def read(self, into: Array) -> int:
+        begin = 0
+        for i, (reader, size) in enumerate(zip(self._readers, self._sizes, strict=True)):
+            if reader.version() != self.versions[i]:
+                self.versions[i] = reader.read(into[begin : begin + size])
+            begin += size
+        return self.versions[0]
+
+    def explain(self) -> str:
+        return "no version of some shard was published yet"
+
+    def fileno(self) -> int:
+        return next((reader for reader in self._readers if reader.version() < 0), self._readers[0]).fileno()
+
+    def clear(self) -> None: ...
+
+
+class ShardedChannel(ShardedWeights):
+    """Both directions at once: gradients to the shards, weights from them."""
+
+    def __init__(self, readers: Sequence[WeightsReader], sinks: Sequence[Sink], sizes: Sequence[int]) -> None:
+        super().__init__(readers, sizes)
+        self._sinks = sinks
+
+    def full(self) -> Waitable | None:
+        """A shard that cannot take one more gradient now."""
+        return next((sink for sink in self._sinks if sink.acquire() is None), None)
+
+    def send(self, gradient: Array, loss: float) -> None:
+        """Send every shard its part of a gradient, and the version of its weights that was read last."""
+        begin = 0
+        for sink, size, version in zip(self._sinks, self._sizes, self.versions, strict=True):
+            slot: Any = sink.acquire()
+            assert slot is not None, "full() comes before send()"
+            slot.values[:] = gradient[begin : begin + size]
+            slot.version[...], slot.loss[...] = version, loss
+            sink.commit()
+            begin += size
+
+
+def shard_sizes(total: int, shards: int) -> list[int]:
+    """How many of `total` weights each shard has, as evenly as possible."""
+    return [total // shards + (i < total % shards) for i in range(shards)]

@@ -11,37 +11,28 @@ from pappus.accelerator import Accelerator
 from pappus.core import Borrower, Sink, Waitable
 from pappus.recording.unrolls import BatchPacker
 from pappus.roles.role import Role
-from pappus.types import ArraySpec, Nest, Unroll, map_leaves
+from pappus.types import Array, ArraySpec, Nest, Unroll, map_leaves
 
 
 class UnrollBuffer:
-    """An unroll under construction: pictures and recurrent states on the device, numbers on the host.
-
-    `event` is behind the last use of it on any stream.
-    """
+    """An unroll under construction: observations and recurrent states on the device, numbers on the host. `event` is
+    behind its last use on any stream."""
 
     def __init__(self, spec: Unroll, accelerator: Accelerator, owner: Any) -> None:
-        numbers = spec._replace(observation=(), state=())
-        self.host: Unroll = map_leaves(lambda leaf: _host(leaf, accelerator).numpy(), numbers)
-        self.observation: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.observation)
-        self.state: Nest = map_leaves(lambda leaf: _device(leaf, accelerator), spec.state)
+        def pinned(leaf: ArraySpec) -> Array:
+            return accelerator.pinned(leaf.shape, getattr(torch, leaf.dtype)).numpy()
+
+        def on_device(leaf: ArraySpec) -> torch.Tensor:
+            return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=accelerator.device)
+
+        self.host: Unroll = map_leaves(pinned, spec._replace(observation=(), state=()))
+        self.observation: Nest = map_leaves(on_device, spec.observation)
+        self.state: Nest = map_leaves(on_device, spec.state)
+        self.num_envs = self.host.first.shape[1]
         self.owner = owner
-        """Whom it is given back to."""
         self.event: Any = None
-        numbers_there = map_leaves(torch.from_numpy, self.host)
-        self.unroll: Unroll = numbers_there._replace(observation=self.observation, state=self.state)
-
-    @property
-    def num_envs(self) -> int:
-        return int(self.host.first.shape[1])
-
-
-def _host(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
-    return accelerator.pinned(leaf.shape, getattr(torch, leaf.dtype))
-
-
-def _device(leaf: ArraySpec, accelerator: Accelerator) -> torch.Tensor:
-    return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=accelerator.device)
+        numbers: Unroll = map_leaves(torch.from_numpy, self.host)
+        self.unroll = numbers._replace(observation=self.observation, state=self.state)
 
 
 class Prefetcher(Role):
@@ -50,14 +41,13 @@ class Prefetcher(Role):
     def __init__(self, name: str, unrolls: Borrower, sink: Sink, batch_size: int, device: str) -> None:
         super().__init__(name)
         self._unrolls, self._sink = unrolls, sink
-        self._packer = BatchPacker(sink, batch_size)
+        self._packer = BatchPacker([sink], batch_size)
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream()
         self._buffer: UnrollBuffer | None = None
         self._packed = 0
 
     def step(self) -> Waitable | None:
-        """Pack one unroll, or say what is missing."""
         self._buffer = self._buffer or self._unrolls.take()
         if self._buffer is None:
             return self._unrolls
@@ -77,9 +67,9 @@ class Prefetcher(Role):
         return None
 
     def close(self) -> None:
-        """What lies here now will not be trained on."""
+        """Count what is left here as dropped."""
         dropped, buffer = self._packer.held, self._buffer or self._unrolls.take()
         while buffer is not None:
             dropped += int(np.count_nonzero(buffer.host.valid[:, self._packed :]))
             buffer, self._packed = self._unrolls.take(), 0
-        self.metrics.count("inference/steps_dropped", dropped)
+        self.metrics.count("steps_dropped", dropped)

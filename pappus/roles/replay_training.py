@@ -17,17 +17,15 @@ from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.roles.gradient_step import GradientStep
-from pappus.roles.learner import Trained
+from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
 
 INFO_UPDATES = 50
 """Updates between two reports of the table's counts."""
 
 
-class ReplayTraining:
+class ReplayTraining(Training):
     """One update per batch. Where gradients are applied elsewhere, the newest weights are read before every batch."""
-
-    interruptible = False
 
     def __init__(
         self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal, gradient: GradientStep, capacity: int
@@ -43,9 +41,8 @@ class ReplayTraining:
         self._weight = self._priority = torch.zeros(0, device=self._device)
 
     def take(self) -> Waitable | None:
-        """Take a batch of items."""
-        if self._gradient.sent is not None:
-            self.target.follow_version(self._gradient.sent.pull())
+        if self._gradient.channel is not None:
+            self.target.follow_version(self._gradient.channel.read(self._gradient.flat.values.detach().numpy()))
         batch = self._source.take()
         if batch is None:
             return self._source
@@ -65,7 +62,7 @@ class ReplayTraining:
             gradient.metrics.mean(f"losses/{name}", value)
         self._report_ages(self._drawn)
         updates = gradient.updates + 1
-        if gradient.sent is None:
+        if gradient.channel is None:
             self.target.follow_updates(updates)
         if updates % INFO_UPDATES == 0:
             self._report_table()
@@ -95,7 +92,6 @@ class ReplayTraining:
         return loss, scalars
 
     def batch(self) -> Nest:
-        """The present items by field, and their importance weights."""
         return {**self._items._asdict(), "weight": self._weight}
 
     def _report_ages(self, batch: ItemBatch) -> None:
@@ -114,14 +110,10 @@ class ReplayTraining:
             if name in ("size", "inserts", "samples"):
                 self._gradient.metrics.gauge(f"replay/{name}", value)
 
-    def release(self) -> None: ...
-
     def save(self) -> dict[str, Nest]:
-        """The target network."""
         return {"target": self.target.flat.values.detach().cpu().clone()}
 
     def load(self, state: Nest) -> None:
-        """Continue from a checkpoint of the learner."""
         with torch.no_grad():
             self.target.flat.values.copy_(state["target"])
         self._counted.set_total(state["steps"])
@@ -162,10 +154,8 @@ class TargetNetwork:
 
 
 class PriorityStaleness:
-    """When the priority of each item was written last, as far as this learner wrote it.
-
-    A key encodes the place of its item in a table of `capacity` (docs/concepts/replay.md): two numbers per place do.
-    """
+    """When this learner last wrote the priority of each item. A key encodes the place of its item in a table of
+    `capacity` (docs/concepts/replay.md): two numbers per place do."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -173,10 +163,8 @@ class PriorityStaleness:
         self._updates = np.zeros(capacity, np.int64)
 
     def of(self, keys: Array, update: int) -> tuple[float | None, float]:
-        """Mean updates since the priorities of drawn items were written, and the share that never were.
-
-        The latter have the priority that their actor gave them; None if all have.
-        """
+        """Mean updates since the priorities of sampled items were written (None if none were), and the share of items
+        that still have the priority of their actor."""
         places = keys % self._capacity
         written = self._keys[places] == keys
         if not written.any():

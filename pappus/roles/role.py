@@ -1,10 +1,15 @@
-"""A role: a part of a program that does one bounded piece of work at a time."""
+"""A role: a part of a program that does one bounded piece of work at a time; and ports that any role may wait for."""
 
 from __future__ import annotations
+
+import select
 
 from pappus.core import Waitable
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest
+
+SERVED_SECONDS = 0.002
+"""How often to look at the first of two ports while the second serves a connection."""
 
 
 class Role:
@@ -13,7 +18,7 @@ class Role:
     stateful = True
     """Whether `save` may return state that a successor needs."""
     finished = False
-    """Set by a role that has done all that the config asks for, or was told to end its work."""
+    """Set by a role that has done all that the config asks for, or was asked to finish."""
     wake_at: float | None = None
     """Set by a role that must be stepped at this time (of `time.perf_counter`) even if its port stays silent."""
 
@@ -66,3 +71,26 @@ class Idle:
 
 
 IDLE = Idle()
+
+
+class WaitAny:
+    """Two ports, each of which may let a role continue. The waiting time is booked under the first."""
+
+    def __init__(self, first: Waitable, second: Waitable) -> None:
+        self.name, self._first, self._second = first.name, first, second
+        self.fileno, self.clear = first.fileno, first.clear
+
+    def explain(self) -> str:
+        return f"{self._first.explain()}; and {self._second.name}: {self._second.explain()}"
+
+    def sleep(self, commands: int, seconds: float) -> bool:
+        """Sleep until one of them has something or a command comes; return whether it was a command."""
+        serve = getattr(self._second, "sleep", None)
+        if serve is not None:  # a connection must be served meanwhile, and cannot wait for two things
+            return bool(serve(commands, min(seconds, SERVED_SECONDS)))
+        ports = {port.fileno(): port for port in (self._first, self._second) if port.fileno() >= 0}
+        woken, _, _ = select.select([commands, *ports], [], [], seconds)
+        for fd in woken:
+            if fd in ports:
+                ports[fd].clear()
+        return commands in woken

@@ -30,8 +30,7 @@ from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.telemetry.processes import set_title
-from pappus.topologies.program import RoleSpec
-from pappus.topologies.run import derive_seed
+from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 
 REPORT_SECONDS = 0.25

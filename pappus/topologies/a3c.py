@@ -24,29 +24,27 @@ others do the same: how many updates lie between a worker's weights and its own 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pappus.config import RunConfig, TopologyConfig
+from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
 from pappus.edges.counters import CounterEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.shared_parameters import SharedParametersEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, MASTER, PARAMETER_SERVER, WORKER
-from pappus.roles.lock_free import statistics_of
-from pappus.roles.parameter_server import ServerSettings, gradient_spec
-from pappus.roles.shards import shard_sizes
-from pappus.topologies.builders import build_evaluator, build_sharded_evaluator
-from pappus.topologies.learner_builders import (
-    build_lock_free_worker,
-    build_master,
-    build_parameter_server,
-    build_remote_gradient_worker,
-    refuse_buffers,
-)
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, on_policy
+from pappus.roles.actor_learner import OwnWeights, UnrollSlot, Worker
+from pappus.roles.gradient_step import GradientStep
+from pappus.roles.learner import Learner, UnrollTraining
+from pappus.roles.lock_free import LockFreeChannel, Master, statistics_of
+from pappus.roles.parameter_server import ServerSettings, ShardedChannel, gradient_spec, shard_sizes
+from pappus.telemetry.metrics import Metrics
+from pappus.topologies.builders import build_actor, build_evaluator, build_parameter_server, refuse_buffers
+from pappus.topologies.learners import initial_weights, learner_settings
+from pappus.topologies.program import Program, Run, on_policy
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,6 @@ class A3CConfig(TopologyConfig):
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never (serialised)."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         if config.actors < 1:
             raise UserError(f"actors={config.actors} must be at least 1")
         if config.batch_size:
@@ -83,7 +80,6 @@ class A3CConfig(TopologyConfig):
         self.settled(config)._check_servers()
 
     def settled(self, config: RunConfig) -> A3CConfig:
-        """With the way of updating chosen."""
         chosen: Literal["lock-free", "serialised"] = "serialised" if config.runtime == "ray" else "lock-free"
         return self if self.updates != "auto" else replace(self, updates=chosen)
 
@@ -102,7 +98,6 @@ class A3CConfig(TopologyConfig):
 
 
 def a3c(run: Run) -> Program:
-    """The program of the figures above."""
     config, program = run.config, Program("a3c", run.config.seed)
     assert isinstance(config.topology, A3CConfig)
     refuse_buffers(on_policy(run.algorithm), "a3c's workers", "impala")
@@ -150,4 +145,41 @@ def serialised(run: Run, program: Program, topology: A3CConfig) -> None:
             PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=topology.shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_evaluator, run=run, weights=[edge.reader() for edge in weights])
+
+
+def build_lock_free_worker(
+    name: str, incarnation: int, run: Run, index: int, shared: SharedParameters, steps: StepCounter,
+    updates: StepCounter,
+) -> Worker:
+    """A worker that changes the shared weights itself."""
+    channel = LockFreeChannel(shared, updates, steps, run.config.optimizer, run.config.steps)
+    return build_worker(name, incarnation, run, index, channel, steps)
+
+
+def build_remote_gradient_worker(
+    name: str, incarnation: int, run: Run, index: int, gradients: Sequence[Sink], weights: Sequence[WeightsReader],
+    steps: StepCounter,
+) -> Worker:
+    """A worker that sends its gradients to shards."""
+    channel = ShardedChannel(weights, gradients, shard_sizes(run.weights_size, len(weights)))
+    return build_worker(name, incarnation, run, index, channel, steps)
+
+
+def build_worker(
+    name: str, incarnation: int, run: Run, index: int, channel: GradientChannel, steps: StepCounter
+) -> Worker:
+    """An actor and a learner around one unroll."""
+    slot = UnrollSlot(run.unroll_spec(run.config.envs_per_actor), channel)
+    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run), channel=channel)
+    learner = Learner(name, gradient, UnrollTraining(on_policy(run.algorithm), slot, gradient, 1, counter=steps))
+    weights = OwnWeights(channel, gradient.flat.values.detach().numpy())
+    return Worker(name, build_actor(name, incarnation, run, index, slot, weights), learner, slot)
+
+
+def build_master(
+    name: str, incarnation: int, run: Run, shared: SharedParameters, weights: WeightsWriter, steps: StepTotal,
+    updates: StepTotal,
+) -> Master:
+    config = run.config
+    return Master(name, initial_weights(run), shared, weights, steps, updates, config.optimizer, config.steps)

@@ -8,7 +8,7 @@
         └─────────────────── weights (versioned) ◀────────────────┘──▶ evaluator
 
 Every env explores to a degree of its own. Actors compute the first priorities from the values that they acted on; the
-learner updates them. The table's limiter holds samples per insert to a ratio: whoever is ahead waits.
+learner updates them. The table's limiter holds samples per insert to a ratio: the side that is ahead waits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
 from pappus.replay import find_selector
 from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
-from pappus.topologies.learner_builders import build_replay_learner
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class ApexConfig(TopologyConfig):
     """Batches that are drawn ahead of the learner."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         if config.actors < 1:
             raise UserError(f"actors={config.actors} must be at least 1")
         if config.batch_size < 1:
@@ -51,7 +49,6 @@ class ApexConfig(TopologyConfig):
 
     @property
     def slack_option(self) -> str:
-        """The table's limiter holds both sides together."""
         return "--topology.replay.tolerance"
 
 
@@ -71,7 +68,6 @@ def check_replay(replay: ReplayConfig) -> None:
 
 
 def apex(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("apex", run.config.seed)
     assert isinstance(config.topology, ApexConfig)
     envs = config.actors * config.envs_per_actor

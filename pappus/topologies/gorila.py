@@ -14,30 +14,42 @@ With a central memory instead of local ones:
       ⋮                            │            │                                │
     bundle N: env ⇄ actor ──items──┘            └──batch──▶ learner ──gradients──┘
 
-Everybody goes on at their own pace: a gradient may be computed with weights that have changed since. The servers drop
+No bundle waits for another: a gradient may be computed with weights that have changed since. The servers drop
 those that are too old, and those of batches whose loss is unusual.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pappus.config import RunConfig
-from pappus.core import ReplayAlgorithm
+from pappus.core import ItemSink, ItemSource, ReplayAlgorithm, Sink, StepCounter, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import BUNDLE, EVALUATOR, PARAMETER_SERVER, REPLAY
-from pappus.roles.parameter_server import ServerSettings, gradient_spec
-from pappus.roles.shards import shard_sizes
+from pappus.recording.direct import DirectReplay
+from pappus.roles.actor_learner import Bundle
+from pappus.roles.gradient_step import GradientStep
+from pappus.roles.learner import Learner
+from pappus.roles.parameter_server import ServerSettings, ShardedChannel, ShardedWeights, gradient_spec, shard_sizes
+from pappus.roles.replay_training import ReplayTraining
+from pappus.telemetry.metrics import Metrics
 from pappus.topologies.apex import ApexConfig
-from pappus.topologies.builders import build_replay_server, build_sharded_evaluator, replay_spec
-from pappus.topologies.learner_builders import build_bundle, build_parameter_server, refuse_buffers
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy
+from pappus.topologies.builders import (
+    build_evaluator,
+    build_parameter_server,
+    build_replay_actor,
+    build_replay_server,
+    refuse_buffers,
+    replay_spec,
+)
+from pappus.topologies.learners import learner_settings
+from pappus.topologies.program import Program, Run, off_policy
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,6 @@ class GorilaConfig(ApexConfig):
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         if config.device != "cpu":
             raise UserError(f"device={config.device!r}: gorila's many learners share no device; use cpu, or apex")
@@ -71,7 +82,6 @@ class GorilaConfig(ApexConfig):
 
 
 def gorila(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("gorila", run.config.seed)
     assert isinstance(config.topology, GorilaConfig)
     check_network(off_policy(run.algorithm))
@@ -91,8 +101,7 @@ def gorila(run: Run) -> Program:
 
     for i in range(config.actors):
         program.add(
-            BUNDLE, build_bundle, index=i, run=run, counter=steps.counter(i),
-            memory=topology.replay, refresh_every=topology.refresh_every, prefetch=topology.prefetch,
+            BUNDLE, build_bundle, index=i, run=run, topology=topology, counter=steps.counter(i),
             gradients=[edge.sink(i) for edge in gradients], weights=[edge.reader() for edge in weights],
             sink=replay.sink(config.envs_per_actor) if replay else None, source=replay.source() if replay else None,
         )
@@ -103,7 +112,7 @@ def gorila(run: Run) -> Program:
             PARAMETER_SERVER, build_parameter_server, index=i, durable=True, run=run, shards=shards,
             settings=settings, source=gradients[i].source(), weights=weights[i].writer(), counted=steps.reader(),
         )
-    program.add(EVALUATOR, build_sharded_evaluator, run=run, weights=[edge.reader() for edge in weights])
+    program.add(EVALUATOR, build_evaluator, run=run, weights=[edge.reader() for edge in weights])
     return program
 
 
@@ -116,3 +125,21 @@ def check_network(algorithm: ReplayAlgorithm) -> None:
             "and gorila's servers apply each gradient to all weights; train all parts at every update (with ddpg, "
             "--algorithm.policy-delay 1), or use apex"
         )
+
+
+def build_bundle(
+    name: str, incarnation: int, run: Run, topology: GorilaConfig, index: int, counter: StepCounter,
+    gradients: Sequence[Sink], weights: Sequence[WeightsReader], sink: ItemSink | None, source: ItemSource | None,
+) -> Bundle:
+    """An actor and a learner around a given replay memory, or else one of their own."""
+    if sink is None or source is None:
+        envs = run.config.envs_per_actor
+        replay = DirectReplay(replay_spec(run, topology.replay, envs, topology.prefetch, index))
+        sink, source = replay.sink(envs), replay.source()
+    sizes = shard_sizes(run.weights_size, len(weights))
+    own = ShardedWeights(weights, sizes)
+    actor = build_replay_actor(name, incarnation, run, index, topology.refresh_every, sink, own, counter)
+    channel = ShardedChannel(weights, gradients, sizes)
+    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run), channel=channel)
+    training = ReplayTraining(off_policy(run.algorithm), source, counter, gradient, topology.replay.capacity)
+    return Bundle(name, actor, Learner(name, gradient, training))

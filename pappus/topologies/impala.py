@@ -7,7 +7,7 @@
         ▲                                              │
         └────────────── weights (versioned) ◀──────────┘──▶ evaluator
 
-Many learners (figure 1 right): each has a queue and some of the actors; their gradients meet before every step.
+Many learners (figure 1 right): each has a queue and some of the actors; their gradients are summed at every step.
 
     actors 0, 2 … ──▶ queue ──batch──▶ learner ────gradients──┐
     actors 1, 3 … ──▶ queue ──batch──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
@@ -28,10 +28,8 @@ from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
-from pappus.topologies.learner_builders import actors_of, build_learner, slots_per_batch
-from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered, slots_per_batch
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,9 @@ class ImpalaConfig(TopologyConfig):
     """Nothing to choose; what must hold is that batches are made of whole unrolls of actors."""
 
     many_learners: ClassVar[bool] = True
+    slack_option: ClassVar[str] = "--queue-size"
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         check_learners(config)
         if config.actors < self.fewest_actors(config.learners):
             raise UserError(
@@ -60,19 +58,16 @@ class ImpalaConfig(TopologyConfig):
             )
 
     def fewest_actors(self, learners: int) -> int:
-        """One for each learner's queue."""
         return learners
-
-    @property
-    def slack_option(self) -> str:
-        """Unrolls wait in a queue."""
-        return "--queue-size"
 
 
 def impala(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("impala", run.config.seed)
-    unrolls = [_queue(program, run, i) for i in range(config.learners)]
+    spec = run.unroll_spec(config.envs_per_actor)
+    unrolls = [
+        program.connect(QueueEdge(numbered("unrolls", i), spec, actors_of(config, i), config.queue_size))
+        for i in range(config.learners)
+    ]
     weights = program.connect(WeightsEdge("weights", run.weights_size))
 
     for i in range(config.actors):
@@ -80,17 +75,7 @@ def impala(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights,
-        lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)},
+        program, run, weights, lambda i: {"source": unrolls[i].source(), "slots": slots_per_batch(config, i)}
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
-
-
-def _queue(program: Program, run: Run, learner: int) -> QueueEdge:
-    """From the actors of one learner to it."""
-    config = run.config
-    return program.connect(QueueEdge(
-        numbered("unrolls", learner), run.unroll_spec(config.envs_per_actor),
-        producers=actors_of(config, learner), capacity=config.queue_size,
-    ))

@@ -1,14 +1,25 @@
-"""Several learners that share every update: for all topologies that have `--learners`."""
+"""Learners: one, or several that share every update (`--learners`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
+
 from pappus.config import RunConfig
-from pappus.core import AllReduce, EpochAlgorithm, SyncedEpochAlgorithm, SyncedEpochs
+from pappus.core import (
+    AllReduce,
+    EpochAlgorithm,
+    ItemSource,
+    Source,
+    StepTotal,
+    SyncedEpochAlgorithm,
+    SyncedEpochs,
+    WeightsReader,
+    WeightsWriter,
+)
 from pappus.edges.all_reduce import AllReduceEdge
-from pappus.edges.edge import PortRef
 from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
@@ -16,13 +27,13 @@ from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Body
 from pappus.networks.moments import RunningMoments
 from pappus.overrides import stands_for
+from pappus.roles.epoch_training import EpochTraining
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
-from pappus.roles.role import Role
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
-
-ALL_REDUCE = "other learners"
-"""The name under which a learner waits for the gradients of others."""
+from pappus.roles.learner import Learner, Publication, Training, UnrollTraining
+from pappus.roles.replay_training import ReplayTraining
+from pappus.telemetry.metrics import Metrics
+from pappus.topologies.program import Program, Run, derive_seed, off_policy, on_policy
 
 
 def numbered(name: str, index: int) -> str:
@@ -30,51 +41,88 @@ def numbered(name: str, index: int) -> str:
     return f"{name}-{index}" if index else name
 
 
-def add_learners(
-    program: Program, run: Run, build: Callable[..., Role], weights: WeightsEdge,
-    arguments: Callable[[int], dict[str, Any]],
-) -> None:
-    """Add all learners of a run; `arguments(i)` are further arguments of learner i.
+def actors_of(config: RunConfig, learner: int) -> int:
+    """The number of actors that feed learner `learner`; actors are assigned round-robin."""
+    return len(range(learner, config.actors, config.learners))
 
-    The first publishes and saves, and is called `learner` as where it is alone; the others are its replicas. All are
-    essential: none can go on without the others.
-    """
-    for i in range(run.config.learners):
+
+def slots_per_batch(config: RunConfig, learner: int) -> int:
+    """Unrolls that make a batch of learner `learner`: as the config says, or one of each of its actors."""
+    steady = len(range(learner, config.steady_actors, config.learners))
+    return config.batch_size // config.envs_per_actor or steady
+
+
+def add_learners(
+    program: Program, run: Run, weights: WeightsEdge, arguments: Callable[[int], dict[str, Any]]
+) -> None:
+    """Add all learners of a run; `arguments(i)` are further arguments of `build_learner` for learner i. The first
+    publishes and saves, and is called `learner`; the others are its replicas. None can continue alone."""
+    members = run.config.learners
+    all_reduce = None
+    if members > 1:
+        size = check_network(run) + numbers_beside(members)
+        all_reduce = program.connect(AllReduceEdge("other learners", members, size, backend_of(run.config)))
+    for i in range(members):
         program.add(
-            LEARNER, build, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
-            weights=weights.writer() if i == 0 else None, all_reduce=all_reduce_end(program, run, i), **arguments(i),
+            LEARNER, build_learner, index=i or None, essential=True, replica_of=LEARNER.name if i else "", run=run,
+            weights=None if i else weights.writer(), all_reduce=None if all_reduce is None else all_reduce.member(i),
+            **arguments(i),
         )
 
 
-def all_reduce_end(program: Program, run: Run, index: int) -> PortRef[AllReduce] | None:
-    """The all-reduce of learner `index` with the others; None if it is alone."""
-    if run.config.learners == 1:
-        return None
-    edge = program.edges.get(ALL_REDUCE) or program.connect(_all_reduce(run))
-    assert isinstance(edge, AllReduceEdge)
-    return edge.member(index)
+def build_learner(
+    name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
+    nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
+    published: WeightsReader | None = None,
+) -> Learner:
+    """A learner of unrolls, in epochs if its algorithm has them; `slots` slots of its source make a batch."""
+    algorithm = run.algorithm
+    gradient = GradientStep(Metrics(name), algorithm, learner_settings(run, index), all_reduce)
+    training: Training
+    if isinstance(algorithm, EpochAlgorithm):
+        synced = None if all_reduce is None else synced_epochs(algorithm, all_reduce.members)
+        training = EpochTraining(algorithm, source, gradient, slots, synced)
+    else:
+        training = UnrollTraining(on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None)
+    return Learner(name, gradient, training, Publication(weights, nearby, published))
 
 
-def _all_reduce(run: Run) -> AllReduceEdge:
-    members = run.config.learners
-    parameters = check_network(run)
-    return AllReduceEdge(ALL_REDUCE, members, parameters + numbers_beside(members), backend_of(run.config))
+def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
+    """Settings of learner `index`. All begin with the same weights. None share a GPU; Ray shows each only its own."""
+    config, seed = run.config, derive_seed(run.config.seed, "learner")[0]
+    alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
+    device = config.device if alone else f"cuda:{index}"
+    return LearnerSettings(config.optimizer, config.steps, seed, device, config.precision, run.directory)
+
+
+def initial_weights(run: Run) -> torch.Tensor:
+    """The first weights of a run, in one flat tensor."""
+    torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
+    return FlatParameters(run.algorithm.build_network()).values
+
+
+def build_replay_learner(
+    name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
+    counted: StepTotal,
+) -> Learner:
+    """The one learner of a table of `capacity` items."""
+    gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
+    training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
+    return Learner(name, gradient, training, Publication(weights))
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:
-    """The all-reduce backend."""
     if config.all_reduce != "auto":
         return config.all_reduce
     return "memory" if config.device == "cpu" else "nccl"
 
 
 def check_network(run: Run) -> int:
-    """The number of parameters; `UserError` if the network has buffers that would differ between learners.
-
-    Running moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal.
-    """
+    """The number of parameters; `UserError` if the network has buffers that would differ between learners. Running
+    moments of observations do not, nor do the buffers that a `SyncedEpochs` keeps equal."""
     network, algorithm = run.algorithm.build_network(), run.algorithm
-    synced = [buffer for moments in _moments_of_observations(network) for buffer in moments.buffers()]
+    modules = list(network.torso.modules()) if isinstance(network, Body) else []
+    synced = [buffer for module in modules if isinstance(module, RunningMoments) for buffer in module.buffers()]
     if isinstance(algorithm, EpochAlgorithm):
         synced += synced_epochs(algorithm, run.config.learners).synced_buffers(network)
     known = {id(buffer) for buffer in synced}
@@ -98,18 +146,6 @@ def synced_epochs(algorithm: EpochAlgorithm, learners: int) -> SyncedEpochs:
             "override that, too, or use one learner"
         )
     return algorithm.synced()
-
-
-def _moments_of_observations(network: Any) -> list[RunningMoments]:
-    """Running moments of the observations that a network was shown."""
-    modules = network.torso.modules() if isinstance(network, Body) else ()
-    return [module for module in modules if isinstance(module, RunningMoments)]
-
-
-def device_of(config: RunConfig, index: int) -> str:
-    """The device of learner `index`: learners do not share a GPU, and Ray shows each learner its own only."""
-    alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
-    return config.device if alone else f"cuda:{index}"
 
 
 def check_learners(config: RunConfig) -> None:

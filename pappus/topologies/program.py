@@ -6,25 +6,51 @@ turns the ends of edges that they were given (`PortRef`) into ports.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
+import numpy as np
+
+from pappus.config import RunConfig
+from pappus.core import Algorithm, OnPolicyAlgorithm, ReplayAlgorithm
 from pappus.edges.edge import Edge, PortRef
 from pappus.errors import UserError
 from pappus.kinds import RoleKind
 from pappus.roles.role import Role
+from pappus.types import EnvSpec, Nest, Unroll, unroll_spec
 
 E = TypeVar("E", bound=Edge)
 
 
 @dataclass(frozen=True)
-class RoleSpec:
-    """How to build a role: by `build(name, incarnation, **arguments)`, in the process where it runs.
+class Run:
+    """One run, as topologies and roles see it: the config, and what follows from it before anything is started."""
 
-    Ends of edges, and lists of them, among the arguments become ports. `incarnation` counts restarts, so that a role
-    that was restarted does not repeat what its predecessor saw.
-    """
+    config: RunConfig
+    env: str | Callable[..., Any]
+    env_spec: EnvSpec
+    algorithm: Algorithm
+    state_spec: Nest
+    """Recurrent state of one env."""
+    weights_size: int
+    """Numbers in the flat buffer of weights."""
+    directory: Path | None = None
+
+    def unroll_spec(self, num_envs: int) -> Unroll:
+        """Specs of an unroll of `num_envs` envs side by side."""
+        return unroll_spec(
+            self.env_spec, self.algorithm.behaviour, self.state_spec, self.config.unroll_length, num_envs
+        )
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """How to build a role: by `build(name, incarnation, **arguments)`, in the process where it runs. Ends of edges, and
+    lists of them, among the arguments become ports. `incarnation` counts restarts: a restarted role does not repeat
+    what its predecessor saw."""
 
     name: str
     kind: RoleKind
@@ -89,7 +115,6 @@ class Program:
 
     @property
     def kinds(self) -> dict[str, RoleKind]:
-        """The kind of each role."""
         return {spec.name: spec.kind for spec in self.roles}
 
     @property
@@ -103,3 +128,24 @@ class Program:
         for spec in self.roles:
             groups.setdefault(spec.group, []).append(spec)
         return groups
+
+
+def on_policy(algorithm: Algorithm) -> OnPolicyAlgorithm:
+    """The same algorithm, if it learns from unrolls as they come."""
+    if hasattr(algorithm, "experience"):
+        raise UserError(f"{type(algorithm).__name__} learns from replay, which this topology has none of; use apex")
+    return cast(OnPolicyAlgorithm, algorithm)
+
+
+def off_policy(algorithm: Algorithm) -> ReplayAlgorithm:
+    """The same algorithm, if it learns from replay."""
+    if not hasattr(algorithm, "experience"):
+        raise UserError(f"{type(algorithm).__name__} learns from fresh unrolls and not from replay; use impala")
+    return cast(ReplayAlgorithm, algorithm)
+
+
+def derive_seed(seed: int, *path: str | int) -> tuple[int, int]:
+    """Two seeds for one purpose; purposes differ, and so do their streams."""
+    words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
+    first, second = np.random.SeedSequence([seed, *words]).generate_state(2, np.uint32)
+    return int(first) >> 1, int(second) >> 1

@@ -6,7 +6,7 @@
             ◀────actions───── │  unrolls) │ ◀────weights──────┤
     elsewhere ⇄ gRPC          └───────────┘                   └──▶ evaluator
 
-Many learners share one inference server, which deals the batches out in turn; their gradients meet before every step.
+Many learners share one inference server, which gives them batches round-robin; gradients are summed at every step.
 
                     ┌──batch 0, 2 …──▶ learner ────gradients──┐
           inference ┤                                         ├──▶ all-reduce ──▶ the same step for both
@@ -19,31 +19,32 @@ envs into groups, so that it steps one group while the others wait for their act
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
+from pappus.core import Borrower, Lender, RequestClient, RequestServer, Sink, WeightsReader
 from pappus.edges.calls import CallsEdge
 from pappus.edges.loan import LoanEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
+from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
+from pappus.roles.acting import ActingNetwork
+from pappus.roles.cpu_inference import CpuInference
+from pappus.roles.gpu_inference import SMALLEST_BATCH, DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceSettings
+from pappus.roles.prefetcher import Prefetcher
+from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
-from pappus.topologies.builders import (
-    build_evaluator,
-    build_gpu_inference,
-    build_inference,
-    build_prefetcher,
-    build_seed_actor,
-)
-from pappus.topologies.learner_builders import build_learner
-from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.builders import build_evaluator
+from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
+from pappus.topologies.program import Program, Run, derive_seed
 from pappus.transports.addresses import check_wire, with_port
 from pappus.types import request_spec
 
@@ -53,6 +54,7 @@ class SeedConfig(TopologyConfig):
     """Central inference."""
 
     many_learners: ClassVar[bool] = True
+    slack_option: ClassVar[str] = "--queue-size"
 
     env_groups: int = 0
     """Groups into which an actor divides its envs: it steps one while the others wait for their actions; 0: two where
@@ -69,7 +71,6 @@ class SeedConfig(TopologyConfig):
     """Envs that join from elsewhere."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         check_wire(self.wire)
         check_learners(config)
         if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
@@ -99,56 +100,59 @@ class SeedConfig(TopologyConfig):
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, env_groups=self.env_groups or (2 if overlap else 1), wire=wire)
 
-    @property
-    def slack_option(self) -> str:
-        """Unrolls wait in a queue."""
-        return "--queue-size"
+    def beside_learner(self, config: RunConfig) -> bool:
+        """Whether inference runs in threads of the learner's process."""
+        return self.inference_in == "learner" or (self.inference_in == "auto" and config.device != "cpu")
 
 
-def seed(run: Run) -> Program:
-    """The program of the figure above."""
-    config, program = run.config, Program("seed", run.config.seed)
-    inference = program.connect(calls(run))
+def seed(run: Run, name: str = "seed", synchronous: bool = False) -> Program:
+    """The program of the figure above. With synchronous batches there is one slot, which comes back when the learner
+    has published what it learnt from it."""
+    program = Program(name, run.config.seed)
+    inference = add_actors(program, run)
     weights = program.connect(WeightsEdge("weights", run.weights_size))
-    for i in range(config.actors):
-        add_seed_actor(program, run, i, inference)
-    add_inference(run, program, inference, weights)
+    add = _add_threads if options_of(run).beside_learner(run.config) else _add_processes
+    add(program, run, inference, weights, replace(inference_settings(run), synchronous=synchronous))
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
 
 
-def add_inference(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, synchronous: bool = False
-) -> None:
-    """Inference server and learners, each in its own process, or both on one device. With synchronous batches there is
-    one slot, which comes back when the learner has published what it learnt from it."""
-    settings = replace(inference_settings(run), synchronous=synchronous)
-    slots = 1 if synchronous else run.config.queue_size
-    add = _add_threads if _beside_learner(run) else _add_processes
-    add(run, program, inference, weights, settings, slots)
+def add_actors(program: Program, run: Run) -> CallsEdge:
+    """All actors, and the edge by which they ask the inference server for actions."""
+    config, env, options = run.config, run.env_spec, options_of(run)
+    inference = program.connect(CallsEdge(
+        "inference", request_spec(env), env.action.array, config.actors, options.env_groups,
+        config.envs_per_actor // options.env_groups, options.wire, env.action.choices, Path(config.run_dir).name,
+    ))
+    for i in range(config.actors):
+        client = inference.client(i)
+        program.add(ACTOR, build_seed_actor, index=i, run=run, env_groups=options.env_groups, client=client)
+    return inference
 
 
 def _add_processes(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
+    program: Program, run: Run, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings
 ) -> None:
-    config = run.config
-    spec, after = run.unroll_spec(config.batch_envs), "weights" if settings.synchronous else ""
-    names = [numbered("batches", i) for i in range(config.learners)]
-    queues = [QueueEdge(name, spec, producers=1, capacity=slots, after=after) for name in names]
-    batches = [program.connect(queue) for queue in queues]
+    config, spec = run.config, run.unroll_spec(run.config.batch_envs)
+    slots, after = (1, "weights") if settings.synchronous else (config.queue_size, "")
+    batches = [
+        program.connect(QueueEdge(numbered("batches", i), spec, producers=1, capacity=slots, after=after))
+        for i in range(config.learners)
+    ]
     program.add(
         INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
         sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
     )
-    add_learners(program, run, build_learner, weights, lambda i: {"source": batches[i].source(), "slots": 1})
+    add_learners(program, run, weights, lambda i: {"source": batches[i].source(), "slots": 1})
 
 
 def _add_threads(
-    run: Run, program: Program, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings, slots: int
+    program: Program, run: Run, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings
 ) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
     device, spec = run.config.device, run.unroll_spec(run.config.batch_envs)
+    slots = 1 if settings.synchronous else run.config.queue_size
     unrolls = program.connect(LoanEdge("unrolls"))
     batches = program.connect(QueueEdge("batches", spec, producers=1, capacity=slots, device=device))
     nearby = program.connect(WeightsEdge("nearby weights", run.weights_size, device))
@@ -165,27 +169,10 @@ def _add_threads(
     )
 
 
-def add_seed_actor(program: Program, run: Run, index: int, inference: CallsEdge) -> None:
-    """The actor of that number, which asks the inference server for actions."""
-    program.add(
-        ACTOR, build_seed_actor, index=index, run=run, env_groups=_options(run).env_groups,
-        client=inference.client(index),
-    )
-
-
-def calls(run: Run) -> CallsEdge:
-    """The lines of all env groups to the inference server."""
-    config, options, env = run.config, _options(run), run.env_spec
-    return CallsEdge(
-        "inference", request_spec(env), env.action.array, config.actors, options.env_groups, _env_group_envs(run),
-        options.wire, env.action.choices, Path(config.run_dir).name,
-    )
-
-
 def inference_settings(run: Run) -> InferenceSettings:
-    """What the inference server needs to know of the run."""
-    config, options = run.config, _options(run)
-    measured = not config.inline  # what depends on a clock is not reproducible
+    """What depends on a clock is not reproducible: the inline runtime measures nothing."""
+    config, options = run.config, options_of(run)
+    measured = not config.inline
     deadline = None if options.inference_deadline_ms < 0 and measured else max(0.0, options.inference_deadline_ms / 1e3)
     return InferenceSettings(
         run.unroll_spec, config.unroll_length, config.batch_envs,
@@ -193,15 +180,50 @@ def inference_settings(run: Run) -> InferenceSettings:
     )
 
 
-def _beside_learner(run: Run) -> bool:
-    inference_in = _options(run).inference_in
-    return inference_in == "learner" or (inference_in == "auto" and run.config.device != "cpu")
-
-
-def _options(run: Run) -> SeedConfig:
+def options_of(run: Run) -> SeedConfig:
+    """The topology's settings."""
     assert isinstance(run.config.topology, SeedConfig)
     return run.config.topology
 
 
-def _env_group_envs(run: Run) -> int:
-    return run.config.envs_per_actor // _options(run).env_groups
+def build_seed_actor(
+    name: str, incarnation: int, run: Run, index: int, env_groups: int, client: RequestClient
+) -> SeedActor:
+    """An actor without a network: a vector env for each of its env groups."""
+    config = run.config
+    groups = [[group] if group else [] for group in range(env_groups)]  # the first has the seed of IMPALA's actor
+    seeds = [derive_seed(config.seed, "actor", index, incarnation, *group)[0] for group in groups]
+    size = config.envs_per_actor // env_groups
+    return SeedActor(name, [make_env(run.env, size, seed, config.env_options) for seed in seeds], client)
+
+
+def build_inference(
+    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, sinks: Sequence[Sink],
+    weights: WeightsReader,
+) -> CpuInference:
+    """Central inference in its own process, for one learner or many."""
+    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
+    return CpuInference(name, server, network, sinks, settings)
+
+
+def build_gpu_inference(
+    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, unrolls: Lender,
+    weights: WeightsReader,
+) -> GpuInference:
+    """Central inference on the learner's device."""
+    config, accelerator = run.config, Accelerator(run.config.device)
+    for memory in server.memory():
+        accelerator.pin(memory)
+    seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
+    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
+    return GpuInference(name, server, network, unrolls, settings, config.device)
+
+
+def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:
+    """Packs unrolls into batches on the device."""
+    return Prefetcher(name, unrolls, sink, run.config.batch_envs, run.config.device)
+
+
+def policy_seed(run: Run, incarnation: int) -> int:
+    """The random stream of IMPALA's first actor, so that with one actor SEED and IMPALA act alike."""
+    return derive_seed(run.config.seed, "actor", 0, incarnation)[1]

@@ -7,27 +7,31 @@
     elsewhere ⇄ gRPC          └───────────┘ ◀────────────────────weights─────────┴──▶ evaluator
 
 Actors hold envs and no network. The inference server knows every env's recurrent state and gives each a degree of
-exploration of its own; it makes the sequences, so a frame travels once.
+exploration of its own; it makes the sequences, so a frame is sent once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pappus.config import ReplayConfig, RunConfig
+from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
+from pappus.roles.acting import ActingNetwork
+from pappus.roles.cpu_inference import ReplayInference
+from pappus.roles.inference_server import InferenceSettings
 from pappus.topologies.apex import check_replay
-from pappus.topologies.builders import build_evaluator, build_replay_inference, build_replay_server, replay_spec
-from pappus.topologies.learner_builders import build_replay_learner
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
-from pappus.topologies.seed import SeedConfig, add_seed_actor, calls, inference_settings
+from pappus.topologies.builders import build_evaluator, build_replay_server, replay_spec
+from pappus.topologies.learners import build_replay_learner
+from pappus.topologies.program import Program, Run, off_policy
+from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
 
 MAX_REMOTE_ENVS = 256
 """Envs that may join from elsewhere at once; fewer with --topology.wire.max-envs."""
@@ -38,6 +42,7 @@ class SeedReplayConfig(SeedConfig):
     """Central inference, and a table."""
 
     many_learners: ClassVar[bool] = False
+    slack_option: ClassVar[str] = "--topology.replay.tolerance"
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
@@ -56,7 +61,6 @@ class SeedReplayConfig(SeedConfig):
         return replace(chosen, wire=replace(chosen.wire, max_envs=min(chosen.wire.max_envs, MAX_REMOTE_ENVS)))
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         check_replay(self.replay)
         if config.batch_size < 1 or self.prefetch < 1:
@@ -65,25 +69,17 @@ class SeedReplayConfig(SeedConfig):
             raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
                             "--topology.inference_in process")
 
-    @property
-    def slack_option(self) -> str:
-        """The table's limiter holds both sides together."""
-        return "--topology.replay.tolerance"
-
 
 def seed_replay(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("seed-replay", run.config.seed)
     assert isinstance(config.topology, SeedReplayConfig)
-    inference = program.connect(calls(run))
+    inference = add_actors(program, run)
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
     spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
     replay = program.connect(ReplayEdge("replay", spec))
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
 
-    for i in range(config.actors):
-        add_seed_actor(program, run, i, inference)
     program.add(
         INFERENCE, build_replay_inference, run=run, settings=inference_settings(run), server=inference.server(),
         open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
@@ -96,3 +92,14 @@ def seed_replay(run: Run) -> Program:
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
+
+
+def build_replay_inference(
+    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
+    open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
+) -> ReplayInference:
+    """Central inference that writes to replay."""
+    config, algorithm = run.config, off_policy(run.algorithm)
+    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
+    expected = max(1, config.actors) * config.envs_per_actor
+    return ReplayInference(name, server, network, algorithm, open_sink, counter, expected, settings)

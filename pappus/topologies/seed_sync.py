@@ -17,14 +17,9 @@ from typing import ClassVar
 
 from pappus.config import RunConfig
 from pappus.core import EpochAlgorithm
-from pappus.edges.weights import WeightsEdge
-from pappus.envs.external import is_external
 from pappus.errors import UserError
-from pappus.kinds import EVALUATOR
-from pappus.topologies.builders import build_evaluator
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
-from pappus.topologies.seed import SeedConfig, add_inference, add_seed_actor, calls
+from pappus.topologies.program import Program, Run
+from pappus.topologies.seed import SeedConfig, seed
 
 
 @dataclass(frozen=True)
@@ -32,9 +27,9 @@ class SeedSyncConfig(SeedConfig):
     """Central inference; a batch is one unroll of every env."""
 
     many_learners: ClassVar[bool] = False
+    slack_option: ClassVar[str] = ""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         envs = config.actors * config.envs_per_actor
         if envs and not self.wire.listen and config.batch_size not in (0, envs):
@@ -47,22 +42,9 @@ class SeedSyncConfig(SeedConfig):
         """With one actor only one of actor, inference and learner has work at any time."""
         return config.actors == 1 and not self.wire.listen and config.device == "cpu"
 
-    @property
-    def slack_option(self) -> str:
-        """Nobody runs ahead."""
-        return ""
-
 
 def seed_sync(run: Run) -> Program:
-    """The program of the figure above."""
-    config, program = run.config, Program("seed-sync", run.config.seed)
+    """The program of SEED, with synchronous batches."""
     if isinstance(run.algorithm, EpochAlgorithm):
-        run.algorithm.check_batch(config.unroll_length, config.batch_envs)
-    inference = program.connect(calls(run))
-    weights = program.connect(WeightsEdge("weights", run.weights_size))
-    for i in range(config.actors):
-        add_seed_actor(program, run, i, inference)
-    add_inference(run, program, inference, weights, synchronous=True)
-    if not is_external(run.env):
-        program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
-    return program
+        run.algorithm.check_batch(run.config.unroll_length, run.config.batch_envs)
+    return seed(run, "seed-sync", synchronous=True)

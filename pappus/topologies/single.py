@@ -4,7 +4,7 @@
             ▲                             └──priorities──┘ │
             └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-The parts are those of Ape-X, with one actor. In the inline runtime, which is the default here, they take turns:
+It is the program of Ape-X with one actor. In the inline runtime, which is the default here, the roles take turns:
 the table's limiter says whose turn it is, and every run with the same seed is the same run.
 """
 
@@ -14,9 +14,7 @@ from dataclasses import dataclass
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
-from pappus.topologies.apex import ApexConfig, apex
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.apex import ApexConfig
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,6 @@ class SingleConfig(ApexConfig):
     refresh_every: int = 1
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         super().check(config)
         if config.actors != 1:
             raise UserError(f"actors={config.actors}: {config.system} has one actor; use apex-dqn or apex-ddpg")
@@ -34,8 +31,3 @@ class SingleConfig(ApexConfig):
     def takes_turns(self, config: RunConfig) -> bool:
         """The table's limiter says whose turn it is."""
         return True
-
-
-def single(run: Run) -> Program:
-    """The program of the figure above."""
-    return apex(run)

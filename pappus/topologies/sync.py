@@ -8,10 +8,10 @@
         └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
 A worker has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
-weights, and nobody has to be told. With `stragglers`, the learner goes on without the last ones; what those were doing,
+weights without further messages. With `stragglers`, the learner does not wait for the last ones; what those were doing,
 with weights that are one version older by then, is part of the next batch.
 
-Many learners: each has some of the workers, and learns from their part of the batch; gradients meet at every minibatch.
+Many learners: each has some of the workers and learns from their part of the batch; every minibatch sums gradients.
 
     workers 0, 2 … ──unroll──▶ barrier ──part──▶ learner ────gradients──┐
     workers 1, 3 … ──unroll──▶ barrier ──part──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
@@ -30,10 +30,8 @@ from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR
 from pappus.topologies.builders import build_actor, build_evaluator
-from pappus.topologies.learner_builders import actors_of, build_learner
-from pappus.topologies.learners import add_learners, check_learners, numbered
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run
+from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered
+from pappus.topologies.program import Program, Run
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,9 @@ class SyncConfig(TopologyConfig):
 
     stragglers: int = 0
     """Workers that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
-    them each, dealt out as workers are, and wait for the first ones of their own."""
+    them each, assigned as workers are, and wait for the first ones of their own."""
 
     def check(self, config: RunConfig) -> None:
-        """Raise `UserError` for a rule that the run's config breaks."""
         check_learners(config)
         actors, learners = config.actors, config.learners
         if actors < learners:
@@ -76,12 +73,10 @@ class SyncConfig(TopologyConfig):
         return config.actors == 1
 
     def fewest_actors(self, learners: int) -> int:
-        """One for each learner's part of a batch."""
         return learners
 
 
 def sync(run: Run) -> Program:
-    """The program of the figure above."""
     config, program = run.config, Program("sync", run.config.seed)
     assert isinstance(config.topology, SyncConfig)
     learners, spec = range(config.learners), run.unroll_spec(config.envs_per_actor)
@@ -100,7 +95,7 @@ def sync(run: Run) -> Program:
         sink = unrolls[learner].sink(place)
         program.add(ACTOR, build_actor, index=i, run=run, sink=sink, weights=weights.reader())
     add_learners(
-        program, run, build_learner, weights,
+        program, run, weights,
         lambda i: {"source": unrolls[i].source(), "slots": slots[i], "published": weights.reader() if i else None},
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())

@@ -70,7 +70,7 @@ def packed(widths: list[int], batch_size: int) -> tuple[list[list[int]], BatchPa
     """The envs' marks in every batch that is full, after unrolls of these widths."""
     spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (ArraySpec((5,), "float32"),), T, batch_size)
     queue = RingQueue("batches", spec, 1, 10, HeapBlock(*RingQueue.footprint(spec, 1, 10)))
-    packer, mark = BatchPacker(queue.sink(0), batch_size), 0
+    packer, mark = BatchPacker([queue.sink(0)], batch_size), 0
     for width in widths:
         wide = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (ArraySpec((5,), "float32"),), T, width)
         unroll: Unroll = optree.tree_map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), wide)
@@ -97,7 +97,7 @@ def test_an_unroll_wider_than_a_batch_spans_several() -> None:
 def test_packing_stops_when_slots_run_out_and_continues_from_there() -> None:
     spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 2)
     queue = RingQueue("batches", spec, 1, 1, HeapBlock(*RingQueue.footprint(spec, 1, 1)))
-    packer, source = BatchPacker(queue.sink(0), 2), queue.source()
+    packer, source = BatchPacker([queue.sink(0)], 2), queue.source()
     wide = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 5)
     unroll: Unroll = optree.tree_map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), wide)
     done = packer.pack(unroll, 0, 5)
@@ -107,3 +107,21 @@ def test_packing_stops_when_slots_run_out_and_continues_from_there() -> None:
         source.release()
         done = packer.pack(unroll, done, 5)
         assert done == expected
+
+
+def test_each_sink_gets_its_turn_and_the_one_that_is_full_is_waited_for() -> None:
+    spec = unroll_spec(ENV, {"log_prob": ArraySpec((), "float32")}, (), T, 1)
+    queues = [RingQueue("batches", spec, 1, 1, HeapBlock(*RingQueue.footprint(spec, 1, 1))) for _ in range(2)]
+    sources, packer = [queue.source() for queue in queues], BatchPacker([queue.sink(0) for queue in queues], 1)
+    unroll: Unroll = optree.tree_map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
+    for i in range(2):
+        unroll.reward[:] = i
+        assert packer.pack(unroll, 0, 1) == 1
+    assert packer.pack(unroll, 0, 1) == 0 and packer.sink.explain() == "all 1 slots are full"
+    for i, source in enumerate(sources):
+        taken = source.take(1)
+        assert taken is not None and taken[0].reward[0, 0] == i
+    sources[1].release()
+    assert packer.pack(unroll, 0, 1) == 0, "the first is next"
+    sources[0].release()
+    assert packer.pack(unroll, 0, 1) == 1

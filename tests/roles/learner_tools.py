@@ -17,9 +17,8 @@ from pappus.edges.all_reduce import AllReduceEdge
 from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
-from pappus.roles.learner import Learner, Publication
+from pappus.roles.learner import Learner, Publication, UnrollTraining
 from pappus.roles.role import Role
-from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 

@@ -9,8 +9,7 @@ from pappus.config import OptimizerConfig
 from pappus.edges.counters import SharedCounters
 from pappus.edges.shared_parameters import ParameterMemory
 from pappus.edges.weights import FlatWeights
-from pappus.roles.lock_free import LockFreeChannel, statistics_of
-from pappus.roles.master import Master
+from pappus.roles.lock_free import LockFreeChannel, Master, statistics_of
 from pappus.transports.memory import HeapBlock
 
 SIZE, STEPS = 4, 100

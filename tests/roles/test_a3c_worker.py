@@ -16,13 +16,11 @@ from pappus.edges.counters import SharedCounters
 from pappus.envs.vector import make_env
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
-from pappus.roles.actor import Actor
+from pappus.roles.acting import Actor, LocalPolicy
 from pappus.roles.actor_learner import OwnWeights, UnrollSlot, Worker
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
-from pappus.roles.learner import Learner
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.learner import Learner, UnrollTraining
 from pappus.roles.role import IDLE
-from pappus.roles.unroll_training import UnrollTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, map_leaves, unroll_spec

@@ -9,9 +9,8 @@ from pappus.edges.queue import RingQueue
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
-from pappus.roles.actor import Actor
+from pappus.roles.acting import Actor, LocalPolicy
 from pappus.roles.evaluator import Evaluator
-from pappus.roles.policy import LocalPolicy
 from pappus.roles.role import IDLE
 from pappus.transports.memory import HeapBlock
 from pappus.types import unroll_spec

@@ -18,9 +18,8 @@ from pappus.networks.flat import FlatParameters
 from pappus.roles.actor_learner import Bundle
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.learner import Learner
-from pappus.roles.parameter_server import Gradient, gradient_spec
+from pappus.roles.parameter_server import Gradient, ShardedChannel, gradient_spec, shard_sizes
 from pappus.roles.replay_training import ReplayTraining
-from pappus.roles.shards import ShardedChannel, shard_sizes
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock
 from tests.roles.replay_tools import ENV, FakeSource, random_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pappus.roles.inference_server import BatchBarrier
+from pappus.roles.batching import BatchBarrier
 
 
 def full(batch_size: int, width: int, version: int) -> BatchBarrier:

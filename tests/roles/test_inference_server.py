@@ -16,10 +16,10 @@ from pappus.edges.loan import BufferLoan
 from pappus.edges.queue import RingQueue
 from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
+from pappus.roles.acting import ActingNetwork
 from pappus.roles.cpu_inference import CpuInference
 from pappus.roles.gpu_inference import DeviceNetwork, GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
-from pappus.roles.policy import ActingNetwork
 from pappus.roles.prefetcher import Prefetcher
 from pappus.transports.memory import CountingNotifier, HeapBlock
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
@@ -156,7 +156,7 @@ def test_a_batch_is_no_wider_than_allowed(place: str) -> None:
 def test_an_env_group_whose_unroll_finds_no_room_waits_and_others_go_on(place: str) -> None:
     setup = Setup(place, batch_size=1, capacity=1)
     waiting = setup.play("fast", 100)[-1]
-    assert not waiting.answered and setup.work().name == setup.server._either.name
+    assert not waiting.answered and setup.work().name == setup.server._outlet().name
     assert all(call.answered for call in setup.play("slow", 2))
     assert setup.source.take(1) is not None
     setup.source.release()

@@ -9,8 +9,17 @@ from pappus.config import OptimizerConfig
 from pappus.edges.counters import SharedCounters
 from pappus.edges.queue import RingQueue
 from pappus.edges.weights import FlatWeights
-from pappus.roles.parameter_server import TRUSTED, Gradient, ParameterServer, ServerSettings, UsualLoss, gradient_spec
-from pappus.roles.shards import ShardedGradients, ShardedWeights, shard_sizes
+from pappus.roles.parameter_server import (
+    TRUSTED,
+    Gradient,
+    ParameterServer,
+    ServerSettings,
+    ShardedChannel,
+    ShardedWeights,
+    UsualLoss,
+    gradient_spec,
+    shard_sizes,
+)
 from pappus.transports.memory import HeapBlock
 
 SIZE = 5
@@ -38,7 +47,9 @@ class Shard:
         )
 
     def send(self, sign: float, version: int, loss: float = 1.0) -> None:
-        ShardedGradients([self.queue.sink(0)], [SIZE]).send(np.full(SIZE, sign, np.float32), [version], loss)
+        channel = ShardedChannel([self.weights], [self.queue.sink(0)], [SIZE])
+        channel.versions = [version]
+        channel.send(np.full(SIZE, sign, np.float32), loss)
         assert self.server.step() is None
 
     def published(self) -> tuple[int, float]:
@@ -138,10 +149,14 @@ def test_every_shard_is_sent_its_part_with_its_version() -> None:
     queues = [
         RingQueue("g", spec, 1, 1, HeapBlock(*RingQueue.footprint(spec, 1, 1))) for spec in map(gradient_spec, sizes)
     ]
-    gradients = ShardedGradients([queue.sink(0) for queue in queues], sizes)
-    assert gradients.full() is None
-    gradients.send(np.array([1, 2, 3], np.float32), [7, 8], 0.5)
-    assert gradients.full() is not None, "nobody took them yet"
+    weights = [FlatWeights(f"w{i}", size, HeapBlock(*FlatWeights.footprint(size))) for i, size in enumerate(sizes)]
+    for shard, size, version in zip(weights, sizes, (7, 8), strict=True):
+        shard.publish(np.zeros(size, np.float32), version)
+    channel = ShardedChannel(weights, [queue.sink(0) for queue in queues], sizes)
+    channel.read(np.empty(3, np.float32))
+    assert channel.full() is None
+    channel.send(np.array([1, 2, 3], np.float32), 0.5)
+    assert channel.full() is not None, "nobody took them yet"
     for queue, values, version in zip(queues, ([1, 2], [3]), (7, 8), strict=True):
         taken = queue.source().take(1)
         assert taken is not None

@@ -19,7 +19,7 @@ from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.ops.distributions import Categorical
-from pappus.roles.policy import LocalPolicy
+from pappus.roles.acting import LocalPolicy
 from pappus.transports.memory import HeapBlock
 from pappus.types import Timestep, unroll_spec
 

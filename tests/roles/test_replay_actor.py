@@ -8,7 +8,7 @@ import numpy as np
 from pappus.config import EnvOptions
 from pappus.edges.counters import SharedCounters
 from pappus.envs.vector import make_env
-from pappus.roles.replay_actor import ReplayActor
+from pappus.roles.acting import ReplayActor
 from pappus.transports.memory import HeapBlock
 from pappus.types import Timestep
 from tests.envs import toy_envs

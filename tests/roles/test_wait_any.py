@@ -4,7 +4,7 @@ import select
 
 import pytest
 
-from pappus.roles.wait_any import WaitAny
+from pappus.roles.role import WaitAny
 from pappus.transports.memory import EventNotifier
 
 NEVER = 600.0

@@ -21,8 +21,7 @@ from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
-from pappus.topologies.program import Program
-from pappus.topologies.run import Run, off_policy, on_policy
+from pappus.topologies.program import Program, Run, off_policy, on_policy
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from pappus.validation import validate
 from tests.contracts.runtime_contract import FakeController
@@ -60,7 +59,7 @@ def roles(made: Program) -> tuple[Learner, dict[str, Any]]:
     runtime.run()
     learner, replay_server = runtime.roles["learner"], runtime.roles["replay"]
     assert isinstance(learner, Learner) and isinstance(replay_server, ReplayServer)
-    return learner, replay_server._replay_server.service.info(TABLE)
+    return learner, replay_server._host.service.info(TABLE)
 
 
 def test_the_program_is_the_papers_figure() -> None:

@@ -127,7 +127,7 @@ def test_items_of_a_central_memory_are_used_as_often_as_the_config_says(samples_
     runtime = learnt({**CENTRAL, "topology.replay.samples_per_insert": samples_per_insert, "steps": 1600})
     replay_server, gradients = runtime.roles["replay"], [bundle._learner.updates for bundle in bundles(runtime)]
     assert isinstance(replay_server, ReplayServer)
-    counts = replay_server._replay_server.service.info(TABLE)
+    counts = replay_server._host.service.info(TABLE)
     assert min(gradients) > 0 and counts["samples"] == 8 * sum(gradients)
     assert counts["samples"] / (counts["inserts"] - 50) == pytest.approx(samples_per_insert, rel=0.01)
     under_way = lead(runtime).steps - counts["inserts"]

@@ -14,8 +14,7 @@ from pappus.errors import UserError
 from pappus.kinds import RoleKind
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
-from pappus.topologies.program import Program
-from pappus.topologies.run import derive_seed
+from pappus.topologies.program import Program, derive_seed
 from pappus.validation import validate
 
 

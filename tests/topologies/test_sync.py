@@ -14,7 +14,7 @@ from pappus.edges.queue import QueueEdge
 from pappus.errors import UserError
 from pappus.roles.learner import Learner
 from pappus.runtimes.wiring import Wiring
-from pappus.topologies.run import Run
+from pappus.topologies.program import Run
 from pappus.topologies.sync import sync
 from pappus.transports.memory import HeapBlock
 from pappus.validation import validate

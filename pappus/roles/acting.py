@@ -1,4 +1,8 @@
-"""A network that acts, refreshed from published weights: for a fixed group of envs, or for any requests."""
+"""Acting: a network that follows published weights, and the actors that step their envs with it.
+
+    Actor        env ⇄ policy ──steps──▶ writer ──unrolls──▶ sink
+    ReplayActor  env ⇄ policy ──steps──▶ recorder ──items──▶ replay
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,16 @@ import numpy as np
 import optree
 import torch
 
-from pappus.core import Algorithm, WeightsReader
+from pappus.core import Algorithm, ItemSink, Policy, ReplayAlgorithm, Sink, StepCounter, Waitable, WeightsReader
+from pappus.envs.vector import VectorEnv
 from pappus.networks.flat import FlatParameters
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.steps import single_step
 from pappus.ops.numpy_ops import NoiseAhead
 from pappus.overrides import stands_for
+from pappus.recording.unrolls import UnrollWriter
+from pappus.roles.role import Role
+from pappus.telemetry.metrics import Metrics
 from pappus.types import Array, Nest, Timestep, map_leaves
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -26,11 +34,8 @@ It gets `Output` or `QOutput` of tensors or of NumPy arrays `[N, …]`: use oper
 
 
 class ActingNetwork:
-    """A copy of the network that follows the published weights. It keeps no recurrent state: its callers do.
-
-    It samples actions from `seed`, or acts greedily without one. `transform` changes the network's output before an
-    action is chosen and recorded.
-    """
+    """A copy of the network that follows the published weights. Its callers keep the recurrent state. It samples
+    actions from `seed`, or acts greedily without one. `transform` changes the output that actions are chosen from."""
 
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, seed: int | None, precision: str,
@@ -46,8 +51,8 @@ class ActingNetwork:
         self._noise = None if mlp is None or self._generator is None else _numpy_noise(algorithm, self._generator)
         self._numpy_step = None if mlp is None else _transformed(mlp, transform)
         self._act_numpy: Any = getattr(algorithm, "act_numpy", None)
-        self.name = weights.name
-        self.version = -1
+        self.name, self.version = weights.name, -1
+        self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear
 
     def initial_state(self, num_envs: int) -> Nest:
         """The recurrent state before an episode, tensors `[N, …]`."""
@@ -63,10 +68,8 @@ class ActingNetwork:
     def infer(
         self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
     ) -> tuple[Array, dict[str, Array], Nest]:
-        """Actions `[N, …]`, the behaviour to record with them, and the state after them.
-
-        `exploration` is how much each env explores `[N]`, for algorithms that take it.
-        """
+        """Actions `[N, …]`, the behaviour to record with them, and the state after them. `exploration` is how much each
+        env explores `[N]`, for algorithms that take it."""
         if self._noise is not None and isinstance(observation, np.ndarray):
             explored = None if exploration is None else exploration.numpy()
             return *self._act_numpy(self._numpy_step, observation, self._noise, explored), state
@@ -84,7 +87,6 @@ class ActingNetwork:
         return {"received": self._received.copy(), "version": self.version, "random": random}
 
     def load(self, saved: Nest) -> None:
-        """Continue from what `save` returned."""
         assert self._generator is not None
         self._received[:] = saved["received"]
         self._flat.values.copy_(torch.from_numpy(self._received))
@@ -93,15 +95,6 @@ class ActingNetwork:
             self._generator.set_state(saved["random"]["generator"])
         else:
             self._noise.load(saved["random"])
-
-    def explain(self) -> str:
-        return self._weights.explain()
-
-    def fileno(self) -> int:
-        return self._weights.fileno()
-
-    def clear(self) -> None:
-        self._weights.clear()
 
 
 def _transformed(step: Callable[..., Any], transform: Transform | None) -> Callable[..., Any]:
@@ -130,7 +123,6 @@ class LocalPolicy(ActingNetwork):
         self._state = self.initial_state(num_envs)
 
     def refresh(self) -> bool:
-        """Use the newest weights and the current exploration; False while there are no weights."""
         if self._explore is not None:
             self._exploration = torch.from_numpy(self._explore())
         return super().refresh()
@@ -148,10 +140,111 @@ class LocalPolicy(ActingNetwork):
         return action, behaviour
 
     def save(self) -> Nest:
-        """Weights in use, recurrent state and random state."""
         return {**super().save(), "state": optree.tree_leaves(self._state)}
 
     def load(self, saved: Nest) -> None:
-        """Continue from what `save` returned."""
         super().load(saved)
         self._state = optree.tree_unflatten(optree.tree_structure(self._state), saved["state"])
+
+
+def exploration_of(
+    algorithm: ReplayAlgorithm, actor: int, actors: int, num_envs: int, counter: StepCounter
+) -> Callable[[], Array]:
+    """How much each of an actor's `num_envs` envs explores now."""
+    envs = actor * num_envs + np.arange(num_envs)
+    return lambda: algorithm.exploration(envs, actors * num_envs, counter.total())
+
+
+class Actor(Role):
+    """Writes unrolls of its envs. Fresh weights are taken once per unroll."""
+
+    def __init__(self, name: str, env: VectorEnv, policy: Policy, sink: Sink, unroll_length: int) -> None:
+        super().__init__(name)
+        self._env, self._policy, self._sink = env, policy, sink
+        self._writer = UnrollWriter(unroll_length)
+        self._steps_per_unroll = unroll_length * env.num_envs
+        self._timestep = env.reset()
+
+    def step(self) -> Waitable | None:
+        """Step every env once, or return the port without which the next unroll cannot begin."""
+        if self._writer.full:
+            slot = self._sink.acquire()
+            if slot is None:
+                return self._sink
+            if not self._policy.refresh():
+                return self._policy
+            self._writer.begin(slot, self._timestep, self._policy.state)
+        action, behaviour = self._policy.act(self._timestep)
+        self._timestep = timestep = self._env.step(action)
+        self._writer.append(action, behaviour, self._policy.version, timestep)
+        if timestep.episodes is not None:
+            self.metrics.episodes(timestep.episodes.returns, timestep.episodes.lengths)
+        if self._writer.full:
+            self._sink.commit()
+            self.metrics.count("env_steps", self._steps_per_unroll)
+        return None
+
+    def save(self) -> Nest | None:
+        """Everything down to the env's state, or None where the env cannot be snapshotted."""
+        env = self._env.snapshot()
+        if env is None:
+            return None
+        timestep = list(self._timestep[:5])
+        return {"env": env, "policy": self._policy.save(), "timestep": timestep, "time": self._writer.time}
+
+    def load(self, state: Nest) -> None:
+        self._env.restore(state["env"])
+        self._policy.load(state["policy"])
+        self._timestep = Timestep(*state["timestep"])
+        slot = self._sink.acquire()
+        if slot is not None:
+            self._writer.resume(slot, state["time"])
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class ReplayActor(Role):
+    """Records every step for replay. The policy gets new weights every `refresh_every` steps."""
+
+    def __init__(
+        self, name: str, env: VectorEnv, policy: Policy, sink: ItemSink, counter: StepCounter, refresh_every: int
+    ) -> None:
+        super().__init__(name)
+        self._env, self._policy, self._sink, self._counter = env, policy, sink, counter
+        self._refresh_every = max(1, refresh_every // env.num_envs)
+        self._until_refresh = 0
+        self._timestep = env.reset()
+
+    def step(self) -> Waitable | None:
+        if not self._sink.ready():
+            report_lost(self.metrics, self._sink)
+            return self._sink
+        if self._until_refresh == 0:
+            if not self._policy.refresh():
+                return self._policy
+            self._until_refresh = self._refresh_every
+        self._until_refresh -= 1
+        seen, state = self._timestep, self._policy.state
+        seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may overwrite it
+        action, behaviour = self._policy.act(seen)
+        self._timestep = then = self._env.step(action)
+        self._sink.record(seen, state, action, behaviour, then)
+        steps = int(np.count_nonzero(then.valid))
+        self._counter.add(steps)
+        self.metrics.count("env_steps", steps)
+        if then.episodes is not None:
+            self.metrics.episodes(then.episodes.returns, then.episodes.lengths)
+        return None
+
+    def close(self) -> None:
+        self._sink.close()
+        self._env.close()
+
+
+def report_lost(metrics: Metrics, sink: ItemSink) -> None:
+    """Count the items that were on their way to a replay service when it died."""
+    if sink.lost:
+        metrics.count("items_lost", sink.lost)
+        metrics.event(f"lost the replay service; {sink.lost} unconfirmed items may be lost")
+        sink.lost = 0
