@@ -23,9 +23,11 @@ from pappus.config import WireConfig
 from pappus.edges.calls import CallsEdge
 from pappus.edges.edge import Edge
 from pappus.edges.queue import QueueEdge
-from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
+from pappus.runtimes.node_agent import NodeAgent
 from pappus.telemetry.processes import cpu_seconds
 from pappus.topologies.program import Program
+from pappus.transports.fd_server import fetch_blocks
+from pappus.transports.mirrors import PortLocations
 from pappus.types import ArraySpec
 
 SIZES = (1_000, 30_000, 1_000_000)

@@ -45,7 +45,7 @@ from pappus.api import configure, describe
 from pappus.config import ReplayConfig, RunConfig
 from pappus.edges.counters import SharedCounters
 from pappus.edges.weights import FlatWeights
-from pappus.envs.sampling import random_action
+from pappus.envs.check import random_action
 from pappus.envs.vector import VectorEnv
 from pappus.recording.direct import DirectReplay
 from pappus.roles.acting import LocalPolicy, ReplayActor

@@ -37,7 +37,7 @@ from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.edges.queue import RingQueue
 from pappus.edges.weights import FlatWeights
-from pappus.envs.sampling import random_action
+from pappus.envs.check import random_action
 from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision

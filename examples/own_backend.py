@@ -16,7 +16,7 @@ import numpy as np
 
 import pappus
 from pappus.config import EnvOptions
-from pappus.envs.autoreset import NextStepStream
+from pappus.envs.gym_vector import NextStepStream
 from pappus.envs.vector import VectorEnv
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
 

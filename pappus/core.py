@@ -26,63 +26,26 @@ if TYPE_CHECKING:  # an actor that holds no network needs no torch
 
 @runtime_checkable
 class Waitable(Protocol):
-    """A port that can keep a role waiting. It may also be `Polled`, `SleepsItself`, `Counted` or `Metered`."""
+    """A port that can keep a role waiting.
+
+    It may offer more:
+    `ready() -> bool` says whether waiting is over, where a role with a core of its own may poll before it sleeps.
+    `sleep(commands, seconds) -> bool` waits as `Waiter.wait` does, for a port with work of its own meanwhile.
+    `notifier`, with a `count`: in the inline runtime, a role that waits is not stepped before the count grows.
+    `meter` (`telemetry.metrics.Meter`) counts the bytes that passed.
+    """
 
     name: str
     """The metric's name for the time spent waiting, such as `unrolls`."""
 
     def explain(self) -> str:
         """What is missing, in words: `0 of 1 unrolls are ready`."""
-        ...
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when waiting may be over; -1 when only a command can end it."""
-        ...
 
     def clear(self) -> None:
         """Reset the descriptor, before checking again."""
-        ...
-
-
-class Polled(Waitable, Protocol):
-    """Optional: a port in shared memory, which a role with a core of its own polls for a moment before it sleeps."""
-
-    def ready(self) -> bool:
-        """Whether waiting is over."""
-        ...
-
-
-class SleepsItself(Waitable, Protocol):
-    """Optional: a port with work of its own during the wait, such as a gRPC server."""
-
-    def sleep(self, commands: int, seconds: float) -> bool:
-        """Wait until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
-        ...
-
-
-@runtime_checkable
-class CountedNotifier(Protocol):
-    """A notifier that counts its notifications."""
-
-    count: int
-
-
-class Counted(Waitable, Protocol):
-    """Optional: in the inline runtime, a role that waits for this port is not stepped before `notifier.count` grows."""
-
-    notifier: CountedNotifier
-
-
-class ByteMeter(Protocol):
-    """`telemetry.metrics.Meter`."""
-
-    total: int
-
-
-class Metered(Protocol):
-    """Optional, for ports and transports: the bytes that passed are reported as `EDGE_bytes`."""
-
-    meter: ByteMeter
 
 
 class Sink(Waitable, Protocol):
@@ -90,27 +53,22 @@ class Sink(Waitable, Protocol):
 
     def acquire(self) -> Unroll | None:
         """The slot to write next (the same one until `commit`), or None while all slots are in use."""
-        ...
 
     def commit(self) -> None:
         """Hand the slot over."""
-        ...
 
 
 class Source(Waitable, Protocol):
-    """Where a learner takes unrolls from: those of each producer in order, producers in turn."""
+    """Where a learner takes unrolls from: those of each producer in order, producers round-robin."""
 
     def take(self, count: int) -> Sequence[Unroll] | None:
         """`count` slots, readable until `release`, or None while fewer are ready."""
-        ...
 
     def release(self) -> None:
         """Return the taken slots to their writers."""
-        ...
 
     def depth(self) -> int:
         """Slots that are ready."""
-        ...
 
 
 class EnvGroup(Protocol):
@@ -121,52 +79,35 @@ class EnvGroup(Protocol):
 
     def open(self) -> bool:
         """Start a new session, without history; False while a predecessor's request is still in flight."""
-        ...
 
     def send(self) -> None:
         """Hand the request over."""
-        ...
 
     def reply(self) -> Array | None:
         """Actions `[N, …]`, readable until the next `send`; None while there are none, and None before the first."""
-        ...
 
 
 class RequestClient(Waitable, Protocol):
     """An actor's connection to the central policy: it steps one env group while the others wait for actions."""
 
     @property
-    def env_groups(self) -> Sequence[EnvGroup]:
-        """Its groups of envs."""
-        ...
+    def env_groups(self) -> Sequence[EnvGroup]: ...
 
 
 class Call(Protocol):
     """A request, as the server of a central policy sees it. Its arrays are valid until it is answered."""
 
     @property
-    def env_group(self) -> Hashable:
-        """The env group that asks."""
-        ...
+    def env_group(self) -> Hashable: ...
 
-    @property
-    def session(self) -> int:
-        """Another session of the same env group is another client, without history."""
-        ...
-
-    @property
-    def request(self) -> Request:
-        """Observations, rewards and flags of its envs."""
-        ...
-
-    @property
-    def reply(self) -> Array:
-        """Where the actions are written."""
-        ...
+    session: int
+    """Another session of the same env group is another client, without history."""
+    request: Request
+    reply: Array
+    """Where the actions are written."""
 
     def answer(self) -> None:
         """Hand the reply over."""
-        ...
 
 
 class RequestServer(Waitable, Protocol):
@@ -174,23 +115,18 @@ class RequestServer(Waitable, Protocol):
 
     def calls(self) -> Sequence[Call]:
         """Requests that arrived since the last call."""
-        ...
 
     def left(self) -> Sequence[Hashable]:
         """Env groups that disconnected since the last call; their requests need no answer."""
-        ...
 
     def news(self) -> Sequence[str]:
         """Log lines since the last call: which clients joined, left or were refused."""
-        ...
 
     def memory(self) -> Sequence[Array]:
         """The arrays that requests are written to, so that they can be pinned."""
-        ...
 
     def close(self) -> None:
         """Accept no more requests."""
-        ...
 
 
 class Lender(Waitable, Protocol):
@@ -200,7 +136,6 @@ class Lender(Waitable, Protocol):
 
     def returned(self) -> Sequence[Any]:
         """What came back since the last call."""
-        ...
 
 
 class Borrower(Waitable, Protocol):
@@ -208,7 +143,6 @@ class Borrower(Waitable, Protocol):
 
     def take(self) -> Any:
         """The oldest object, or None."""
-        ...
 
     def give_back(self, thing: Any) -> None: ...
 
@@ -221,13 +155,11 @@ class ItemSink(Waitable, Protocol):
 
     def ready(self) -> bool:
         """Whether the next step can be recorded now."""
-        ...
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> None:
         """One step of every env: `seen` led to `action`, and that to `then`."""
-        ...
 
     def close(self) -> None: ...
 
@@ -237,15 +169,12 @@ class ItemSource(Waitable, Protocol):
 
     def take(self) -> ItemBatch | None:
         """The next batch, or None while there is none."""
-        ...
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """New priorities `[B]` of a batch's items, in the order of the calls; nobody waits for them."""
-        ...
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table."""
-        ...
 
     def close(self) -> None: ...
 
@@ -257,7 +186,6 @@ class StepTotal(Protocol):
 
     def set_total(self, total: int) -> None:
         """Continue from that total."""
-        ...
 
 
 class StepCounter(StepTotal, Protocol):
@@ -270,22 +198,18 @@ class AllReduce(Waitable, Protocol):
     """Sums the gradients of several learners: all bring theirs, and each collects the same sum."""
 
     member: int
-    """The number of this learner."""
+    """The number of this learner, of `members`."""
     members: int
-    """How many learners there are."""
 
     def bring(self, flat: Tensor) -> None:
-        """Contribute a float32 tensor `[M]`, M the same for all and at most the edge's size. It must not change until
-        the sum is collected."""
-        ...
+        """Contribute float32 `[M]`, M the same for all. It must not change until the sum is collected."""
 
     def collect(self, flat: Tensor) -> bool:
         """Write the sum of all contributions into the same tensor; False while one is missing."""
-        ...
 
 
 class WeightsWriter(Protocol):
-    """Publishes whole versions of one flat buffer, an array or, on a device, a tensor."""
+    """Publishes whole versions of one flat buffer: an array or, on a device, a tensor."""
 
     def publish(self, flat: Any, version: int) -> None: ...
 
@@ -303,11 +227,9 @@ class WeightsReader(Waitable, Protocol):
 
     def version(self) -> int:
         """The newest version, -1 before the first."""
-        ...
 
     def read(self, into: Any) -> int:
         """Copy the newest version and return its number."""
-        ...
 
 
 class GradientChannel(WeightsReader, Protocol):
@@ -315,11 +237,9 @@ class GradientChannel(WeightsReader, Protocol):
 
     def full(self) -> Waitable | None:
         """What to wait for before the next gradient can be sent; None if it can be sent now."""
-        ...
 
     def send(self, gradient: Array, loss: float) -> int | None:
         """A gradient for the weights that were read last; how many updates those lag behind, if that is known here."""
-        ...
 
 
 class SharedParameters(Waitable, Protocol):
@@ -332,23 +252,18 @@ class SharedParameters(Waitable, Protocol):
 
     def ready(self) -> bool:
         """Whether the first weights are there."""
-        ...
 
     def open(self) -> None:
         """The first weights are there: wake the roles that wait for them."""
-        ...
 
     def resting(self) -> bool:
         """Whether changes were asked to stop."""
-        ...
 
     def rest(self) -> None:
         """Ask all roles to change nothing any more; a change that has begun may still be made."""
-        ...
 
     def moved(self) -> None:
         """Count a copy of all weights, or a gradient, as traffic."""
-        ...
 
 
 class Policy(Waitable, Protocol):
@@ -359,23 +274,18 @@ class Policy(Waitable, Protocol):
     @property
     def state(self) -> Nest:
         """Recurrent state before the next observation, arrays `[N, …]`."""
-        ...
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
-        ...
 
     def act(self, timestep: Timestep) -> tuple[Array, dict[str, Array]]:
         """Actions `[N, …]` and what the policy says of them (see `Algorithm.behaviour`)."""
-        ...
 
     def save(self) -> Nest:
-        """What the policy needs to go on."""
-        ...
+        """What the policy needs to continue."""
 
     def load(self, saved: Nest) -> None:
-        """Go on from what `save` returned."""
-        ...
+        """Continue from what `save` returned."""
 
 
 class Algorithm(Protocol):
@@ -384,11 +294,9 @@ class Algorithm(Protocol):
     @property
     def behaviour(self) -> dict[str, ArraySpec]:
         """What the acting policy records per step, by name."""
-        ...
 
     def build_network(self) -> nn.Module:
         """A fresh network for this algorithm."""
-        ...
 
     def act(
         self, step: Callable[[Nest, Tensor, Nest], Any], observation: Nest, first: Tensor, state: Nest,
@@ -399,7 +307,6 @@ class Algorithm(Protocol):
         `step` is the network for one step: (observation, first, state) → its output. `exploration` says how much each
         env explores `[N]`, for algorithms whose policies do not do so by themselves.
         """
-        ...
 
 
 class OnPolicyAlgorithm(Algorithm, Protocol):
@@ -408,11 +315,9 @@ class OnPolicyAlgorithm(Algorithm, Protocol):
     @property
     def reduction(self) -> str:
         """Whether the loss is the `mean` or the `sum` over its valid steps: learners that share updates need it."""
-        ...
 
     def loss(self, network: nn.Module, batch: Unroll) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and named scalars to report, in the order in which they were computed."""
-        ...
 
 
 @runtime_checkable
@@ -425,24 +330,18 @@ class EpochAlgorithm(Algorithm, Protocol):
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if batches of `length` steps of `envs` envs cannot be cut into minibatches."""
-        ...
 
     def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Any:
-        """All steps of a batch, with what is computed once for all epochs. A fresh batch was acted with the present
-        weights: what was recorded while acting still holds."""
-        ...
+        """All steps of a batch, with what is computed once for all epochs. `fresh`: acted with the present weights."""
 
     def minibatches(self, steps: Any) -> Iterator[tuple[Any, bool]]:
         """The minibatches of all epochs, and whether to report scalars of each; of the last one always."""
-        ...
 
     def loss(self, network: nn.Module, steps: Any, report: bool) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise for a minibatch, and named scalars if they are to be reported."""
-        ...
 
     def enough(self, scalars: Mapping[str, float]) -> bool:
         """Whether to skip the rest of the batch, after these scalars of a minibatch."""
-        ...
 
 
 ArrayLoss: TypeAlias = Callable[[Any, bool], tuple[float, dict[str, float]]]
@@ -456,32 +355,26 @@ class SyncedEpochAlgorithm(EpochAlgorithm, Protocol):
 
     def synced(self) -> SyncedEpochs:
         """What stands for `prepare` and `minibatches` then."""
-        ...
 
 
 class SyncedEpochs(Protocol):
     """How several learners train on one batch, each on its own part of every minibatch.
 
-    Both methods are generators. They yield float32 numbers of this learner's part, and are sent those of all learners,
-    `[learners, …]`.
+    `prepare` and `epoch` yield float32 numbers of this learner's part, and are sent those of all, `[learners, …]`.
     """
 
     @property
     def epochs(self) -> int:
         """Epochs per batch, at most."""
-        ...
 
     def prepare(self, network: nn.Module, batch: Unroll, fresh: bool) -> Work[Tensor, Tensor, Any]:
         """`EpochAlgorithm.prepare`."""
-        ...
 
     def epoch(self, steps: Any) -> Work[Tensor, Tensor, Sequence[tuple[Any, Tensor]]]:
         """The minibatches of one epoch, each with the number of its valid steps."""
-        ...
 
     def synced_buffers(self, network: nn.Module) -> Sequence[Tensor]:
         """Buffers of the network that `prepare` keeps equal on all learners."""
-        ...
 
 
 class ReplayAlgorithm(Algorithm, Protocol):
@@ -490,31 +383,25 @@ class ReplayAlgorithm(Algorithm, Protocol):
     @property
     def experience(self) -> Experience:
         """What the items are."""
-        ...
 
     @property
     def target_updates(self) -> TargetUpdates:
         """How the target network follows."""
-        ...
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
         """How much each of `envs`, of `of` in the run, explores after `steps` steps of all of them, `[N]` float32."""
-        ...
 
     @property
     def part_delays(self) -> tuple[int, ...]:
         """For every part of the network that is trained apart (`part_sizes`), every how many updates it is."""
-        ...
 
     def initial_priority(self, steps: Any) -> Array:
         """Priorities `[n]` of n new items, from what the acting policy recorded of them.
 
         `steps` is a `TransitionStats` if `experience` is `Transitions`, and a `SequenceStats` if it is `Sequences`.
-        Give what `loss` would give as the priority of these items, so that both are on the same scale. The recorder
-        adds `SMALLEST_PRIORITY`. A table that draws uniformly ignores priorities: then ones will do.
+        Give what `loss` would give for these items. The recorder adds `SMALLEST_PRIORITY`. Ones will do for a table
+        that draws uniformly.
         """
-        ...
 
     def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:
         """For a batch of items (`Transition` or `Sequence`), their importance weights `[B]` and the update's number."""
-        ...

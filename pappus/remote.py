@@ -10,17 +10,17 @@ import signal
 import socket
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
 from pappus.config import AlgorithmConfig, EnvOptions, RunConfig
-from pappus.core import Waitable
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.seed_actor import SeedActor
 from pappus.settings import load_file, override
-from pappus.telemetry.processes import set_title
-from pappus.transports.addresses import Address, check_certificates, check_readable
+from pappus.telemetry.processes import kept_signals, set_title
+from pappus.transports.addresses import Address, check_files
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
 REPORT_SECONDS = 5.0
@@ -36,7 +36,7 @@ class RemoteActor:
         if env_groups < 1 or envs < 1 or envs % env_groups:
             raise UserError(f"--env-groups {env_groups} does not divide --envs {envs}; use --envs 32 --env-groups 2")
         size = envs // env_groups
-        self._max_steps, self._envs_per_env_group = max_steps, size
+        self._max_steps = max_steps
         made = [make_env(env, size, seed + group, options) for group in range(env_groups)]
         self._request_client = GrpcRequestClient(address, made[0].spec, env_groups, size, identity, patience, _say)
         self._actor = SeedActor(identity.name, made, self._request_client)
@@ -45,19 +45,12 @@ class RemoteActor:
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> RemoteActor:
-        """From the command line."""
         for name in ("seed", "steps", "patience"):
             if (getattr(arguments, name) or 0) < 0:
                 raise UserError(f"{name}={getattr(arguments, name)} must not be negative")
-        for path in (arguments.token_file, arguments.authority, arguments.certificate, arguments.key):
-            check_readable(path)
-        if bool(arguments.certificate) != bool(arguments.key):
-            raise UserError("--certificate and --key belong together; give both")
-        check_certificates(arguments.certificate, arguments.key, arguments.authority)
+        check_files(arguments.token_file, arguments.certificate, arguments.key, arguments.authority, "--")
         name = arguments.name or f"{socket.gethostname()}:{os.getpid()}"
-        identity = Identity(
-            name, arguments.token_file, arguments.authority, arguments.certificate, arguments.key
-        )
+        identity = Identity(name, arguments.token_file, arguments.authority, arguments.certificate, arguments.key)
         seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
         return cls(
             Address.parse(arguments.connect), arguments.env, arguments.envs, arguments.env_groups, seed, identity,
@@ -67,29 +60,24 @@ class RemoteActor:
     def run(self) -> int:
         """Step until told to stop; the exit code."""
         set_title("actor")
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
         reported, counted = time.monotonic(), 0
-        try:
+        with kept_signals(), closing(self):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, self._stop)
             while not self._stopped and not (self._max_steps and self.steps >= self._max_steps):
                 self._step()
                 now = time.monotonic()
                 if now - reported >= REPORT_SECONDS:
                     _say(f"{self.steps:,} steps, {(self.steps - counted) / (now - reported):,.0f} steps/s")
                     reported, counted = now, self.steps
-        finally:
-            self.close()
-            for number, handler in before.items():
-                signal.signal(number, handler)
         _say(f"left after {self.steps:,} steps")
         return 0
 
     def _step(self) -> None:
         port = self._actor.step()
-        self.steps += int(self._actor.metrics.drain()["counts"].get("env_steps", 0)) if port is None else 0
-        if port is not None:
-            self._wait(port)
-
-    def _wait(self, port: Waitable) -> None:
+        if port is None:
+            self.steps += int(self._actor.metrics.drain()["counts"].get("env_steps", 0))
+            return
         self._request_client.check()
         if select.select([port.fileno()], [], [], 0.5)[0]:
             port.clear()
@@ -98,7 +86,6 @@ class RemoteActor:
         self._stopped = True
 
     def close(self) -> None:
-        """Leave the run and release the envs."""
         self._request_client.close()
         self._actor.close()
 

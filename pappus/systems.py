@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pappus.algorithms.a2c import A2C, A2CConfig
-from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
-from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.algorithms.vtrace import APPO, APPOConfig, VTrace, VTraceConfig
 from pappus.config import RunConfig
 from pappus.errors import UserError, closest
 from pappus.settings import load_file, override

@@ -14,8 +14,7 @@ import optree
 from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
 from pappus.edges.weights import FlatWeights
-from pappus.envs.last_inputs import WithLastInputs
-from pappus.envs.vector import VectorEnv, backend_of, make_env
+from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER
 from pappus.networks.flat import FlatParameters

@@ -20,7 +20,7 @@ import pappus.systems as systems
 from docs import hooks, tables
 from pappus.config import NetworkConfig
 from pappus.networks.build import own_network
-from pappus.networks.modules import FORBIDDEN
+from pappus.networks.q_networks import FORBIDDEN
 from pappus.networks.steps import BatchForward
 from pappus.systems import SYSTEMS
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec

@@ -15,7 +15,7 @@ import torch
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
-from pappus.ops.losses import entropy_loss, masked_mean, masked_sum, normalised, policy_gradient_loss, value_loss
+from pappus.ops.losses import actor_critic_loss, normalised, policy_gradient_loss, value_loss
 from pappus.ops.returns import gae
 from pappus.types import EnvSpec, Unroll
 
@@ -54,7 +54,7 @@ class A2C(ActorCriticAlgorithm):
         config, valid = self.config, batch.valid
         output = network(batch.observation, batch.first, batch.state)
         policy, value = output.policy[:-1], output.value
-        log_prob, step_entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
         advantage = gae(
             value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount, valid,
             lam=config.gae_lambda,
@@ -62,10 +62,7 @@ class A2C(ActorCriticAlgorithm):
         target = advantage + value[:-1].detach()
         if config.normalize_advantage:
             advantage = normalised(advantage, valid)
-        reduce = masked_mean if config.reduction == "mean" else masked_sum
-        critic = reduce(value_loss(value[:-1], target), valid)
-        actor = reduce(policy_gradient_loss(log_prob, advantage), valid)
-        negative_entropy = reduce(entropy_loss(step_entropy), valid)
-        loss = actor + config.baseline_cost * critic + config.entropy_cost * negative_entropy
-        scalars = {"value_loss": critic, "policy_loss": actor, "entropy": -negative_entropy}
-        return loss, {name: value.detach() for name, value in scalars.items()}
+        return actor_critic_loss(
+            policy_gradient_loss(log_prob, advantage), value_loss(value[:-1], target), entropy, valid,
+            baseline_cost=config.baseline_cost, entropy_cost=config.entropy_cost, reduction=config.reduction,
+        )

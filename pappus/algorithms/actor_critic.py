@@ -15,8 +15,8 @@ from pappus.config import NetworkConfig
 from pappus.networks.build import build_actor_critic, own_network
 from pappus.networks.numpy_mlp import NumpyStep
 from pappus.networks.steps import StepFunction
-from pappus.ops.distributions import distribution_for
-from pappus.ops.numpy_ops import Fill, NoiseAhead, NumpySampler, numpy_sampler
+from pappus.ops.distributions import distribution_for, numpy_sampler
+from pappus.ops.numpy_ops import Fill, NoiseAhead, NumpySampler
 from pappus.types import Array, ArraySpec, EnvSpec, Nest
 
 

@@ -18,9 +18,8 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_deterministic, own_network
-from pappus.networks.deterministic import NOISE
+from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
-from pappus.ops.q_learning import n_step_target
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
@@ -101,7 +100,6 @@ class DDPG:
         self.part_delays = (config.policy_delay, 1)
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own."""
         return own_network(self.env, self.network_config) or build_deterministic(
             self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
         )
@@ -124,9 +122,7 @@ class DDPG:
         action, q, value, _ = step({"observation": observation, NOISE: noise}, first, state)
         return action, {"q": q, "value": value, "sigma": exploration}, state
 
-    def _noise(
-        self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor
-    ) -> tuple[Tensor, Nest]:
+    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Nest]:
         """Noise for every env, and the noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
@@ -138,13 +134,11 @@ class DDPG:
 
     def initial_priority(self, steps: TransitionStats) -> Array:
         """|δ|, with the actor's own networks in place of the target ones."""
-        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        goal = steps.reward + steps.discount * steps.next_behaviour["value"]
         priority: Array = np.abs(goal - steps.behaviour["q"])
         return priority
 
-    def loss(
-        self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int
-    ) -> LossOutput:
+    def loss(self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int) -> LossOutput:
         """The critics' weighted squared error and, when it is its turn, the policy's loss."""
         config = self.config
         seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)
@@ -168,7 +162,7 @@ class DDPG:
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
         value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = n_step_target(batch.reward, batch.discount, value)
+        goal: Tensor = batch.reward + batch.discount * value
         return goal
 
     def _policy_loss(self, network: Any, seen: Nest) -> Tensor:

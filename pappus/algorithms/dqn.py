@@ -11,20 +11,98 @@ With `quantiles`, the distribution of returns is learnt instead of its mean (Dab
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_q_network, own_network
-from pappus.networks.steps import BatchForward
-from pappus.ops.q_learning import double_q, n_step_target, quantile_huber, taken
-from pappus.types import Array, EnvSpec
+from pappus.networks.numpy_mlp import NumpyStep
+from pappus.networks.steps import BatchForward, StepFunction
+from pappus.ops.numpy_ops import NoiseAhead, uniform
+from pappus.ops.q_learning import double_q, ladder, linear, quantile_huber, taken
+from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest
+
+SCALAR = ArraySpec((), "float32")
+
+
+@dataclass(frozen=True)
+class EpsilonConfig:
+    """How often an action is random."""
+
+    schedule: Literal["ladder", "linear"] = "ladder"
+    """ladder: every env keeps its own ε (Ape-X). linear: all envs share one, which falls over time (DQN)."""
+    base: float = 0.4
+    """ladder: the largest ε."""
+    alpha: float = 7.0
+    """ladder: the smallest ε is base^(1 + alpha)."""
+    start: float = 1.0
+    """linear: ε at the start."""
+    end: float = 0.05
+    """linear: ε from `steps` on."""
+    steps: int = 10_000
+    """linear: env steps over which ε falls."""
+
+    def __post_init__(self) -> None:
+        for name in ("base", "start", "end"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"epsilon.{name}={getattr(self, name)} is no probability; use 0 … 1")
+
+
+class EpsilonGreedy:
+    """How DQN and R2D2 act. They record the value of the action, that of the best action, and ε.
+
+    To change how actors act, override `act`, or pass `transform` to `roles.policy.LocalPolicy`.
+    """
+
+    behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
+    part_delays: ClassVar[tuple[int, ...]] = (1,)
+    numpy_noise = staticmethod(uniform)
+    """The noise that `act_numpy` samples with."""
+
+    def __init__(self, epsilon: EpsilonConfig) -> None:
+        self._epsilon = epsilon
+
+    def exploration(self, envs: Array, of: int, steps: int) -> Array:
+        """ε of the envs with these indices among `of` envs, after `steps` env steps in total, `[N]`."""
+        config = self._epsilon
+        if config.schedule == "ladder":
+            return ladder(envs, of, config.base, config.alpha).astype(np.float32)
+        return np.full(len(envs), linear(steps, config.start, config.end, config.steps), np.float32)
+
+    def act(
+        self, step: StepFunction, observation: Nest, first: Tensor, state: Nest, generator: Generator | None,
+        exploration: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor], Nest]:
+        """ε-greedy actions for tensors `[N, …]`; greedy ones without a generator."""
+        q, _, state = step(observation, first, state)
+        value, action = q.max(-1)
+        if generator is None or exploration is None:
+            return action, {"q": value, "value": value, "epsilon": torch.zeros_like(value)}, state
+        dice = torch.rand(2, len(q), generator=generator, device=q.device)
+        anything = _any_action(dice[0], q.shape[-1], observation)
+        action = torch.where(dice[1] < exploration, anything, action)
+        return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
+
+    def act_numpy(
+        self, step: NumpyStep, observation: Array, noise: NoiseAhead, exploration: Array | None
+    ) -> tuple[Array, dict[str, Array]]:
+        """`act` with a generator, for an array `[N, …]` and a network without memory, in NumPy."""
+        q = step(observation).q
+        rows, count = np.arange(len(q)), q.shape[-1]
+        action = q.argmax(-1)
+        value = q[rows, action]
+        if exploration is None:
+            return action, {"q": value, "value": value, "epsilon": np.zeros_like(value)}
+        which, whether = noise.take(2, len(q))
+        anything = np.minimum((which * count).astype(np.int64), count - 1)
+        action = np.where(whether < exploration, anything, action)
+        return action, {"q": q[rows, action], "value": value, "epsilon": exploration}
 
 
 @dataclass(frozen=True)
@@ -73,7 +151,6 @@ class DQN(EpsilonGreedy):
         self._look = BatchForward()
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own."""
         config = self.config
         return own_network(self.env, self.network_config) or build_q_network(
             self.env, self.network_config, config.dueling, config.head_size, config.quantiles
@@ -81,7 +158,7 @@ class DQN(EpsilonGreedy):
 
     def initial_priority(self, steps: TransitionStats) -> Array:
         """|δ|, with the actor's own values in place of the target network's."""
-        goal = n_step_target(steps.reward, steps.discount, steps.next_behaviour["value"])
+        goal = steps.reward + steps.discount * steps.next_behaviour["value"]
         priority: Array = np.abs(goal - steps.behaviour["q"])
         return priority
 
@@ -94,7 +171,7 @@ class DQN(EpsilonGreedy):
         with torch.no_grad():
             later = self._look(target, batch.next_observation)
             chooser = self._look(network, batch.next_observation).q if config.double else later.q
-            goal = n_step_target(batch.reward, batch.discount, double_q(later.q, chooser))
+            goal = batch.reward + batch.discount * double_q(later.q, chooser)
         q = taken(now.q, batch.action)
         if config.quantiles == 1:
             losses = F.huber_loss(q, goal, reduction="none", delta=config.huber)
@@ -107,3 +184,12 @@ class DQN(EpsilonGreedy):
         values = q.detach()
         error = (goal - values).abs()
         return LossOutput(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)
+
+
+def _any_action(dice: Tensor, count: int, observation: Nest) -> Tensor:
+    """An action for every number in [0, 1), uniform over the allowed ones."""
+    if not isinstance(observation, dict) or ACTION_MASK not in observation:
+        return (dice * count).long().clamp_(max=count - 1)
+    allowed = observation[ACTION_MASK].bool().cumsum(-1)
+    wanted = (dice * allowed[:, -1]).long().clamp_(max=count - 1) + 1
+    return torch.searchsorted(allowed, wanted.unsqueeze(-1)).squeeze(-1).clamp_(max=count - 1)

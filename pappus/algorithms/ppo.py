@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,19 +23,16 @@ from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.core import ArrayLoss, SyncedEpochs
 from pappus.errors import UserError
-from pappus.networks.modules import ActorCritic
-from pappus.networks.moments import RunningMoments
+from pappus.networks.modules import ActorCritic, RunningMoments
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.steps import BatchForward, stacked
 from pappus.ops.distributions import Categorical
-from pappus.ops.losses import clipped_surrogate, clipped_value_loss, value_loss
-from pappus.ops.numpy_ops import SurrogateCosts, categorical_surrogate
+from pappus.ops.losses import clipped_surrogate, clipped_value_loss
+from pappus.ops.numpy_ops import categorical_surrogate
 from pappus.ops.returns import gae
 from pappus.overrides import stands_for
 from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
 
-RETURNS = "returns"
-"""The network's module that holds the moments of returns."""
 SMALLEST_DEVIATION = 1e-8
 """Added to the deviation of advantages, which may all be equal."""
 
@@ -102,9 +100,7 @@ class Steps(NamedTuple):
 class PPO(ActorCriticAlgorithm):
     """How to act comes from the actor-critic; here is how to learn."""
 
-    behaviour: ClassVar[dict[str, ArraySpec]] = {
-        **ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32"),
-    }
+    behaviour: ClassVar[dict[str, ArraySpec]] = {**ActorCriticAlgorithm.behaviour, "value": ArraySpec((), "float32")}
 
     def __init__(self, config: PPOConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network, config.squash)
@@ -126,31 +122,31 @@ class PPO(ActorCriticAlgorithm):
         """The configured network, or the user's own; with the moments of returns, if rewards are divided by them."""
         network = super().build_network()
         if self.config.normalize_returns:
-            network.add_module(RETURNS, RunningMoments(1))
+            network.add_module("returns", RunningMoments(1))
         return network
 
     @torch.no_grad()
     def prepare(self, network: Any, batch: Unroll, fresh: bool = False) -> Steps:
         """All steps of a batch, with values and advantages of the weights before the first update."""
         value, advantage = self.expected(network, batch, fresh)
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             moments.update((advantage + value[:-1])[batch.valid])
         return self.steps(network, batch, value, advantage)
 
     def steps(self, network: Any, batch: Unroll, value: Tensor, advantage: Tensor) -> Steps:
         """All steps of a batch; values on the scale that the network uses from now on."""
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             value, advantage = value * moments.scale, advantage * moments.scale
-        observation, state = batch.observation, batch.state
-        if not has_memory(network):
+        memory, observation, state = has_memory(network), batch.observation, batch.state
+        if not memory:
             observation, state = stacked(network, observation, batch.first, state), ()
         steps = Steps(
             map_leaves(lambda leaf: leaf[:-1], observation), batch.first[:-1], batch.action,
             batch.behaviour["log_prob"], value[:-1], advantage + value[:-1], advantage, batch.valid.float(), state,
         )
-        if has_memory(network):
+        if memory:
             return steps
         rows: Steps = map_leaves(lambda leaf: leaf.flatten(0, 1), steps._replace(first=()))
         return rows
@@ -159,7 +155,7 @@ class PPO(ActorCriticAlgorithm):
         """Values `[T + 1, B]` and advantages `[T, B]`, on the scale of the rewards."""
         config = self.config
         value = self._values(network, batch, fresh)
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             value = value / moments.scale
         return value, gae(
@@ -197,10 +193,7 @@ class PPO(ActorCriticAlgorithm):
         log_prob, entropy = self.distribution.log_prob_and_entropy(output.policy, steps.action)
         log_ratio = log_prob - steps.log_prob
         actor = clipped_surrogate(log_ratio, steps.advantage, config.clip)
-        if config.value_clip:
-            critic = clipped_value_loss(output.value, steps.target, steps.value, config.value_clip)
-        else:
-            critic = value_loss(output.value, steps.target)
+        critic = clipped_value_loss(output.value, steps.target, steps.value, config.value_clip)
         loss = (steps.share * (actor + config.baseline_cost * critic - config.entropy_cost * entropy)).sum()
         if not report:
             return loss, {}
@@ -221,15 +214,18 @@ class PPO(ActorCriticAlgorithm):
         if mlp is None or not plain or not stands_for(type(self), "on_arrays", "loss", "_output"):
             return None
         config = self.config
-        costs = SurrogateCosts(config.clip, config.baseline_cost, config.entropy_cost, config.value_clip)
+        surrogate = partial(
+            categorical_surrogate, clip=config.clip, baseline_cost=config.baseline_cost,
+            entropy_cost=config.entropy_cost, value_clip=config.value_clip,
+        )
 
         def learn(steps: Steps, report: bool) -> tuple[float, dict[str, float]]:
             rows, backward = mlp.forward(steps.observation)
-            found = categorical_surrogate(
-                rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share, costs
+            found = surrogate(
+                rows, steps.action, steps.log_prob, steps.advantage, steps.target, steps.value, steps.share
             )
             backward(found.gradient)
-            return found.loss, found.scalars(steps.share, costs) if report else {}
+            return found.loss, found.scalars(steps.share, config.clip) if report else {}
 
         return learn
 
@@ -285,12 +281,6 @@ def chosen(steps: Steps, rows: Any) -> Steps:
     first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
     state = map_leaves(lambda leaf: leaf[rows], steps.state)
     return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
-
-
-def moments_of_returns(network: Any) -> RunningMoments | None:
-    """The moments of all returns so far, if the network keeps them."""
-    found: RunningMoments | None = getattr(network, RETURNS, None)
-    return found
 
 
 def has_memory(network: Any) -> bool:

@@ -16,15 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
+from pappus.algorithms.dqn import EpsilonConfig, EpsilonGreedy
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Sequence, Sequences, SequenceStats, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
-from pappus.ops.q_learning import double_q, mixed_priority, taken
-from pappus.ops.rescaling import rescale, unrescale
+from pappus.ops.q_learning import double_q, mixed_priority, rescale, taken, unrescale
 from pappus.ops.returns import n_step_returns
-from pappus.types import Array, EnvSpec, Nest, map_leaves
+from pappus.types import Array, EnvSpec, map_leaves
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class R2D2(EpsilonGreedy):
         self.target_updates = TargetUpdates(config.target_every)
 
     def build_network(self) -> nn.Module:
-        """The configured network, or the user's own."""
         config = self.config
         return own_network(self.env, self.network_config) or build_q_network(
             self.env, self.network_config, config.dueling, config.head_size
@@ -129,9 +127,6 @@ class R2D2(EpsilonGreedy):
             state = map_leaves(torch.zeros_like, state)
         if burn_in:
             with torch.no_grad():
-                state = network(_steps(batch.observation, 0, burn_in), batch.first[:burn_in], state).state
-        return network(_steps(batch.observation, burn_in, None), batch.first[burn_in:], state)
-
-
-def _steps(nest: Nest, begin: int, end: int | None) -> Nest:
-    return map_leaves(lambda leaf: leaf[begin:end], nest)
+                before = map_leaves(lambda leaf: leaf[:burn_in], batch.observation)
+                state = network(before, batch.first[:burn_in], state).state
+        return network(map_leaves(lambda leaf: leaf[burn_in:], batch.observation), batch.first[burn_in:], state)

@@ -2,8 +2,7 @@
 
     minibatch j = ⋃ᵢ part ij    of learner i: its own steps, in its own order
 
-The gradient is a mean over valid steps, which learners sum up (`roles.gradient_sync`). Two more are computed over all
-parts: the moments of returns, and the moments of the advantages of each minibatch.
+The gradient (`roles.gradient_sync`), the moments of returns and those of advantages are computed over all parts.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen, moments_of_returns
-from pappus.networks.moments import merged, moments_of
+from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen
+from pappus.networks.modules import merged, moments_of
 from pappus.types import Unroll
 
 
@@ -34,7 +33,7 @@ class SyncedPPO:
         """
         value, advantage = self._ppo.expected(network, batch, fresh)
         of_all = yield moments_of((advantage + value[:-1])[batch.valid].unsqueeze(-1))
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         if moments is not None:
             moments.count_in(merged(of_all))
         return self._ppo.steps(network, batch, value, advantage)
@@ -52,7 +51,7 @@ class SyncedPPO:
 
     def synced_buffers(self, network: nn.Module) -> list[Tensor]:
         """Those of the moments of returns."""
-        moments = moments_of_returns(network)
+        moments = getattr(network, "returns", None)
         return [] if moments is None else list(moments.buffers())
 
     def _balanced(self, part: Steps, moments: Tensor) -> tuple[Steps, Tensor]:

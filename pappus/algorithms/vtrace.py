@@ -1,20 +1,28 @@
 """V-trace actor-critic: IMPALA's loss (Espeholt et al. 2018, sections 4.1 and 4.2).
 
-The actor's policy μ lags behind the learner's π. V-trace corrects the value targets by truncated importance
-weights ρ_t = min(ρ̄, π/μ) and c_t = λ·min(c̄, π/μ); the policy gradient is weighted by ρ_t too.
+The actor's policy μ lags behind the learner's π. V-trace corrects the value targets by truncated importance weights
+ρ_t = min(ρ̄, π/μ) and c_t = λ·min(c̄, π/μ); the policy gradient is weighted by ρ_t too.
+
+APPO has PPO's surrogate in place of the policy gradient (OpenAI's Rapid, 2018; Petrenko et al. 2020, section 3.4):
+
+    −min(r Â, clip(r, 1 − ε, 1 + ε) Â)      r = π(a|x) / μ(a|x), Â = r_t + γ v_{t+1} − V(x_t), v V-trace's targets
+
+V-trace corrects what values are expected; the clip keeps a policy near the one that acted, where those advantages were
+seen.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
-from pappus.ops.losses import entropy_loss, masked_mean, masked_sum, policy_gradient_loss, value_loss
+from pappus.errors import UserError
+from pappus.ops.losses import actor_critic_loss, clipped_surrogate, normalised, policy_gradient_loss, value_loss
 from pappus.ops.vtrace import vtrace
 from pappus.types import EnvSpec, Unroll
 
@@ -44,6 +52,9 @@ class VTraceConfig(AlgorithmConfig):
 class VTrace(ActorCriticAlgorithm):
     """How to act comes from the actor-critic; this is how to learn."""
 
+    weights_advantages: ClassVar[bool] = True
+    """Whether advantages are multiplied by min(ρ̄, π/μ); not where the policy's loss holds π/μ itself."""
+
     def __init__(self, config: VTraceConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network)
         self.config, self.reduction = config, config.reduction
@@ -53,26 +64,44 @@ class VTrace(ActorCriticAlgorithm):
         config, valid = self.config, batch.valid
         output = network(batch.observation, batch.first, batch.state)
         policy, value = output.policy[:-1], output.value
-        log_prob, step_entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
+        log_prob, entropy = self.distribution.log_prob_and_entropy(policy, batch.action)
         log_ratio = log_prob - batch.behaviour["log_prob"]
         returns = vtrace(
             value.detach(), batch.reward * config.reward_scale, batch.discount * config.discount,
             log_ratio.detach().exp(), valid, rho_clip=config.rho_clip, c_clip=config.c_clip,
-            pg_rho_clip=self._pg_rho_clip, lam=config.trace_lambda,
+            pg_rho_clip=config.rho_clip if self.weights_advantages else None, lam=config.trace_lambda,
         )
-        reduce = masked_mean if config.reduction == "mean" else masked_sum
-        critic = reduce(value_loss(value[:-1], returns.target), valid)
-        actor = reduce(self._policy_loss(log_prob, log_ratio, returns.pg_advantage, valid), valid)
-        negative_entropy = reduce(entropy_loss(step_entropy), valid)
-        loss = actor + config.baseline_cost * critic + config.entropy_cost * negative_entropy
-        scalars = {"value_loss": critic, "policy_loss": actor, "entropy": -negative_entropy}
-        return loss, {name: value.detach() for name, value in scalars.items()}
-
-    @property
-    def _pg_rho_clip(self) -> float | None:
-        """How far the policy's advantages are weighted by π/μ."""
-        return self.config.rho_clip
+        actor = self._policy_loss(log_prob, log_ratio, returns.pg_advantage, valid)
+        return actor_critic_loss(
+            actor, value_loss(value[:-1], returns.target), entropy, valid,
+            baseline_cost=config.baseline_cost, entropy_cost=config.entropy_cost, reduction=config.reduction,
+        )
 
     def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
-        """Per step."""
         return policy_gradient_loss(log_prob, advantage)
+
+
+@dataclass(frozen=True)
+class APPOConfig(VTraceConfig):
+    """V-trace's settings, and PPO's clip."""
+
+    clip: float = 0.2
+    """ε: how far a policy may move from the one that acted before an update stops gaining."""
+    normalize_advantage: bool = True
+    """Advantages of each batch have mean 0 and deviation 1."""
+
+    def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise UserError(f"algorithm.clip={self.clip} must be positive")
+
+
+class APPO(VTrace):
+    """V-trace with another policy loss."""
+
+    config: APPOConfig
+    weights_advantages = False
+
+    def _policy_loss(self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, valid: Tensor) -> Tensor:
+        if self.config.normalize_advantage:
+            advantage = normalised(advantage, valid)
+        return clipped_surrogate(log_ratio, advantage, self.config.clip)

@@ -1,7 +1,7 @@
 """All-reduce of gradients between learners; here through memory that all of them see.
 
-Each member has two places, used in turn, and a count of its contributions. The sum of a round is complete when every
-count has reached it; each member adds up the places by itself, in the order of the members: all get the same bits.
+Each member has two places, used alternately, and a count of its contributions. The sum of a round is complete when
+every count has reached it; each member adds up the places by itself, in their order: all get the same bits.
 
     invariant   counts differ by at most 1: no member brings twice before all have brought once
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # a node agent makes blocks without torch
     from torch import Tensor
 
     from pappus.edges.torch_all_reduce import TorchAllReduce
-    from pappus.recording.shared import ServiceDirectory
 
 PER_LINE = ALIGNMENT // 8
 
@@ -40,13 +39,12 @@ class AllReduceEdge(Edge):
     backend: Literal["memory", "gloo", "nccl"]
 
     def member(self, index: int) -> PortRef[AllReduce]:
-        """For the learner of that number."""
         return PortRef(self.name, _member, (index,))
 
     def memory(self) -> tuple[int, int]:
         return MemoryAllReduce.footprint(self.members, self.size) if self.backend == "memory" else (8, self.members)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> MemoryAllReduce | TorchAllReduce:
+    def open(self, block: Block) -> MemoryAllReduce | TorchAllReduce:
         if self.backend == "memory":
             one_thread = not isinstance(block, SharedBlock)
             return MemoryAllReduce(self.name, self.members, self.size, block, in_turn=one_thread)
@@ -78,11 +76,9 @@ class MemoryAllReduce:
 
     @staticmethod
     def footprint(members: int, size: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return 2 * members * (ALIGNMENT + aligned(4 * size)), members
 
     def member(self, index: int) -> MemoryMember:
-        """The end of the member of that number."""
         return MemoryMember(self, index)
 
 
@@ -95,7 +91,6 @@ class MemoryMember(Port):
         self._all_reduce, self._round = all_reduce, int(all_reduce.brought[index])
 
     def bring(self, flat: Tensor) -> None:
-        """Write its own place, and wake the others."""
         self._round += 1
         np.copyto(self._all_reduce.places[self._round % 2][self.member][: len(flat)], flat.numpy())
         self._all_reduce.brought[self.member] = self._round
@@ -104,7 +99,6 @@ class MemoryMember(Port):
                 notifier.notify()
 
     def collect(self, flat: Tensor) -> bool:
-        """Add all places up, if all are written."""
         if not self.ready():
             return False
         first, second, *rest = (place[: len(flat)] for place in self._all_reduce.places[self._round % 2])
@@ -117,11 +111,8 @@ class MemoryMember(Port):
         return True
 
     def ready(self) -> bool:
-        """Whether the sum is complete.
-
-        Members that share a thread collect in their order: then all do so within one round of the runtime, and between
-        rounds all have the same weights.
-        """
+        """Whether the sum is complete. Members that share a thread collect in their order: then all do so within one
+        round of the runtime, and between rounds all have the same weights."""
         if self._all_reduce.in_turn and self.member and self._all_reduce.collected[self.member - 1] < self._round:
             return False
         return bool((self._all_reduce.brought >= self._round).all())

@@ -24,14 +24,14 @@ import optree
 from pappus.config import WireConfig
 from pappus.core import Call, RequestClient, RequestServer
 from pappus.edges.edge import Edge, Port, PortRef
+from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
+from pappus.transports.mirrors import Hold
 from pappus.types import Array, ArraySpec, Nest, leaves_of
 
 if TYPE_CHECKING:  # only a server that listens needs grpc
-    from pappus.recording.shared import ServiceDirectory
     from pappus.transports.grpc_request_server import GrpcRequestServer
-    from pappus.transports.mirrors import Hold, Mirror
 
 _COUNTERS = 2 * ALIGNMENT  # bytes per env group: a cache line for each side
 _WORDS = ALIGNMENT // 8
@@ -39,10 +39,9 @@ _WORDS = ALIGNMENT // 8
 
 @dataclass(frozen=True)
 class CallsEdge(Edge):
-    """Requests from the env groups of several clients to one request server.
+    """Requests from the env groups of several clients to one request server; with `wire.listen` also from elsewhere.
 
-    `request` and `reply` are of one env; an env group holds `envs` of them. With `wire.listen`, actors elsewhere may
-    connect, too.
+    `request` and `reply` are of one env; an env group holds `envs` of them.
     """
 
     request: Nest
@@ -56,33 +55,28 @@ class CallsEdge(Edge):
 
     @property
     def group_request(self) -> Nest:
-        """A request of all envs of an env group."""
         return optree.tree_map(lambda leaf: leaf.prefixed(self.envs), self.request)
 
     @property
     def group_reply(self) -> ArraySpec:
-        """A reply for all envs of an env group."""
         return self.reply.prefixed(self.envs)
 
     def client(self, index: int) -> PortRef[RequestClient]:
-        """For the client of that number."""
         return PortRef(self.name, SharedCalls.client, (index,))
 
     def server(self) -> PortRef[RequestServer]:
-        """For the role that answers."""
         return PortRef(self.name, SharedCalls.server)
 
     def memory(self) -> tuple[int, int]:
         return SharedCalls.footprint(self.group_request, self.group_reply, self.clients, self.env_groups)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> SharedCalls:
+    def open(self, block: Block) -> SharedCalls:
         listen = self._listen if self.wire.listen else None
         return SharedCalls(
             self.name, self.group_request, self.group_reply, self.clients, self.env_groups, block, listen
         )
 
     def _listen(self, asked: Notifier) -> GrpcRequestServer:
-        """Serves actors that connect from elsewhere."""
         from pappus.transports.grpc_request_server import GrpcRequestServer
 
         return GrpcRequestServer(self.name, self.wire, self.request, self.reply, self.choices, self.run, asked)
@@ -93,10 +87,8 @@ class CallsEdge(Edge):
     def spokes(self) -> Sequence[PortRef[Any]]:
         return [self.client(index) for index in range(self.clients)]
 
-    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
-        from pappus.edges.mirrored_calls import CallsMirror
-
-        return CallsMirror(self.group_request, self.group_reply, self.clients, self.env_groups, block)
+    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> RingsMirror:
+        return self.open(block).mirror()
 
 
 class SharedCalls:
@@ -115,23 +107,30 @@ class SharedCalls:
         rest = block.memory[total * _COUNTERS :]
         self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
         self.asked, *self.replied = block.notifiers
-        self.memory = block.memory
+        self.memory, self._request_bytes = block.memory, layout_bytes(request)
 
     @staticmethod
     def footprint(request: Nest, reply: Nest, clients: int, env_groups: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + clients
 
     def client(self, index: int) -> SharedRequestClient:
-        """The end of one actor."""
         env_groups = range(index * self._env_groups, (index + 1) * self._env_groups)
         groups = [SharedEnvGroup(self, env_group) for env_group in env_groups]
         return SharedRequestClient(self._name, groups, self.replied[index])
 
     def server(self) -> SharedRequestServer | CombinedRequestServer:
-        """The end of the role that answers."""
         here = SharedRequestServer(self._name, self, self._env_groups)
         return here if self._listen is None else CombinedRequestServer(here, self._listen(self.asked))
+
+
+    def mirror(self) -> RingsMirror:
+        """What a node agent sees of it: each env group is a ring of one slot, whose release carries the reply."""
+        arrays = self.memory[len(self.sent) * _COUNTERS :].reshape(len(self.sent), -1)
+        requests, replies = np.split(arrays, [self._request_bytes], axis=1)
+        return RingsMirror(
+            ends=len(self.replied), committed=self.sent, released=self.answered, sessions=self.session,
+            slots=requests[:, None], replies=replies, filled=self.asked, freed=self.replied,
+        )
 
 
 class SharedEnvGroup:
@@ -167,7 +166,6 @@ class SharedRequestClient(Port):
         self.env_groups = env_groups
 
     def ready(self) -> bool:
-        """Whether a reply is there."""
         return any(env_group.reply() is not None for env_group in self.env_groups)
 
     def explain(self) -> str:
@@ -219,7 +217,6 @@ class SharedRequestServer(Port):
     def close(self) -> None: ...
 
     def ready(self) -> bool:
-        """Whether a request is there that was not taken yet."""
         unanswered = (self._calls.sent != self._calls.answered).nonzero()[0].tolist()
         return any(not self._objects[env_group].taken for env_group in unanswered)
 

@@ -28,41 +28,47 @@ class DeviceQueue:
         self.slots: list[Unroll] = [map_leaves(self._allocate, spec) for _ in range(capacity)]
         self.events: list[Any] = [None] * capacity
         self.committed = self.released = 0
-        self._name, (self._filled, self._freed) = name, notifiers
+        self.name, (self.filled, self.freed) = name, notifiers
 
     def _allocate(self, leaf: ArraySpec) -> torch.Tensor:
         return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=self.accelerator.device)
 
     def sink(self, producer: int = 0) -> DeviceSink:
-        """The producer's end; there is only one."""
-        return DeviceSink(self._name, self, self._freed, self._filled)
+        """The only producer's end."""
+        return DeviceSink(self)
 
     def source(self) -> DeviceSource:
-        """The consumer's end."""
-        return DeviceSource(self._name, self, self._filled, self._freed)
+        return DeviceSource(self)
+
+    def ready(self) -> int:
+        return self.committed - self.released
+
+    def hand_over(self, number: int) -> None:
+        """The other side's stream will wait for what this one has queued on that slot."""
+        i = number % self.capacity
+        self.events[i] = self.accelerator.mark(self.events[i])
+
+    def receive(self, number: int) -> Unroll:
+        """That slot, when the work of the other side's stream is done."""
+        self.accelerator.follow(self.events[number % self.capacity])
+        return self.slots[number % self.capacity]
 
 
 class DeviceSink(Port):
     """The producer's end."""
 
-    def __init__(self, name: str, queue: DeviceQueue, freed: Notifier, filled: Notifier) -> None:
-        super().__init__(f"{name} slots", freed)
-        self._queue, self._filled = queue, filled
+    def __init__(self, queue: DeviceQueue) -> None:
+        super().__init__(f"{queue.name} slots", queue.freed)
+        self._queue = queue
 
     def acquire(self) -> Unroll | None:
         queue = self._queue
-        if queue.committed - queue.released >= queue.capacity:
-            return None
-        i = queue.committed % queue.capacity
-        queue.accelerator.follow(queue.events[i])
-        return queue.slots[i]
+        return None if queue.ready() >= queue.capacity else queue.receive(queue.committed)
 
     def commit(self) -> None:
-        queue = self._queue
-        i = queue.committed % queue.capacity
-        queue.events[i] = queue.accelerator.mark(queue.events[i])
-        queue.committed += 1
-        self._filled.notify()
+        self._queue.hand_over(self._queue.committed)
+        self._queue.committed += 1
+        self._queue.filled.notify()
 
     def explain(self) -> str:
         return f"all {self._queue.capacity} slots are full"
@@ -71,37 +77,26 @@ class DeviceSink(Port):
 class DeviceSource(Port):
     """The consumer's end."""
 
-    def __init__(self, name: str, queue: DeviceQueue, filled: Notifier, freed: Notifier) -> None:
-        super().__init__(name, filled)
-        self._queue, self._freed = queue, freed
-        self._wanted = 1
+    def __init__(self, queue: DeviceQueue) -> None:
+        super().__init__(queue.name, queue.filled)
+        self._queue, self._wanted, self.depth = queue, 1, queue.ready
 
     def take(self, count: int) -> list[Unroll] | None:
         queue, self._wanted = self._queue, count
-        if queue.committed - queue.released < count:
-            return None
-        places = [(queue.released + i) % queue.capacity for i in range(count)]
-        for i in places:
-            queue.accelerator.follow(queue.events[i])
-        return [queue.slots[i] for i in places]
+        return None if queue.ready() < count else [queue.receive(queue.released + i) for i in range(count)]
 
     def release(self) -> None:
-        queue = self._queue
         for _ in range(self._wanted):
-            i = queue.released % queue.capacity
-            queue.events[i] = queue.accelerator.mark(queue.events[i])
-            queue.released += 1
-        self._freed.notify()
-
-    def depth(self) -> int:
-        return self._queue.committed - self._queue.released
+            self._queue.hand_over(self._queue.released)
+            self._queue.released += 1
+        self._queue.freed.notify()
 
     def explain(self) -> str:
         return f"{self.depth()} of {self._wanted} batches are ready"
 
 
 class DeviceWeights(Port):
-    """Both ends of a weights edge on a device: two buffers, written in turn, never while one is read."""
+    """Both ends of a weights edge on a device: two buffers, written alternately, never while one is read."""
 
     def __init__(self, name: str, size: int, accelerator: Accelerator, notifier: Notifier) -> None:
         super().__init__(name, notifier)
@@ -112,11 +107,9 @@ class DeviceWeights(Port):
         self._newest, self._version = 0, -1
 
     def reader(self) -> DeviceWeights:
-        """The reader's end."""
         return self
 
     def publish(self, flat: torch.Tensor, version: int) -> None:
-        """Make `flat` the newest version."""
         i = 1 - self._newest
         with self._lock:
             self._accelerator.follow(self._read[i])
@@ -126,11 +119,9 @@ class DeviceWeights(Port):
         self._notifier.notify()  # synchronous inference waits for every version, others for the first
 
     def version(self) -> int:
-        """The newest version, -1 before the first."""
         return self._version
 
     def read(self, into: torch.Tensor) -> int:
-        """Copy the newest version and return its number."""
         with self._lock:
             i = self._newest
             self._accelerator.follow(self._written[i])

@@ -14,14 +14,13 @@ that returns a `PortRef`, the class that `open` returns (the transport), and its
         def memory(self) -> tuple[int, int]:
             return 8, 1                                             # a word, and a notifier
 
-        def open(self, block: Block, services: ServiceDirectory | None = None) -> Signal:
+        def open(self, block: Block) -> Signal:
             return Signal(self.name, block)
 
         def sender(self) -> PortRef[Sender]:
             return PortRef(self.name, Signal.sender)
 
-A port that can keep a role waiting derives from `Port`. It may also do what `core` calls optional: `ready`, `sleep`,
-`notifier`, `meter`.
+A port that can keep a role waiting derives from `Port`. What else it may offer: `core.Waitable`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class PortRef(Generic[P]):
     arguments: tuple[int, ...] = ()
 
     def connect(self, transport: Any) -> P:
-        """The port."""
         return self.port(transport, *self.arguments)
 
     def __str__(self) -> str:
@@ -80,9 +78,13 @@ class Edge:
         """Bytes and notifiers of its block."""
         raise NotImplementedError
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> Any:
-        """The transport over its block, of which refs make ports. `services` finds what is served on other nodes."""
+    def open(self, block: Block) -> Any:
+        """The transport over its block, of which refs make ports."""
         raise NotImplementedError
+
+    def open_on_cluster(self, block: Block, services: ServiceDirectory | None) -> Any:
+        """The same where `services` finds what is served on other nodes."""
+        return self.open(block)
 
     def new_block(self, create: Callable[[int, int], B]) -> B:
         """A block of its own; `create` takes bytes and notifiers."""
@@ -119,12 +121,10 @@ class Port:
 
     def __init__(self, name: str, notifier: Notifier) -> None:
         self.name, self._notifier = name, notifier
+        self.fileno = notifier.fileno
 
     def explain(self) -> str:
         raise NotImplementedError
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
 
     def clear(self) -> None:
         self._notifier.clear()

@@ -20,14 +20,14 @@ import numpy as np
 
 from pappus.core import Sink, Source
 from pappus.edges.edge import Edge, Port, PortRef
+from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.metrics import Meter
-from pappus.transports.memory import Block, Notifier, lay_out, layout_bytes
+from pappus.transports.memory import Block, lay_out, layout_bytes
+from pappus.transports.mirrors import Hold
 from pappus.types import Array, Nest, Unroll, leaves_of
 
 if TYPE_CHECKING:  # a device needs torch
     from pappus.edges.device import DeviceQueue
-    from pappus.recording.shared import ServiceDirectory
-    from pappus.transports.mirrors import Hold, Mirror
 
 _COUNTERS = 128  # bytes: one cache line for each counter
 
@@ -48,17 +48,15 @@ class QueueEdge(Edge):
     after: str = ""
 
     def sink(self, producer: int) -> PortRef[Sink]:
-        """For the producer of that number."""
         return PortRef(self.name, _sink, (producer,))
 
     def source(self) -> PortRef[Source]:
-        """For the consumer."""
         return PortRef(self.name, _source)
 
     def memory(self) -> tuple[int, int]:
         return (0, 2) if self.device else RingQueue.footprint(self.spec, self.producers, self.capacity)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> RingQueue | DeviceQueue:
+    def open(self, block: Block) -> RingQueue | DeviceQueue:
         if not self.device:
             return RingQueue(self.label, self.spec, self.producers, self.capacity, block)
         from pappus.accelerator import Accelerator
@@ -77,11 +75,9 @@ class QueueEdge(Edge):
     def spokes(self) -> Sequence[PortRef[Any]]:
         return [self.sink(producer) for producer in range(self.producers)]
 
-    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> Mirror:
-        from pappus.edges.mirrored_queue import QueueMirror
-
-        after = hold(self.after) if self.after else None
-        return QueueMirror(self.spec, self.producers, self.capacity, block, after)
+    def mirror(self, block: Block, hold: Callable[[str], Hold]) -> RingsMirror:
+        queue = RingQueue(self.label, self.spec, self.producers, self.capacity, block)
+        return queue.mirror(hold(self.after) if self.after else None)
 
 
 def _sink(queue: RingQueue | DeviceQueue, producer: int) -> Sink:
@@ -109,19 +105,14 @@ class Ring:
         return int(self.committed[0] - self.released[0])
 
 
-def ring_bytes(spec: Nest, capacity: int) -> int:
-    """Bytes of one producer's ring."""
-    return _COUNTERS + capacity * layout_bytes(spec)
-
-
 class RingSink(Port):
     """The producer's end of its ring."""
 
-    def __init__(self, name: str, ring: Ring, freed: Notifier, filled: Notifier, meter: Meter) -> None:
-        super().__init__(f"{name} slots", freed)
-        self._meter = meter
-        self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(ring.slots[0]))
-        self._ring, self._filled, self.notifier = ring, filled, freed
+    def __init__(self, queue: RingQueue, producer: int) -> None:
+        super().__init__(f"{queue.name} slots", queue.freed[producer])
+        self._ring, self._filled, self._meter = queue.rings[producer], queue.filled, queue.meter
+        self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(self._ring.slots[0]))
+        self.notifier = queue.freed[producer]
 
     def acquire(self) -> Unroll | None:
         ring = self._ring
@@ -139,11 +130,11 @@ class RingSink(Port):
 
 
 class RingSource(Port):
-    """The consumer's end of all rings; producers are served in turn, so none is starved."""
+    """The consumer's end of all rings; producers are served round-robin, so none is starved."""
 
-    def __init__(self, name: str, rings: Sequence[Ring], freed: Sequence[Notifier], filled: Notifier) -> None:
-        super().__init__(name, filled)
-        self._rings, self._freed, self.notifier = rings, freed, filled
+    def __init__(self, queue: RingQueue) -> None:
+        super().__init__(queue.name, queue.filled)
+        self._rings, self._freed, self.notifier = queue.rings, queue.freed, queue.filled
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
@@ -181,24 +172,28 @@ class RingQueue:
     """A queue edge in memory."""
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
-        self._name = name
-        self.meter = Meter()
-        size = ring_bytes(spec, capacity)
-        self.rings = [Ring(block.memory[i * size : (i + 1) * size], spec, capacity) for i in range(producers)]
-        self._filled, *self._freed = block.notifiers
+        self.name, self.meter = name, Meter()
+        self._memory = block.memory.reshape(producers, -1)
+        self.rings = [Ring(memory, spec, capacity) for memory in self._memory]
+        self.filled, *self.freed = block.notifiers
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
-        return producers * ring_bytes(spec, capacity), 1 + producers
+        return producers * (_COUNTERS + capacity * layout_bytes(spec)), 1 + producers
 
     def sink(self, producer: int) -> RingSink:
-        """The end of one producer."""
-        return RingSink(self._name, self.rings[producer], self._freed[producer], self._filled, self.meter)
+        return RingSink(self, producer)
 
     def source(self) -> RingSource:
-        """The consumer's end."""
-        return RingSource(self._name, self.rings, self._freed, self._filled)
+        return RingSource(self)
+
+    def mirror(self, hold: Hold | None) -> RingsMirror:
+        rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
+        return RingsMirror(
+            ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),
+            slots=self._memory[:, _COUNTERS:].reshape(rings, self.rings[0].capacity, -1),
+            replies=np.zeros((rings, 0), np.uint8), filled=self.filled, freed=self.freed, hold=hold,
+        )
 
 
 def poison(ring: Ring) -> None:

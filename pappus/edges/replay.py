@@ -33,7 +33,6 @@ class ReplayEdge(Edge):
         return PortRef(self.name, _sinks)
 
     def source(self) -> PortRef[ItemSource]:
-        """For a role that samples."""
         return PortRef(self.name, _source)
 
     def host(self) -> PortRef[DirectReplay | SharedReplayHost]:
@@ -43,7 +42,10 @@ class ReplayEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return 8, 0
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> DirectReplay | SharedReplay:
+    def open(self, block: Block) -> DirectReplay | SharedReplay:
+        return self.open_on_cluster(block, None)
+
+    def open_on_cluster(self, block: Block, services: ServiceDirectory | None) -> DirectReplay | SharedReplay:
         from pappus.recording.direct import DirectReplay
         from pappus.recording.shared import SharedReplay
 

@@ -8,7 +8,7 @@ number is never torn, since aligned words of four bytes are written whole. Updat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from pappus.core import SharedParameters
 from pappus.edges.edge import Edge, Port, PortRef
 from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
-
-if TYPE_CHECKING:
-    from pappus.recording.shared import ServiceDirectory
 
 
 @dataclass(frozen=True)
@@ -29,13 +26,12 @@ class SharedParametersEdge(Edge):
     rows: int
 
     def port(self) -> PortRef[SharedParameters]:
-        """The end, the same for all."""
         return PortRef(self.name, ParameterMemory.port)
 
     def memory(self) -> tuple[int, int]:
         return ParameterMemory.footprint(self.size, self.rows)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> ParameterMemory:
+    def open(self, block: Block) -> ParameterMemory:
         return ParameterMemory(self.name, self.size, self.rows, block)
 
     def shares_node(self, ref: PortRef[Any]) -> bool:
@@ -56,28 +52,22 @@ class ParameterMemory(Port):
 
     @staticmethod
     def footprint(size: int, rows: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return ALIGNMENT + rows * aligned(size * 4), 1
 
     def port(self) -> ParameterMemory:
-        """Every role's end."""
         return self
 
     def ready(self) -> bool:
-        """Whether the first weights are there."""
         return bool(self._opened[0])
 
     def open(self) -> None:
-        """The first weights are there: wake the roles that wait for them."""
         self._opened[0] = 1
         self._notifier.notify()  # never cleared: from now on there are weights
 
     def resting(self) -> bool:
-        """Whether changes were asked to stop."""
         return bool(self._rests[0])
 
     def rest(self) -> None:
-        """Ask all roles to change nothing any more."""
         self._rests[0] = 1
 
     def moved(self) -> None:

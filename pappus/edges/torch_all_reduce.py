@@ -93,11 +93,12 @@ class TorchMember(Port):
         self._notifier.notify()
 
     def collect(self, flat: torch.Tensor) -> bool:
-        """Whether the sum is complete."""
         if not self._done:
             return False
         if self._failure:
-            return self._wait_for_the_reason()
+            if time.monotonic() - self._failed_at > GRACE_SECONDS:
+                raise RunError(f"the gradients of {self.members} learners could not be added up: {self._failure}")
+            return False
         try:
             self._work.wait()
         except RuntimeError as error:
@@ -105,11 +106,6 @@ class TorchMember(Port):
             return False
         self._meter.total += (self.members - 1) * flat.nbytes  # as if each member sent its own to all others
         return True
-
-    def _wait_for_the_reason(self) -> bool:
-        if time.monotonic() - self._failed_at > GRACE_SECONDS:
-            raise RunError(f"the gradients of {self.members} learners could not be added up: {self._failure}")
-        return False
 
     def explain(self) -> str:
         return self._failure or f"not all of {self.members} have brought theirs"

@@ -1,6 +1,6 @@
 """Weights as one flat buffer: publishing is one copy and a version number; readers see whole versions.
 
-Two buffers are written in turn, each under a sequence number that is odd while it is being written (a seqlock):
+Two buffers are written alternately, each under a sequence number that is odd while it is being written (a seqlock):
 the writer never waits, and a reader that was overtaken reads again. The order of the writes is what x86 guarantees; on
 other processors the system calls and the interpreter between them have to keep it.
 """
@@ -20,7 +20,6 @@ from pappus.types import Array
 
 if TYPE_CHECKING:  # a device needs torch
     from pappus.edges.device import DeviceWeights
-    from pappus.recording.shared import ServiceDirectory
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,15 @@ class WeightsEdge(Edge):
     device: str = ""
 
     def writer(self) -> PortRef[ShardWeights]:
-        """For the role that publishes."""
         return PortRef(self.name, _writer)
 
     def reader(self) -> PortRef[WeightsReader]:
-        """For a role that reads the newest version."""
         return PortRef(self.name, _reader)
 
     def memory(self) -> tuple[int, int]:
         return (0, 2) if self.device else FlatWeights.footprint(self.size)
 
-    def open(self, block: Block, services: ServiceDirectory | None = None) -> FlatWeights | DeviceWeights:
+    def open(self, block: Block) -> FlatWeights | DeviceWeights:
         if not self.device:
             return FlatWeights(self.name, self.size, block)
         from pappus.accelerator import Accelerator
@@ -85,7 +82,6 @@ class FlatWeights(Port):
 
     @staticmethod
     def footprint(size: int) -> tuple[int, int]:
-        """Bytes and notifiers of its block."""
         return ALIGNMENT + 2 * aligned(size * 4), 2
 
     def reader(self) -> FlatWeights:
@@ -93,8 +89,7 @@ class FlatWeights(Port):
         return FlatWeights(self.name, self.size, self._block)
 
     def publish(self, flat: Array, version: int) -> None:
-        """Make `flat` the newest version. Consecutive versions alternate between the buffers, so that readers are not
-        disturbed; a version that skips numbers may make a reader read again."""
+        """Consecutive versions alternate between the buffers; one that skips numbers may make a reader read again."""
         i = (version + 1) % 2
         self._sequence[i] |= 1  # odd already if a predecessor was killed here
         self._buffers[i][:] = flat
@@ -111,11 +106,9 @@ class FlatWeights(Port):
         self._followed[0] = 1
 
     def version(self) -> int:
-        """The newest version, -1 before the first."""
         return int(self._published[0]) - 1
 
     def read(self, into: Array) -> int:
-        """Copy the newest version and return its number."""
         while True:
             i = int(self._published[0]) % 2
             sequence = int(self._sequence[i])

@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from pappus.config import AtariOptions, EnvOptions
-from pappus.envs.autoreset import NextStepStream, Transition
+from pappus.envs.gym_vector import NextStepStream, Transition
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
@@ -35,11 +35,9 @@ class GameRules:
     """
 
     def __init__(self, options: AtariOptions, num_envs: int) -> None:
-        self._options = options
-        self._lives = np.zeros(num_envs, np.int32)
+        self._options, self._lives = options, np.zeros(num_envs, np.int32)
 
     def start(self, lives: Array) -> None:
-        """All games begin."""
         self._lives = lives
 
     def apply(self, transition: Transition, lives: Array, ended: Array) -> Transition:
@@ -69,14 +67,12 @@ class AtariEnv(VectorEnv):
         self._rules = GameRules(options, self.num_envs)
 
     def reset(self) -> Timestep:
-        """Start new games; the first call starts from the seed."""
         frames, info = self.env.reset(seed=self._seed)
         self._seed = None
         self._rules.start(info["lives"])
         return Timestep(frames[:, 0], *self._stream.reset())
 
     def step(self, action: Array) -> Timestep:
-        """Take one action per game."""
         if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread forever
             raise ValueError(f"actions {action} are not all within 0 to {self._num_actions - 1}")
         frames, reward, terminated, truncated, info = self.env.step(action)
@@ -88,7 +84,6 @@ class AtariEnv(VectorEnv):
         return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
 
     def close(self) -> None:
-        """Close the emulators."""
         self.env.close()
 
 
@@ -100,20 +95,11 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
         raise UserError(f'env {env!r} needs ale-py; install it with: pip install "pappus[atari]"') from None
     atari = options.atari
     games = AtariVectorEnv(
-        _rom_of(env),
-        num_envs,
-        num_threads=options.threads,
-        max_num_frames_per_episode=atari.max_frames,
-        repeat_action_probability=atari.sticky_actions,
-        full_action_space=atari.full_action_space,
-        img_height=atari.screen_size,
-        img_width=atari.screen_size,
-        stack_num=1,
-        frameskip=atari.frame_skip,
+        _rom_of(env), num_envs, num_threads=options.threads, max_num_frames_per_episode=atari.max_frames,
+        repeat_action_probability=atari.sticky_actions, full_action_space=atari.full_action_space,
+        img_height=atari.screen_size, img_width=atari.screen_size, stack_num=1, frameskip=atari.frame_skip,
         noop_max=atari.noop_max + 1,  # ale-py draws below its maximum
-        episodic_life=False,
-        life_loss_info=False,
-        reward_clipping=False,
+        episodic_life=False, life_loss_info=False, reward_clipping=False,
         **open_kwargs(options.kwargs, _OPEN_KWARGS),
     )
     return AtariEnv(games, first_env_seed(seed, num_envs), atari)

@@ -6,18 +6,22 @@ import contextlib
 import inspect
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import optree
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from pappus.config import EnvOptions
-from pappus.envs.describe import source_facts, spec_facts, time_limit
-from pappus.envs.gym_backend import GymVector, GymVectorEnv, make_gym_vector
-from pappus.envs.sampling import by_choice, random_action
+from pappus.envs.gym_backend import make_gym_vector
+from pappus.envs.gym_vector import GymVector, GymVectorEnv, autoreset_mode
 from pappus.envs.vector import EnvSource, VectorEnv, backend_of, first_env_seed, make_env
 from pappus.envs.watch import Notes, WatchedEnv, WatchedVectorEnv
-from pappus.types import ACTION_MASK, EnvSpec, Timestep
+from pappus.types import ACTION_MASK, Array, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest, Timestep
+
+Facts = list[tuple[str, str]]
 
 SIZES = (1, 16, 64)
 MAX_STEPS = 5_000
@@ -32,7 +36,7 @@ class Report:
     """Facts, steps per second by number of envs, problems (the env is wrong), warnings (it may be intended)."""
 
     env: str
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    facts: Facts = field(default_factory=list)
     rates: dict[int, float | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -54,9 +58,8 @@ def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Repo
     if not report.problems:
         ended = _play(env, options, report, notes, seconds / 4)
         if not (ended or limited or notes.problems):
-            report.warnings.append(
-                "random play ended no episode and there is no time limit; only ended ones are reported"
-            )
+            text = "random play ended no episode and there is no time limit; only ended ones are reported"
+            report.warnings.append(text)
         report.problems += notes.problems
     if not report.problems:
         _compare(env, options, report)
@@ -66,22 +69,25 @@ def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Repo
 
 def _look_at_source(env: EnvSource, options: EnvOptions, report: Report) -> bool:
     """Note what the env declares; whether its episodes are limited in time, as far as that can be known."""
-    if backend_of(env, options) != "gymnasium":
-        with contextlib.closing(make_env(env, 1, 0, options)) as one:
-            source = getattr(one, "env", None)
-            if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium
-                report.facts.append(("vectorised", f"natively, by {type(one).__name__}"))
-                return True
-            report.facts += source_facts(source, options)
-            return time_limit(source, options) is not None
-    with contextlib.closing(make_gym_vector(env, 1, options.kwargs)) as source:
-        report.facts += source_facts(source, options)
-        inner = source.envs[0].unwrapped if isinstance(source, SyncVectorEnv) else source.unwrapped
-        parameters = inspect.signature(inner.reset).parameters.values()
-        if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
-            name = f"{type(inner).__name__}.reset"
-            report.problems.append(f"{name} takes no seed; write reset(self, *, seed=None, options=None)")
-        return time_limit(source, options) is not None
+    ours = backend_of(env, options) == "gymnasium"
+    made: Any = make_gym_vector(env, 1, options.kwargs) if ours else make_env(env, 1, 0, options)
+    with contextlib.closing(made):
+        source: Any = made if ours else getattr(made, "env", None)
+        if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium
+            report.facts.append(("vectorised", f"natively, by {type(made).__name__}"))
+            return True
+        report.facts += _source_facts(source, options)
+        if ours:
+            _look_at_reset(source, report)
+        return _time_limit(source, options) is not None
+
+
+def _look_at_reset(source: GymVector, report: Report) -> None:
+    inner = source.envs[0].unwrapped if isinstance(source, SyncVectorEnv) else source.unwrapped
+    parameters = inspect.signature(inner.reset).parameters.values()
+    if not any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters):
+        name = f"{type(inner).__name__}.reset"
+        report.problems.append(f"{name} takes no seed; write reset(self, *, seed=None, options=None)")
 
 
 def _watched(env: EnvSource, options: EnvOptions, notes: Notes) -> VectorEnv:
@@ -99,7 +105,7 @@ def _play(env: EnvSource, options: EnvOptions, report: Report, notes: Notes, sec
     """Random play with checks; whether an episode ended."""
     try:
         with contextlib.closing(_watched(env, options, notes)) as one:
-            report.facts += spec_facts(one.spec)
+            report.facts += _spec_facts(one.spec)
             return _play_on(one, notes, seconds)
     except Exception:
         if notes.problems:  # it follows from what was noted, and is less clear
@@ -124,7 +130,7 @@ def _look_at_masks(spec: EnvSpec, timestep: Timestep, notes: Notes) -> None:
     masks = timestep.observation[ACTION_MASK]
     if not np.isin(masks, (0, 1)).all():
         notes.add(ACTION_MASK, "values", f"has the value {masks[~np.isin(masks, (0, 1))][0]}; use 0 and 1")
-    for choice, part in enumerate(by_choice(spec, masks)):
+    for choice, part in enumerate(_by_choice(spec, masks)):
         if not part.any(axis=1).all():
             notes.add(ACTION_MASK, f"empty {choice}", f"forbids everything for choice {choice}; allow at least one")
 
@@ -140,9 +146,8 @@ def _compare(env: EnvSource, options: EnvOptions, report: Report) -> None:
         for step in range(_COMPARED_STEPS):
             different = _difference(*pair)
             if different:
-                report.warnings.append(
-                    f"not reproducible: with the same seed and actions, {different} after {step} steps"
-                )
+                text = f"not reproducible: with the same seed and actions, {different} after {step} steps"
+                report.warnings.append(text)
                 return
             action = random_action(left.spec, pair[0].observation, 1, rng)
             pair = (left.step(action), right.step(action))
@@ -181,3 +186,69 @@ def _rate(envs: VectorEnv, timestep: Timestep, seconds: float) -> float:
         timestep = envs.step(action)
         steps += 1
     return steps * envs.num_envs / (time.perf_counter() - began)
+
+
+def _source_facts(source: Any, options: EnvOptions) -> Facts:
+    """Spaces, vectorisation, autoreset and time limit of the vector env that a backend steps."""
+    vectorised, limit = f"natively, by {type(source).__name__}", _time_limit(source, options)
+    if isinstance(source, SyncVectorEnv):
+        vectorised = f"no, {type(source.envs[0].unwrapped).__name__} is stepped one by one"
+    return [
+        ("observation", str(source.single_observation_space)), ("action", str(source.single_action_space)),
+        ("vectorised", vectorised),
+        ("autoreset", autoreset_mode(source).name.lower().replace("_", " ")),
+        ("time limit", f"{limit:,} steps" if limit else "none"),
+    ]
+
+
+def _spec_facts(spec: EnvSpec) -> Facts:
+    paths, leaves, _ = optree.tree_flatten_with_path(spec.observation)
+    named = zip(paths, leaves, strict=True)
+    shown = [f"{'.'.join(map(str, path))}{': ' if path else ''}{_leaf(leaf)}" for path, leaf in named]
+    stack = f", {spec.frame_stack} newest frames at once" if spec.frame_stack > 1 else ""
+    seen, masks = ", ".join(shown) + stack, "yes" if spec.masked else "none"
+    return [("learner sees", seen), ("learner acts", _action(spec)), ("masks", masks)]
+
+
+def _time_limit(source: Any, options: EnvOptions) -> int | None:
+    """Steps after which an episode is truncated, where that can be known."""
+    if isinstance(source, SyncVectorEnv):
+        env = source.envs[0]
+        while isinstance(env, gym.Wrapper) and not isinstance(env, TimeLimit):
+            env = env.env
+        return int(env._max_episode_steps) if isinstance(env, TimeLimit) else None
+    if hasattr(source, "ale"):
+        return options.atari.max_frames // options.atari.frame_skip
+    limit = getattr(source, "max_episode_steps", None) or getattr(source, "config", {}).get("max_episode_steps")
+    return None if limit is None else int(limit)
+
+
+def _leaf(leaf: ArraySpec) -> str:
+    values = f" of {'·'.join(map(str, leaf.num_values))} values" if leaf.num_values else ""
+    return f"{leaf.dtype} {list(leaf.shape)}{values}"
+
+
+def _action(spec: EnvSpec) -> str:
+    action = spec.action
+    if isinstance(action, ContinuousAction):
+        return f"{list(action.shape)} numbers, -1 to 1 from bound to bound"
+    if isinstance(action, DiscreteAction):
+        return f"one of {action.n}"
+    return f"one of each of {', '.join(map(str, action.nvec))}"
+
+
+def random_action(spec: EnvSpec, observation: Nest, num_envs: int, rng: np.random.Generator) -> Array:
+    """One action per env, uniform over the allowed ones; continuous ones also exceed the bounds."""
+    action = spec.action
+    if isinstance(action, ContinuousAction):
+        return rng.uniform(-1.25, 1.25, (num_envs, *action.shape)).astype(np.float32)
+    scores = rng.random((num_envs, action.mask_size))
+    if spec.masked:
+        scores[observation[ACTION_MASK] == 0] = -1
+    choices = np.stack([part.argmax(axis=1) for part in _by_choice(spec, scores)], axis=1)
+    return choices[:, 0] if isinstance(action, DiscreteAction) else choices
+
+
+def _by_choice(spec: EnvSpec, rows: Array) -> list[Array]:
+    """`[N, mask_size]` cut into one `[N, n]` per choice of the action."""
+    return np.split(rows, np.cumsum(spec.action.choices)[:-1], axis=1)

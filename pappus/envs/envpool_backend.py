@@ -12,7 +12,7 @@ from typing import Any
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.atari import AtariEnv, open_kwargs
-from pappus.envs.gym_backend import GymVectorEnv
+from pappus.envs.gym_vector import GymVectorEnv
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
 
@@ -31,10 +31,7 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
     is_atari = type(envpool.make_spec(name)).__name__ == "AtariEnvSpec"
     kwargs = _atari_kwargs(options.atari) | open_kwargs(options.kwargs, _OPEN_KWARGS) if is_atari else {}
     pool: Any = envpool.make_gymnasium(
-        name,
-        num_envs=num_envs,
-        num_threads=options.threads,
-        seed=first_env_seed(seed, num_envs),
+        name, num_envs=num_envs, num_threads=options.threads, seed=first_env_seed(seed, num_envs),
         **(kwargs or options.kwargs),
     )
     with warnings.catch_warnings():  # Gymnasium warns of EnvPool's float64 bounds when the spaces are first read
@@ -45,14 +42,9 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
 
 def _atari_kwargs(atari: AtariOptions) -> dict[str, Any]:
     return {
-        "stack_num": 1,
-        "frame_skip": atari.frame_skip,
+        "img_height": atari.screen_size, "img_width": atari.screen_size, "stack_num": 1,
+        "frame_skip": atari.frame_skip, "max_episode_steps": atari.max_frames // atari.frame_skip,
         "noop_max": atari.noop_max + 1,  # EnvPool draws below its maximum
-        "img_height": atari.screen_size,
-        "img_width": atari.screen_size,
-        "full_action_space": atari.full_action_space,
-        "repeat_action_probability": atari.sticky_actions,
-        "max_episode_steps": atari.max_frames // atari.frame_skip,
-        "episodic_life": False,
-        "reward_clip": False,
+        "full_action_space": atari.full_action_space, "repeat_action_probability": atari.sticky_actions,
+        "episodic_life": False, "reward_clip": False,
     }

@@ -7,7 +7,7 @@ walks a live env of the same kind in parallel and puts the values back.
 - An object that is reached twice is written once and restored as one object, so that sharing is preserved.
 - Functions, classes, specs and the like are constants: the live env's own are kept.
 - An attribute of any other type may hide state, and arrays that are views of one memory look like copies. In both
-  cases there is no snapshot, and `obstacle` names the attribute.
+  cases there is no snapshot.
 """
 
 from __future__ import annotations
@@ -27,16 +27,8 @@ from pappus.types import Array, Nest
 
 _ENVS = (gym.Env, gym.vector.VectorEnv)
 _CONSTANTS = (
-    enum.Enum,
-    functools.partial,
-    GymSpec,
-    np.dtype,
-    range,
-    type,
-    types.BuiltinFunctionType,
-    types.FunctionType,
-    types.MethodType,
-    types.ModuleType,
+    enum.Enum, functools.partial, GymSpec, np.dtype, range, type, types.BuiltinFunctionType, types.FunctionType,
+    types.MethodType, types.ModuleType,
 )
 _SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "deque": deque, "set": set}
 _SPACE_STATE = ("_np_random", "spaces")  # everything else in a space is constant
@@ -50,22 +42,13 @@ def capture(env: object) -> Nest | None:
         return None
 
 
-def obstacle(env: object) -> str | None:
-    """The attribute that makes a snapshot impossible, and why; None if there is none."""
-    try:
-        _Writer().write(env, type(env).__name__)
-    except _Obstacle as found:
-        return str(found)
-    return None
-
-
 def restore(env: object, snapshot: Nest) -> None:
     """Put a captured state into a live env of the same kind."""
     _Reader().read(snapshot, env, type(env).__name__)
 
 
 class _Obstacle(Exception):
-    pass
+    """The attribute whose state is unknown, and why."""
 
 
 class _Plain:

@@ -1,7 +1,12 @@
-"""Gymnasium spaces as specs, and how batches cross the boundary: observations in, actions out."""
+"""Gymnasium spaces as specs, and how batches cross the boundary: observations in, actions out.
+
+An env gives action masks in its observation (a Dict space with the key `action_mask`) or in its `info`; the network
+gets them in the observation: int8 rows over all choices of an action, 1 where one is allowed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from pappus.envs.masks import mask_from_observation
 from pappus.errors import UserError
 from pappus.types import (
     ACTION_MASK,
@@ -33,15 +37,14 @@ _STORED_AS = {"float64": "float32", "float16": "float32", "uint16": "int32", "ui
 
 def observation_converter(space: Space, action: ActionSpec) -> tuple[Nest, ToNest]:
     """Spec of what one env shows, and the function that converts a batch of it."""
-    if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
-        rest = spaces.Dict({key: inner for key, inner in space.spaces.items() if key != ACTION_MASK})
-        mask_spec, to_mask = mask_from_observation(space[ACTION_MASK], action)
-        spec, to_nest = _converter(rest, "observation")
-        return (
-            {**spec, ACTION_MASK: mask_spec},
-            lambda batch: {**to_nest(batch), ACTION_MASK: to_mask(batch[ACTION_MASK])},
-        )
-    return _converter(space, "observation")
+    if not isinstance(space, spaces.Dict) or ACTION_MASK not in space.spaces:
+        return _converter(space, "observation")
+    mask, size = mask_spec(action), _entries(space[ACTION_MASK])
+    if (size,) != mask.shape:
+        raise UserError(f"observation[{ACTION_MASK!r}] has {size} entries, but the action has {mask.shape[0]} choices")
+    rest = spaces.Dict({key: inner for key, inner in space.spaces.items() if key != ACTION_MASK})
+    spec, to_nest = _converter(rest, "observation")
+    return {**spec, ACTION_MASK: mask}, lambda batch: {**to_nest(batch), ACTION_MASK: flat_rows(batch[ACTION_MASK])}
 
 
 def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
@@ -58,24 +61,14 @@ def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
 
 def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Dict):
-        return _dict_converter(space, path)
+        named = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}
+        specs = {key: spec for key, (spec, _) in named.items()}
+        return specs, lambda batch: {key: convert(batch[key]) for key, (_, convert) in named.items()}
     if isinstance(space, spaces.Tuple):
         parts = [_converter(inner, f"{path}[{i}]") for i, inner in enumerate(space.spaces)]
-        converts = [convert for _, convert in parts]
-        return (
-            tuple(spec for spec, _ in parts),
-            lambda batch: tuple(convert(item) for convert, item in zip(converts, batch, strict=True)),
-        )
+        in_order = tuple(spec for spec, _ in parts)
+        return in_order, lambda batch: tuple(convert(x) for (_, convert), x in zip(parts, batch, strict=True))
     return _leaf_converter(space, path)
-
-
-def _dict_converter(space: spaces.Dict, path: str) -> tuple[Nest, ToNest]:
-    parts = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}
-    converts = [(key, convert) for key, (_, convert) in parts.items()]
-    return (
-        {key: spec for key, (spec, _) in parts.items()},
-        lambda batch: {key: convert(batch[key]) for key, convert in converts},
-    )
 
 
 def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
@@ -112,12 +105,62 @@ def _affine(space: spaces.Box) -> tuple[Array, Array]:
     """Scale and offset that map -1..1 to low..high; units of the env where a bound is infinite."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     finite = np.isfinite(low) & np.isfinite(high)
-    scale = np.where(finite, np.where(finite, high, 1) / 2 - np.where(finite, low, -1) / 2, 1)
-    offset = np.where(finite, np.where(finite, high, 0) / 2 + np.where(finite, low, 0) / 2, 0)
-    return scale.astype(np.float32), offset.astype(np.float32)
+    low, high = np.where(finite, low, -1), np.where(finite, high, 1)
+    return (high / 2 - low / 2).astype(np.float32), (high / 2 + low / 2).astype(np.float32)
 
 
 def _to_bounds(scale: Array, offset: Array, space: spaces.Box, action: Array) -> Array:
     wanted: Array = np.clip(action * scale + offset, space.low, space.high)
     dtype = np.dtype(space.dtype)
     return np.asarray(np.rint(wanted) if dtype.kind in "iu" else wanted, dtype)
+
+
+def mask_spec(action: ActionSpec) -> ArraySpec:
+    """Spec of one env's mask; continuous actions have none."""
+    if isinstance(action, ContinuousAction):
+        raise UserError(f"{ACTION_MASK!r} comes with a continuous action, which cannot be masked; rename the key")
+    return ArraySpec((action.mask_size,), "int8")
+
+
+class InfoMasks:
+    """Masks that an env gives in `info`; a missing row allows everything."""
+
+    def __init__(self, num_envs: int, action: ActionSpec) -> None:
+        self.spec = mask_spec(action)
+        self._shape = (num_envs, *self.spec.shape)
+
+    def read(self, info: dict[str, Any], rows: Array | None = None) -> Array:
+        """Masks of all envs; where `info` has masks of some envs only, these overwrite their `rows`."""
+        masks = np.ones(self._shape, np.int8) if rows is None else rows
+        given = info.get(ACTION_MASK)
+        if given is None:
+            return masks
+        if not isinstance(given, np.ndarray) or given.dtype != object:
+            present = info.get(f"_{ACTION_MASK}", slice(None))
+            masks[present] = self._checked(flat_rows(given))[present]
+            return masks
+        for env, mask in enumerate(given):
+            if mask is not None:
+                masks[env] = self._checked(np.concatenate([np.ravel(choice) for choice in mask])[None])[0]
+        return masks
+
+    def _checked(self, rows: Array) -> Array:
+        if rows.shape[1:] != self.spec.shape:
+            raise UserError(
+                f"info[{ACTION_MASK!r}] has {rows.shape[1]} entries, but the action has {self.spec.shape[0]} choices"
+            )
+        return rows
+
+
+def _entries(space: gym.Space[Any]) -> int:
+    if isinstance(space, spaces.Tuple):
+        return sum(_entries(inner) for inner in space.spaces)
+    return math.prod(space.shape or ())
+
+
+def flat_rows(batch: Nest) -> Array:
+    """`[N, …]` or a tuple of them as int8 `[N, size]`."""
+    if isinstance(batch, tuple | list):
+        return np.concatenate([flat_rows(choice) for choice in batch], axis=1)
+    rows = np.asarray(batch, np.int8)
+    return rows.reshape(len(rows), -1)

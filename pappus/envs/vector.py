@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeAlias
 
@@ -24,14 +25,14 @@ import numpy as np
 
 from pappus.config import EnvOptions
 from pappus.envs.external import external_spec, is_external
-from pappus.envs.last_inputs import WithLastInputs
 from pappus.errors import UserError, closest
-from pappus.types import Array, EnvSpec, Nest, Timestep
+from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
 EnvSource: TypeAlias = str | Callable[..., Any]
 """A Gymnasium id, `module:id`, `module:function`, or a function that makes an env (or N, given `num_envs`)."""
 
 ENTRY_POINTS = "pappus.env_backends"
+LAST_ACTION, LAST_REWARD = "last_action", "last_reward"
 SEEDS = 2**31 - 1
 """ale-py and EnvPool take signed 32-bit seeds."""
 
@@ -40,15 +41,13 @@ BUILT_IN = {
     "ale": "pappus.envs.atari:make_atari",
     "envpool": "pappus.envs.envpool_backend:make_envpool",
 }
-BY_ID = ("ale", "envpool")
-"""Backends that know envs by id only."""
 
 
 class VectorEnv(Protocol):
     """N envs in the time convention of `pappus.types`. Subclass it and write `spec`, `num_envs`, `reset` and `step`.
 
-    `envs.autoreset` turns rewards and `terminated`, `truncated` flags into timesteps. An observation may be overwritten
-    by the next step: callers copy what they keep. All other arrays are new in every step.
+    The streams of `envs.gym_vector` turn rewards and `terminated`, `truncated` flags into timesteps. An observation may
+    be overwritten by the next step: callers copy what they keep. All other arrays are new in every step.
     """
 
     spec: EnvSpec
@@ -93,6 +92,80 @@ class VectorEnv(Protocol):
         raise UserError(f"{type(self).__name__} has no snapshots, so there is none to restore; start from reset()")
 
 
+class WithLastInputs(VectorEnv):
+    """Envs whose observations hold the last action and reward, as R2D2's networks take them.
+
+        o_t   →   {"observation": o_t, "last_action": a_{t−1}, "last_reward": r_{t−1}}
+
+    Both are zeros at the start of an episode. An observation that is a dict keeps its own keys and gets the two more.
+    """
+
+    def __init__(self, env: VectorEnv) -> None:
+        self._env, self.num_envs = env, env.num_envs
+        self.spec: EnvSpec = _with_last_inputs(env.spec)
+        self._action, self._reward = self._zeros()
+
+    def reset(self) -> Timestep:
+        self._action, self._reward = self._zeros()
+        return self._shown(self._env.reset())
+
+    def step(self, action: Array) -> Timestep:
+        timestep = self._env.step(action)
+        keep = ~timestep.first
+        self._reward = np.where(keep, timestep.reward, np.float32(0))
+        self._action = np.where(keep.reshape(-1, *[1] * (action.ndim - 1)), action, 0).astype(action.dtype)
+        return self._shown(timestep)
+
+    def note(self, action: Array, reward: Array) -> None:
+        """Set the last action and reward where another env was stepped."""
+        self._action, self._reward = action, reward
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def to_nest(self, batch: Nest) -> Nest:
+        return self._extended(self._env.to_nest(batch))
+
+    def to_action(self, action: Array) -> Array:
+        return self._env.to_action(action)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def snapshot(self) -> Nest | None:
+        inner, last = self._env.snapshot(), {LAST_ACTION: self._action.copy(), LAST_REWARD: self._reward.copy()}
+        return None if inner is None else {"env": inner, **last}
+
+    def restore(self, snapshot: Nest) -> None:
+        self._env.restore(snapshot["env"])
+        self._action, self._reward = np.array(snapshot[LAST_ACTION]), np.array(snapshot[LAST_REWARD], np.float32)
+
+    def _zeros(self) -> tuple[Array, Array]:
+        spec = self._env.spec.action.array
+        return np.zeros((self.num_envs, *spec.shape), spec.dtype), np.zeros(self.num_envs, np.float32)
+
+    def _shown(self, timestep: Timestep) -> Timestep:
+        return timestep._replace(observation=self._extended(timestep.observation))
+
+    def _extended(self, observation: Nest) -> Nest:
+        return {**_as_dict(observation), LAST_ACTION: self._action, LAST_REWARD: self._reward}
+
+
+def _with_last_inputs(spec: EnvSpec) -> EnvSpec:
+    """The spec of one env with the last action, as categories where it is one of several, and the last reward."""
+    own = _as_dict(spec.observation)
+    for name in (LAST_ACTION, LAST_REWARD):
+        if name in own:
+            raise UserError(f"the env's observation already has a key {name!r}; turn env_options.last_inputs off")
+    last = replace(spec.action.array, num_values=spec.action.choices or None)
+    extended = {**own, LAST_ACTION: last, LAST_REWARD: ArraySpec((), "float32")}
+    return replace(spec, observation=extended)
+
+
+def _as_dict(observation: Nest) -> dict[str, Nest]:
+    return observation if isinstance(observation, dict) else {"observation": observation}
+
+
 EnvBackend: TypeAlias = Callable[[Any, int, int, EnvOptions], VectorEnv]
 """(env as the user named it, number of envs, seed, options) → the envs."""
 
@@ -125,7 +198,7 @@ def backend_of(env: EnvSource, options: EnvOptions) -> str:
     chosen = options.backend
     if chosen == "auto":
         return "ale" if isinstance(env, str) and env.startswith("ALE/") else "gymnasium"
-    if not isinstance(env, str) and chosen in BY_ID:
+    if not isinstance(env, str) and chosen in ("ale", "envpool"):
         raise UserError(f"backend={chosen} makes envs by id only, and a function was given; use backend=gymnasium")
     return chosen
 

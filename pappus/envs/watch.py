@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from pappus.envs.gym_backend import GymVector
+from pappus.envs.gym_vector import GymVector
 from pappus.types import Array, Nest
 
 
@@ -16,14 +16,15 @@ class Notes:
     """Problems, each kind at each place once, with where it was seen first."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._found: dict[tuple[str, str], str] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        return list(self._found.values())
 
     def add(self, place: str, kind: str, sentence: str) -> None:
         """Note a problem unless the same kind was noted at the same place."""
-        if (place, kind) not in self._seen:
-            self._seen.add((place, kind))
-            self.problems.append(f"{place} {sentence}")
+        self._found.setdefault((place, kind), f"{place} {sentence}")
 
 
 class WatchedEnv(gym.Wrapper[Any, Any, Any, Any]):
@@ -34,13 +35,11 @@ class WatchedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._notes = notes
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset and look at the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._look(observation, info)
         return observation, info
 
     def step(self, action: Any) -> Any:
-        """Step and look at everything."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._look(observation, info)
         if isinstance(reward, bool) or not isinstance(reward, float | int | np.floating | np.integer):
@@ -66,13 +65,11 @@ class WatchedVectorEnv(gym.vector.VectorWrapper[Any, Any, Any, Any, Any]):
         self._notes = notes
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset and look at the observations."""
         observation, info = self.env.reset(seed=seed, options=options)
         look_at_observation(self._notes, self.single_observation_space, observation, (self.num_envs,))
         return observation, info
 
     def step(self, actions: Any) -> Any:
-        """Step and look at everything."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         look_at_observation(self._notes, self.single_observation_space, observation, (self.num_envs,))
         for name, values in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -131,13 +128,8 @@ def _look_at_bounds(notes: Notes, space: gym.Space[Any], value: Array, batch: tu
     low, high = _bounds(space, value.shape)
     outside = (value < low) | (value > high)
     if outside.any():
-        where = np.argwhere(outside)[0]
-        at = tuple(int(i) for i in where)
-        notes.add(
-            path,
-            "bounds",
-            f"is {value[at]} at index {_first(outside, batch)} where the space has {low[at]} to {high[at]}",
-        )
+        at, where = tuple(np.argwhere(outside)[0]), _first(outside, batch)
+        notes.add(path, "bounds", f"is {value[at]} at index {where} where the space has {low[at]} to {high[at]}")
 
 
 def _bounds(space: gym.Space[Any], shape: tuple[int, ...]) -> tuple[Array, Array]:

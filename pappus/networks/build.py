@@ -1,15 +1,7 @@
 """From an env's spec and a config to a network.
 
-A user's own network comes from a `NetworkFactory`: a function `factory(env_spec, network_config) -> nn.Module` whose
-module has the members of `ActorCritic` (for DQN, R2D2 and Ape-X of `QNetwork`), which their docstrings define:
-
-    state_spec                           a nest of ArraySpec, per env; `()` for a network without memory
-    initial_state(batch, device=None)    that nest as tensors [batch, …]
-    forward(observation, first, state)   → Output(policy [T, B, P] float32, value [T, B] float32, state), or
-                                           QOutput(q [T, B, A] float32, quantiles [T, B, A, K] float32, state)
-
-P is `distribution_for(env_spec.action).parameter_size`. What masks, stacked frames and DDPG ask for beyond that is in
-docs/guide/own-network.md.
+A user's own network comes from a `NetworkFactory`; docs/guide/own-network.md says which members it must have. The
+number of policy parameters is `distribution_for(env_spec.action).parameter_size`.
 """
 
 from __future__ import annotations
@@ -25,31 +17,24 @@ from torch import nn
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.cores import GRUCore, LSTMCore
-from pappus.networks.deterministic import Critic, DeterministicActorCritic, noise_memory
 from pappus.networks.frame_stack import FrameStack
-from pappus.networks.modules import ActorCritic, Core, NoCore, PolicyValueHead, QHead, QNetwork
-from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, LeafTorso, MinAtarCNN, NatureCNN, OneHot, Pixels
+from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
+from pappus.networks.q_networks import Critic, DeterministicActorCritic, QHead, QNetwork
+from pappus.networks.torsos import CNN, ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
 
-CNN: TypeAlias = type[NatureCNN] | type[MinAtarCNN] | type[ImpalaDeep]
+CNNS: dict[str, type[CNN]] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impala-deep": ImpalaDeep}
 
-CNNS: dict[str, CNN] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impala-deep": ImpalaDeep}
-
-CORES: dict[str, Callable[[int, int], Core]] = {
-    "none": lambda input_size, _: NoCore(input_size),
-    "lstm": LSTMCore,
-    "gru": GRUCore,
-}
+CORES: dict[str, Callable[[int, int], Core]] = {"none": lambda size, _: NoCore(size), "lstm": LSTMCore, "gru": GRUCore}
 
 
 def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
     """An actor-critic for this env; raises `UserError` for combinations that cannot work."""
     torso, core, frame_stack = _body_parts(env, config)
-    return ActorCritic(
-        torso, core, PolicyValueHead(core.output_size, env.action, config.deviation == "predicted"), frame_stack
-    )
+    head = PolicyValueHead(core.output_size, env.action, config.deviation == "predicted")
+    return ActorCritic(torso, core, head, frame_stack)
 
 
 def build_q_network(
@@ -79,7 +64,7 @@ def build_deterministic(
         Critic(_encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes, config.activation)
         for _ in range(num_critics)
     ]
-    memory = noise_memory(env.action.shape) if correlated_noise else ()
+    memory = env.action.array if correlated_noise else ()
     return DeterministicActorCritic(_encoder(env.observation, cnns, config), critics, env.action.shape, memory)
 
 
@@ -98,9 +83,7 @@ def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
 
 def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, FrameStack | None]:
     _check(env, config)
-    observation = env.observation
-    if env.masked:
-        observation = {key: spec for key, spec in observation.items() if key != ACTION_MASK}
+    observation, _ = split_mask(env.observation)
     cnns = _choose_cnns(observation, config)
     frame_stack = FrameStack(env.frame_stack, observation) if env.frame_stack > 1 else None
     stacked = observation if frame_stack is None else frame_stack.output_spec
@@ -108,7 +91,7 @@ def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, Fra
     return torso, CORES[config.core](torso.output_size, config.core_size), frame_stack
 
 
-def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
+def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[type[CNN] | None]:
     """The CNN for each leaf of single frames, or None for a leaf that is no image."""
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
     if config.torso == "mlp":
@@ -126,7 +109,7 @@ def _choose_cnns(observation: Nest, config: NetworkConfig) -> list[CNN | None]:
     return chosen
 
 
-def _usual_cnn(leaf: ArraySpec) -> CNN | None:
+def _usual_cnn(leaf: ArraySpec) -> type[CNN] | None:
     """Images are uint8; grids whose channels are kinds of objects are bool."""
     if leaf.dtype == "uint8" and _is_image(leaf, NatureCNN):
         return NatureCNN
@@ -135,7 +118,7 @@ def _usual_cnn(leaf: ArraySpec) -> CNN | None:
     return None
 
 
-def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:
+def _is_image(leaf: ArraySpec, cnn: type[CNN]) -> bool:
     """2-D, or 3-D with the channels first or last, and large enough for this CNN."""
     if leaf.num_values is not None or len(leaf.shape) not in (2, 3):
         return False
@@ -143,18 +126,18 @@ def _is_image(leaf: ArraySpec, cnn: CNN) -> bool:
     return min(pixels.height, pixels.width) >= cnn.smallest_side
 
 
-def _encoder(observation: Nest, cnns: list[CNN | None], config: NetworkConfig, trunk: bool = True) -> Encoder:
+def _encoder(observation: Nest, cnns: list[type[CNN] | None], config: NetworkConfig, trunk: bool = True) -> Encoder:
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
-    torsos = [
-        cnn(leaf) if cnn else _vector_torso(leaf, config.normalize) for cnn, leaf in zip(cnns, leaves, strict=True)
-    ]
+    torsos = [_torso(leaf, cnn, config.normalize) for leaf, cnn in zip(leaves, cnns, strict=True)]
     if not trunk or (len(leaves) == 1 and cnns[0] is not None):
         return Encoder(torsos, None)
     width = sum(torso.output_size for torso in torsos)
     return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation))
 
 
-def _vector_torso(leaf: ArraySpec, normalize: bool) -> LeafTorso:
+def _torso(leaf: ArraySpec, cnn: type[CNN] | None, normalize: bool) -> Torso:
+    if cnn is not None:
+        return cnn(leaf)
     return Flat(leaf, normalize) if leaf.num_values is None else OneHot(leaf)
 
 

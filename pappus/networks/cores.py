@@ -17,7 +17,14 @@ SHORTEST_FUSED = 3
 class _GatedCore(Core):
     """Runs torch's fused layer over the stretches of time in which no env resets, and its cell elsewhere."""
 
-    layer: nn.LSTM | nn.GRU
+    def __init__(self, layer: nn.LSTM | nn.GRU, state_parts: int) -> None:
+        super().__init__(layer.hidden_size, (ArraySpec((layer.hidden_size,), "float32"),) * state_parts)
+        self.layer = layer
+        for name, parameter in layer.named_parameters():
+            if name.startswith("weight"):
+                nn.init.orthogonal_(parameter)
+            else:
+                nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor, first: Tensor, state: State) -> tuple[Tensor, State]:
         x = x.to(self.weights[0].dtype)
@@ -52,9 +59,7 @@ class LSTMCore(_GatedCore):
     """Long short-term memory; the state is (h, c)."""
 
     def __init__(self, input_size: int, size: int) -> None:
-        super().__init__(size, (ArraySpec((size,), "float32"), ArraySpec((size,), "float32")))
-        self.layer = nn.LSTM(input_size, size)
-        _orthogonal(self.layer)
+        super().__init__(nn.LSTM(input_size, size), state_parts=2)
 
     def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
@@ -69,9 +74,7 @@ class GRUCore(_GatedCore):
     """Gated recurrent unit; the state is (h,)."""
 
     def __init__(self, input_size: int, size: int) -> None:
-        super().__init__(size, (ArraySpec((size,), "float32"),))
-        self.layer = nn.GRU(input_size, size)
-        _orthogonal(self.layer)
+        super().__init__(nn.GRU(input_size, size), state_parts=1)
 
     def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         y, h = self.layer(x, state[0].unsqueeze(0))
@@ -88,11 +91,3 @@ def _boundaries(first: Tensor) -> list[int]:
         return list(range(length + 1))
     resets = first[1:].any(dim=1).nonzero().squeeze(1).tolist()
     return [0, *(t + 1 for t in resets), length]
-
-
-def _orthogonal(layer: nn.LSTM | nn.GRU) -> None:
-    for name, parameter in layer.named_parameters():
-        if name.startswith("weight"):
-            nn.init.orthogonal_(parameter)
-        else:
-            nn.init.zeros_(parameter)

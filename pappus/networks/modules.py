@@ -1,4 +1,4 @@
-"""The policy-value and Q networks, as torch modules.
+"""The policy-value network and the parts that all networks share, as torch modules.
 
     observation ──FrameStack──▶ torso ──▶ core ──▶ head ──▶ Output or QOutput
                  (optional)            (memory)
@@ -9,23 +9,25 @@ Everything is time-major: observations `[T, B, …]`, features `[T, B, D]`; a si
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import optree
 import torch
 from torch import Tensor, nn
 
 from pappus.networks.frame_stack import FrameStack
-from pappus.networks.moments import RunningMoments
-from pappus.networks.torsos import orthogonal
 from pappus.ops.distributions import mask_logits
 from pappus.types import ACTION_MASK, ActionSpec, ArraySpec, ContinuousAction, Nest
 
 State: TypeAlias = tuple[Tensor, ...]
+Activation: TypeAlias = Literal["relu", "tanh"]
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 
-FORBIDDEN = -1e9
-"""The value of an action that the mask does not allow: finite, so that 0 times it is 0."""
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
+SMALLEST_VARIANCE = 1e-8
 
 class Output(NamedTuple):
     """Policy parameters `[T, B, P]` and values `[T, B]`, both float32, and the state after the last step."""
@@ -35,13 +37,69 @@ class Output(NamedTuple):
     state: Nest
 
 
-class QOutput(NamedTuple):
-    """Values `[T, B, A]`, the quantiles that they are the mean of `[T, B, A, K]`, both float32, and the state after the
-    last step."""
+class Torso(nn.Module):
+    """From observations `[T, B, …]` to features `[T, B, output_size]`."""
 
-    q: Any
-    quantiles: Any
-    state: Nest
+    output_size: int
+
+
+class MLP(Torso):
+    """Linear layers of these sizes, each followed by the activation; orthogonal, gain √2."""
+
+    def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "relu") -> None:
+        super().__init__()
+        pairs = pairwise((input_size, *sizes))
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairs)
+        self.activation = activation
+        self.output_size = sizes[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
+        activation = ACTIVATIONS[self.activation]
+        for layer in self.layers:
+            x = activation(layer(x))
+        return x
+
+
+class Flat(Torso):
+    """A leaf of any shape, flattened to floats; uint8 is scaled by 1/255, then everything by `moments`, if any."""
+
+    def __init__(self, leaf: ArraySpec, normalize: bool = False) -> None:
+        super().__init__()
+        self.output_size = math.prod(leaf.shape)
+        self.scale = 1 / 255 if leaf.dtype == "uint8" else None
+        self.moments = RunningMoments(self.output_size) if normalize else None
+
+    def row(self, x: Tensor) -> Tensor:
+        """Flattened to floats."""
+        x = x.reshape(*x.shape[:2], self.output_size)
+        return x if self.scale is None else x * self.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.row(x)
+        return x if self.moments is None else self.moments(x)
+
+
+class Encoder(Torso):
+    """A nest of observations: each leaf through its torso, then their concatenation through `trunk`."""
+
+    def __init__(self, torsos: Sequence[Torso], trunk: MLP | None) -> None:
+        super().__init__()
+        self.torsos = nn.ModuleList(torsos)
+        self.trunk = trunk
+        self.output_size = sum(torso.output_size for torso in torsos) if trunk is None else trunk.output_size
+
+    def forward(self, observation: Nest) -> Tensor:
+        """`torsos` are in the order of `optree.tree_leaves(observation)`."""
+        vectors = [torso(leaf) for torso, leaf in zip(self.torsos, optree.tree_leaves(observation), strict=True)]
+        features: Tensor = vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)
+        return features if self.trunk is None else self.trunk(features)
+
+    def shown(self, observation: Nest) -> list[tuple[RunningMoments, Tensor]]:
+        """Every module of running moments, with the numbers of these observations that it counts."""
+        leaves = zip(self.torsos, optree.tree_leaves(observation), strict=True)
+        flats = [(torso, leaf) for torso, leaf in leaves if isinstance(torso, Flat)]
+        return [(torso.moments, torso.row(leaf)) for torso, leaf in flats if torso.moments is not None]
 
 
 class Core(nn.Module):
@@ -55,15 +113,7 @@ class Core(nn.Module):
 
     def __init__(self, output_size: int, state_spec: tuple[ArraySpec, ...] = ()) -> None:
         super().__init__()
-        self.output_size = output_size
-        self.state_spec = state_spec
-
-    def initial_state(self, batch: int, device: torch.device | str | None = None) -> State:
-        """Zeros, as after a reset."""
-        return tuple(torch.zeros(batch, *spec.shape, device=device) for spec in self.state_spec)
-
-    def forward(self, x: Tensor, first: Tensor, state: State) -> tuple[Tensor, State]:
-        raise NotImplementedError
+        self.output_size, self.state_spec = output_size, state_spec
 
 
 class NoCore(Core):
@@ -103,74 +153,28 @@ class PolicyValueHead(nn.Module):
         return policy, value
 
 
-class QHead(nn.Module):
-    """Action values `[T, B, A, K]`, float32: K quantiles of each action, or with K = 1 the value itself.
-
-    Dueling (Wang et al. 2016): Q = V + A − mean A; V is the last row of the layer that computes both. With `hidden`
-    units, each of the two streams has a hidden layer of its own.
-    """
-
-    def __init__(
-        self, input_size: int, num_actions: int, dueling: bool = True, hidden: int = 0, quantiles: int = 1
-    ) -> None:
-        super().__init__()
-        self.num_actions, self.dueling, self.quantiles = num_actions, dueling, quantiles
-        streams = ("advantage", "value") if dueling else ("advantage",)
-        self.hidden = nn.ModuleList(orthogonal(nn.Linear(input_size, hidden), math.sqrt(2)) for _ in streams if hidden)
-        outputs = {"advantage": num_actions * quantiles, "value": quantiles}
-        if hidden:
-            self.outputs = nn.ModuleList(orthogonal(nn.Linear(hidden, outputs[name]), 0.1) for name in streams)
-        else:
-            self.outputs = nn.ModuleList([orthogonal(nn.Linear(input_size, sum(outputs[n] for n in streams)), 0.1)])
-
-    def mixing(self) -> Tensor:
-        """Dueling as a matrix `[A + 1, A]`, for K = 1: Q = (A, V) · M."""
-        count = self.num_actions
-        return torch.cat([torch.eye(count) - 1 / count, torch.ones(1, count)])
-
-    def forward(self, features: Tensor) -> Tensor:
-        if self.hidden:
-            parts = [
-                output(hidden(features).relu_()) for hidden, output in zip(self.hidden, self.outputs, strict=True)
-            ]
-            rows = torch.cat(parts, -1).float()
-        else:
-            rows = self.outputs[0](features).float()
-        both: Tensor = rows.view(*rows.shape[:-1], -1, self.quantiles)
-        if not self.dueling:
-            return both
-        advantage, value = both.narrow(-2, 0, self.num_actions), both.narrow(-2, self.num_actions, 1)
-        return value + advantage - advantage.mean(-2, keepdim=True)
-
-
 class Body(nn.Module):
-    """What all networks share: frame stack → torso → core.
+    """What all networks share: frame stack → torso → core → head.
 
     The recurrent state is (frames, core state), either of which may be `()`. It returns to its initial value
     wherever `first` is True, before that observation is consumed. An observation's `action_mask` does not enter
     the network: it masks the output. Outputs and states stay float32 in a bfloat16 copy too.
     """
 
-    def __init__(self, torso: nn.Module, core: Core, frame_stack: FrameStack | None = None) -> None:
+    def __init__(self, torso: nn.Module, core: Core, head: nn.Module, frame_stack: FrameStack | None = None) -> None:
         super().__init__()
-        self.frame_stack = frame_stack
-        self.torso = torso
-        self.core = core
+        self.frame_stack, self.torso, self.core, self.head = frame_stack, torso, core, head
         self.state_spec: Nest = (frame_stack.state_spec if frame_stack else (), core.state_spec)
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in torso.modules())
 
     def initial_state(self, batch: int, device: torch.device | str | None = None) -> Nest:
         """The state before an episode, `[batch, …]`, by default on the parameters' device."""
-        device = next(self.parameters()).device if device is None else device
-        return optree.tree_map(
-            lambda leaf: torch.zeros(batch, *leaf.shape, dtype=getattr(torch, leaf.dtype), device=device),
-            self.state_spec,
-        )
+        return zeros(self.state_spec, batch, next(self.parameters()).device if device is None else device)
 
     def features(self, observation: Nest, first: Tensor, state: Nest) -> tuple[Tensor, Tensor | None, Nest]:
         """Features, the action mask where there is one, and the state after the last step."""
         frames, core_state = state
-        observation, mask = _split_mask(observation)
+        observation, mask = split_mask(observation)
         if self.frame_stack is not None:
             observation, frames = self.frame_stack(observation, first, frames)
         features, core_state = self.core(self.torso(observation), first, core_state)
@@ -185,7 +189,7 @@ class Body(nn.Module):
         """Every module of running moments, with the numbers of this batch that it counts."""
         if not self._keeps_moments:
             return []
-        observation, _ = _split_mask(observation)
+        observation, _ = split_mask(observation)
         if self.frame_stack is not None:
             observation, _ = self.frame_stack(observation, first, state[0])
         torso: Any = self.torso
@@ -196,11 +200,7 @@ class Body(nn.Module):
 class ActorCritic(Body):
     """A body with a policy and a value on top; an action mask masks the policy's logits."""
 
-    def __init__(
-        self, torso: nn.Module, core: Core, head: PolicyValueHead, frame_stack: FrameStack | None = None
-    ) -> None:
-        super().__init__(torso, core, frame_stack)
-        self.head = head
+    head: PolicyValueHead
 
     def forward(self, observation: Nest, first: Tensor, state: Nest) -> Output:
         """`observation [T, B, …]`, `first [T, B]` and the state before them."""
@@ -211,31 +211,84 @@ class ActorCritic(Body):
         return Output(policy, value, state)
 
 
-class QNetwork(Body):
-    """A body with action values on top; an action mask forbids actions.
+class RunningMoments(nn.Module):
+    """Mean and variance of all vectors `[…, size]` counted so far; 0 and 1 before the first.
 
-    Where the mask allows none (many envs show an empty mask with the last observation of an episode), every action is
-    worth 0: nothing more can be earned there, and no such value is ever learned.
+    They are published with the weights, so actors, evaluators and resumed runs scale as the learner does.
     """
 
-    def __init__(self, torso: nn.Module, core: Core, head: QHead, frame_stack: FrameStack | None = None) -> None:
-        super().__init__(torso, core, frame_stack)
-        self.head = head
+    farthest = 10.0
+    """Scaled numbers are clipped to this many deviations from the mean."""
 
-    def forward(self, observation: Nest, first: Tensor, state: Nest) -> QOutput:
-        """`observation [T, B, …]`, `first [T, B]` and the state before them."""
-        features, mask, state = self.features(observation, first, state)
-        quantiles = self.head(features)
-        q = quantiles.mean(-1) if self.head.quantiles > 1 else quantiles.squeeze(-1)
-        if mask is not None:
-            allowed = mask.bool()
-            anything = allowed.any(-1, keepdim=True)
-            q = torch.where(allowed, q, torch.where(anything, FORBIDDEN, 0.0))
-            quantiles = torch.where(anything.unsqueeze(-1), quantiles, 0.0)
-        return QOutput(q, quantiles, state)
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.mean, self.variance = nn.Buffer(torch.zeros(size)), nn.Buffer(torch.ones(size))
+        self.scale, self.count = nn.Buffer(torch.ones(size)), nn.Buffer(torch.zeros(1))
+
+    def update(self, x: Tensor) -> None:
+        self.count_in(self.of(x))
+
+    def of(self, x: Tensor) -> Tensor:
+        """The moments of these vectors alone, as `merged` and `count_in` take them."""
+        return moments_of(x.reshape(-1, len(self.mean)).to(self.mean.dtype))
+
+    @torch.no_grad()
+    def count_in(self, seen: Tensor) -> None:
+        """Count vectors of which only the moments are given (Chan et al. 1979, equations 2.1)."""
+        count, mean, variance = torch.split(seen.to(self.mean.dtype), [1, len(self.mean), len(self.mean)])
+        total = self.count + count
+        share = count * total.clamp(min=1).reciprocal()
+        apart = mean - self.mean
+        self.variance.mul_(1 - share).add_(share * variance).add_(share * (1 - share) * apart.square())
+        self.mean.add_(share * apart)
+        self.count.copy_(total)
+        self.scale.copy_((self.variance + SMALLEST_VARIANCE).rsqrt())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x scaled to mean 0 and deviation 1."""
+        return ((x - self.mean) * self.scale).clamp(-self.farthest, self.farthest)
 
 
-def _split_mask(observation: Nest) -> tuple[Nest, Tensor | None]:
+@torch.no_grad()
+def moments_of(rows: Tensor) -> Tensor:
+    """Count, means and variances of rows `[M, size]`, concatenated to `[1 + 2 size]`."""
+    count = rows.new_full((1,), len(rows))
+    if not len(rows):
+        return torch.cat([count, rows.new_zeros(2 * rows.shape[1])])
+    variance, mean = torch.var_mean(rows, 0, correction=0)
+    return torch.cat([count, mean, variance])
+
+
+def merged(parts: Tensor) -> Tensor:
+    """The moments `[…, 1 + 2 size]` of the union of N parts with moments `[N, …, 1 + 2 size]`.
+
+    Computed in float64, so that the order of the parts does not show in float32.
+    """
+    size = parts.shape[-1] // 2
+    count, mean, variance = torch.split(parts.double(), [1, size, size], -1)
+    total = count.sum(0)
+    share = count / total.clamp(min=1)
+    common = (share * mean).sum(0)
+    return torch.cat([total, common, (share * (variance + (mean - common).square())).sum(0)], -1)
+
+
+def orthogonal(layer: Layer, gain: float) -> Layer:
+    """The layer with orthogonal weights of this gain and zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def zeros(spec: Nest, batch: int, device: torch.device | str | None = None) -> Nest:
+    """The state of this spec before an episode, `[batch, …]`."""
+    return optree.tree_map(
+        lambda leaf: torch.zeros(batch, *leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec
+    )
+
+
+def split_mask(observation: Nest) -> tuple[Nest, Any]:
+    """An observation, or the spec of one, without its action mask; and the mask, or None."""
     if not isinstance(observation, dict) or ACTION_MASK not in observation:
         return observation, None
     rest = dict(observation)

@@ -13,6 +13,7 @@ import optree
 import torch
 from torch import Tensor, nn
 
+from pappus.networks.modules import split_mask
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.types import ACTION_MASK, Nest
 
@@ -31,31 +32,20 @@ def module_step(network: nn.Module) -> StepFunction:
     return step
 
 
-def single_step(network: nn.Module) -> StepFunction:
-    """The fastest way to run `network` for one step without gradients."""
+def single_step(network: nn.Module, learns: bool = False) -> StepFunction:
+    """The fastest way to run `network` for one step; with gradients, where it `learns`: its parameters must then stay
+    the same tensors."""
     mlp, module = numpy_mlp(network), module_step(network)
     if mlp is None:
         return module
 
     def step(observation: Nest, first: Tensor, state: Nest) -> Any:
-        if not isinstance(observation, Tensor):
-            return module(observation, first, state)  # an action mask came with it
+        if not isinstance(observation, Tensor) or (learns and torch.is_autocast_enabled("cpu")):
+            return module(observation, first, state)  # an action mask came with it, or another precision is wanted
+        if learns:
+            return mlp.learn(observation.numpy(), state)
         output = mlp(observation.numpy())
         return type(output)(*map(torch.from_numpy, output[:-1]), state)
-
-    return step
-
-
-def learning_step(network: nn.Module) -> StepFunction:
-    """The fastest way to run `network` for one step with gradients; its parameters must stay the same tensors."""
-    mlp, module = numpy_mlp(network), module_step(network)
-    if mlp is None:
-        return module
-
-    def step(observation: Nest, first: Tensor, state: Nest) -> Any:
-        if not isinstance(observation, Tensor) or torch.is_autocast_enabled("cpu"):
-            return module(observation, first, state)  # an action mask came with it, or another precision is wanted
-        return mlp.learn(observation.numpy(), state)
 
     return step
 
@@ -78,7 +68,7 @@ class BatchForward:
     def __call__(self, network: nn.Module, observation: Nest) -> Any:
         steps = self._steps.get(network)
         if steps is None:
-            steps = self._steps[network] = (single_step(network), learning_step(network))
+            steps = self._steps[network] = (single_step(network), single_step(network, learns=True))
         inputs = self._inputs(observation, getattr(network, "frame_stack", None) is not None)
         return steps[torch.is_grad_enabled()](*inputs)
 
@@ -91,7 +81,7 @@ class BatchForward:
             first = self._first[key] = torch.zeros(len(leaf), dtype=torch.bool, device=leaf.device)
         if not stacked:
             return observation, first, ((), ())
-        frames = optree.tree_map(lambda leaf: leaf[:, :-1], _without_mask(observation))
+        frames = optree.tree_map(lambda leaf: leaf[:, :-1], split_mask(observation)[0])
         return optree.tree_map(lambda leaf: leaf[:, -1], observation), first, (frames, ())
 
 
@@ -100,13 +90,6 @@ def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest
     frame_stack = getattr(network, "frame_stack", None)
     if frame_stack is None:
         return observation
-    stacks = frame_stack(_without_mask(observation), first, state[0])[0]
-    if not isinstance(observation, dict) or ACTION_MASK not in observation:
-        return stacks
-    return {**stacks, ACTION_MASK: observation[ACTION_MASK].unsqueeze(2)}
-
-
-def _without_mask(observation: Nest) -> Nest:
-    if not isinstance(observation, dict):
-        return observation
-    return {key: leaf for key, leaf in observation.items() if key != ACTION_MASK}
+    observation, mask = split_mask(observation)
+    stacks, _ = frame_stack(observation, first, state[0])
+    return stacks if mask is None else {**stacks, ACTION_MASK: mask.unsqueeze(2)}

@@ -1,113 +1,97 @@
-"""Torsos: from observations `[T, B, …]` to features `[T, B, D]`; each has its D as `output_size`."""
+"""Torsos for images and for categories; `modules.Flat` takes everything else."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Literal, TypeAlias, TypeVar, cast
 
-import optree
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from pappus.networks.moments import RunningMoments
-from pappus.types import ArraySpec, Nest
+from pappus.networks.modules import Torso, orthogonal
+from pappus.types import ArraySpec
 
-Activation: TypeAlias = Literal["relu", "tanh"]
-
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
-
-Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
+GAIN = math.sqrt(2)
 
 
-class MLP(nn.Module):
-    """Linear layers of these sizes, each followed by the activation; orthogonal, gain √2."""
+class CNN(Torso):
+    """Convolutions of an image, then a layer of `output_size` units."""
 
-    def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "relu") -> None:
+    smallest_side: int
+    linear: nn.Linear
+
+    def __init__(self, image: ArraySpec) -> None:
         super().__init__()
-        pairs = pairwise((input_size, *sizes))
-        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairs)
-        self.activation = activation
-        self.output_size = sizes[-1]
+        self.pixels = Pixels(image)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
-        activation = ACTIVATIONS[self.activation]
-        for layer in self.layers:
-            x = activation(layer(x))
-        return x
+    def convolved(self, x: Tensor) -> Tensor:
+        """From planes to planes."""
+        raise NotImplementedError
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.convolved(self.pixels(image, self.linear.weight.dtype))
+        features: Tensor = self.linear(x.flatten(1)).relu_()
+        return features.view(*image.shape[:2], self.output_size)
+
+    def _end(self, planes: int, height: int, width: int, units: int) -> None:
+        """Add the last layer, for planes of this size."""
+        self.linear, self.output_size = orthogonal(nn.Linear(planes * height * width, units), GAIN), units
+        convert_conv2d_weight_memory_format(self, torch.channels_last)
 
 
-class NatureCNN(nn.Module):
+class NatureCNN(CNN):
     """The DQN torso (Mnih et al. 2015): convolutions 32×8/4, 64×4/2, 64×3/1, then 512 units."""
 
     smallest_side = 36
 
     def __init__(self, image: ArraySpec) -> None:
-        super().__init__()
-        self.pixels = Pixels(image)
-        gain = math.sqrt(2)
-        self.conv1 = orthogonal(PixelConv2d(self.pixels.channels, 32, 8, 4, scale=self.pixels.scale), gain)
-        self.conv2 = orthogonal(nn.Conv2d(32, 64, 4, 2), gain)
-        self.conv3 = orthogonal(nn.Conv2d(64, 64, 3, 1), gain)
+        super().__init__(image)
+        self.conv1 = orthogonal(PixelConv2d(self.pixels.channels, 32, 8, 4, scale=self.pixels.scale), GAIN)
+        self.conv2 = orthogonal(nn.Conv2d(32, 64, 4, 2), GAIN)
+        self.conv3 = orthogonal(nn.Conv2d(64, 64, 3, 1), GAIN)
         height, width = (((side - 4) // 4 - 2) // 2 - 2 for side in (self.pixels.height, self.pixels.width))
-        self.linear = orthogonal(nn.Linear(64 * height * width, 512), gain)
-        self.output_size = 512
-        convert_conv2d_weight_memory_format(self, torch.channels_last)
+        self._end(64, height, width, 512)
 
-    def forward(self, image: Tensor) -> Tensor:
-        x = self.conv1(self.pixels(image, self.conv1.weight.dtype)).relu_()
-        x = self.conv3(self.conv2(x).relu_()).relu_()
-        features: Tensor = self.linear(x.flatten(1)).relu_()
-        return features.view(*image.shape[:2], self.output_size)
+    def convolved(self, x: Tensor) -> Tensor:
+        x = self.conv2(self.conv1(x).relu_()).relu_()
+        x = self.conv3(x).relu_()
+        return x
 
 
-class MinAtarCNN(nn.Module):
+class MinAtarCNN(CNN):
     """For grids of a few cells (Young and Tian 2019): one convolution 16×3/1, then 128 units."""
 
     smallest_side = 3
 
     def __init__(self, image: ArraySpec) -> None:
-        super().__init__()
-        self.pixels = Pixels(image)
-        gain = math.sqrt(2)
-        self.conv = orthogonal(PixelConv2d(self.pixels.channels, 16, 3, scale=self.pixels.scale), gain)
-        self.linear = orthogonal(nn.Linear(16 * (self.pixels.height - 2) * (self.pixels.width - 2), 128), gain)
-        self.output_size = 128
-        convert_conv2d_weight_memory_format(self, torch.channels_last)
+        super().__init__(image)
+        self.conv = orthogonal(PixelConv2d(self.pixels.channels, 16, 3, scale=self.pixels.scale), GAIN)
+        self._end(16, self.pixels.height - 2, self.pixels.width - 2, 128)
 
-    def forward(self, image: Tensor) -> Tensor:
-        x = self.conv(self.pixels(image, self.conv.weight.dtype)).relu_()
-        features: Tensor = self.linear(x.flatten(1)).relu_()
-        return features.view(*image.shape[:2], self.output_size)
+    def convolved(self, x: Tensor) -> Tensor:
+        x = self.conv(x).relu_()
+        return x
 
 
-class ImpalaDeep(nn.Module):
+class ImpalaDeep(CNN):
     """The deep IMPALA torso (Espeholt et al. 2018, figure 3, right), without its LSTM: 15 convolutions, 256 units."""
 
     smallest_side = 8
 
-    def __init__(self, image: ArraySpec, channels: tuple[int, ...] = (16, 32, 32)) -> None:
-        super().__init__()
-        self.pixels = Pixels(image)
-        height, width = self.pixels.height, self.pixels.width
-        sections = []
-        for index, (fan_in, fan_out) in enumerate(zip((self.pixels.channels, *channels), channels, strict=False)):
-            scale = self.pixels.scale if index == 0 else 1.0
-            sections.append(_ImpalaSection(PixelConv2d(fan_in, fan_out, 3, padding=1, scale=scale)))
-            height, width = (height + 1) // 2, (width + 1) // 2
-        self.sections = nn.Sequential(*sections)
-        self.linear = orthogonal(nn.Linear(channels[-1] * height * width, 256), math.sqrt(2))
-        self.output_size = 256
-        convert_conv2d_weight_memory_format(self, torch.channels_last)
+    def __init__(self, image: ArraySpec) -> None:
+        super().__init__(image)
+        height, width, scale = self.pixels.height, self.pixels.width, self.pixels.scale
+        self.sections = nn.Sequential()
+        for fan_in, fan_out in pairwise((self.pixels.channels, 16, 32, 32)):
+            self.sections.append(_ImpalaSection(PixelConv2d(fan_in, fan_out, 3, padding=1, scale=scale)))
+            height, width, scale = (height + 1) // 2, (width + 1) // 2, 1.0
+        self._end(32, height, width, 256)
 
-    def forward(self, image: Tensor) -> Tensor:
-        x = self.sections(self.pixels(image, self.linear.weight.dtype))
-        features: Tensor = self.linear(x.relu_().flatten(1)).relu_()
-        return features.view(*image.shape[:2], self.output_size)
+    def convolved(self, x: Tensor) -> Tensor:
+        x = self.sections(x).relu_()
+        return x
 
 
 class _ImpalaSection(nn.Module):
@@ -173,71 +157,16 @@ class PixelConv2d(nn.Conv2d):
         return F.conv2d(x, self.weight * self.scale, self.bias, self.stride, self.padding)
 
 
-class Flat(nn.Module):
-    """A leaf of any shape, flattened to floats; uint8 is scaled by 1/255, then everything by `moments`, if any."""
-
-    def __init__(self, leaf: ArraySpec, normalize: bool = False) -> None:
-        super().__init__()
-        self.output_size = math.prod(leaf.shape)
-        self.scale = 1 / 255 if leaf.dtype == "uint8" else None
-        self.moments = RunningMoments(self.output_size) if normalize else None
-
-    def row(self, x: Tensor) -> Tensor:
-        """Flattened to floats."""
-        x = x.reshape(*x.shape[:2], self.output_size)
-        return x if self.scale is None else x * self.scale
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.row(x)
-        return x if self.moments is None else self.moments(x)
-
-
-class OneHot(nn.Module):
+class OneHot(Torso):
     """A leaf of categories (`ArraySpec.num_values`) as concatenated one-hot vectors."""
-
-    which: Tensor
-    value: Tensor
 
     def __init__(self, leaf: ArraySpec) -> None:
         super().__init__()
         assert leaf.num_values is not None and len(leaf.num_values) == math.prod(leaf.shape), leaf
         self.output_size = sum(leaf.num_values)
         counts = torch.tensor(leaf.num_values)
-        self.register_buffer("which", torch.arange(len(counts)).repeat_interleave(counts), persistent=False)
-        self.register_buffer("value", torch.cat([torch.arange(n) for n in leaf.num_values]), persistent=False)
+        self.which = nn.Buffer(torch.arange(len(counts)).repeat_interleave(counts), persistent=False)
+        self.value = nn.Buffer(torch.cat([torch.arange(n) for n in leaf.num_values]), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return x.reshape(*x.shape[:2], -1).index_select(2, self.which) == self.value
-
-
-LeafTorso: TypeAlias = NatureCNN | MinAtarCNN | ImpalaDeep | Flat | OneHot
-
-
-class Encoder(nn.Module):
-    """A nest of observations: each leaf through its torso, then their concatenation through `trunk`."""
-
-    def __init__(self, torsos: Sequence[LeafTorso], trunk: MLP | None) -> None:
-        super().__init__()
-        self.torsos = nn.ModuleList(torsos)
-        self.trunk = trunk
-        self.output_size = sum(torso.output_size for torso in torsos) if trunk is None else trunk.output_size
-
-    def forward(self, observation: Nest) -> Tensor:
-        """`torsos` are in the order of `optree.tree_leaves(observation)`."""
-        vectors = [torso(leaf) for torso, leaf in zip(self.torsos, optree.tree_leaves(observation), strict=True)]
-        features: Tensor = vectors[0] if len(vectors) == 1 else torch.cat(vectors, -1)
-        return features if self.trunk is None else self.trunk(features)
-
-    def shown(self, observation: Nest) -> list[tuple[RunningMoments, Tensor]]:
-        """Every module of running moments, with the numbers of these observations that it counts."""
-        leaves = zip(self.torsos, optree.tree_leaves(observation), strict=True)
-        flats = [(torso, leaf) for torso, leaf in leaves if isinstance(torso, Flat)]
-        return [(torso.moments, torso.row(leaf)) for torso, leaf in flats if torso.moments is not None]
-
-
-def orthogonal(layer: Layer, gain: float) -> Layer:
-    """The layer with orthogonal weights of this gain and zero biases."""
-    nn.init.orthogonal_(layer.weight, gain)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
-    return layer

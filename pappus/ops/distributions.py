@@ -1,13 +1,9 @@
-"""Action distributions without state: every method takes the parameter tensor `[..., P]` a network computed.
-
-Actions carry no gradient (`sample`, `mode`, `sample_with_log_prob`); `log_prob`, `entropy` and `kl` do.
-"""
+"""Action distributions without state: every method takes the parameter tensor `[..., P]` a network computed."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from pappus.ops import numpy_ops
+from pappus.ops.numpy_ops import LOG_SQRT_2PI, LOG_STD_RANGE, NumpySampler, log_exponential
 from pappus.types import ActionSpec, DiscreteAction, MultiDiscreteAction
 
 MASKED_LOGIT = -1e9
@@ -24,34 +22,34 @@ MASKED_LOGIT = -1e9
 PADDED_LOGIT = -1e30
 """Below `MASKED_LOGIT`: a choice whose values are all masked still takes one of its own values."""
 
-LOG_STD_RANGE = (-10.0, 2.0)
-"""Standard deviations from 5e-5 to 7.4, in actions' normalised units where the bounds are ±1."""
-
 NEAREST_TO_BOUND = 1 - 1e-6
 """Squashed actions are clipped to this magnitude before atanh; float32 resolves 6e-8 near 1."""
-
-LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 
 QUADRATURE_NODES = 16
 """The entropy of a squashed policy is then exact to 1 % up to a deviation of 1, and to a few percent beyond."""
 
 
 class Distribution(Protocol):
-    """A distribution, as algorithms and actors use it; `[...]` are the leading dimensions of the parameters."""
+    """A distribution over actions; `[...]` are the leading dimensions of the parameters.
+
+    Actions carry no gradient, be they sampled or the `mode`; `log_prob` and `entropy` (nats) do. For continuous actions
+    these are the log-density and the differential entropy.
+    """
 
     @property
     def parameter_size(self) -> int: ...
-    def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor: ...
     def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]: ...
     def mode(self, params: Tensor) -> Tensor: ...
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, params: Tensor) -> Tensor: ...
-    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
-    def kl(self, p: Tensor, q: Tensor) -> Tensor: ...
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, from one softmax where there is one."""
+        return self.log_prob(params, action), self.entropy(params)
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Distribution):
     """One choice of `n`; the parameters are logits `[..., n]`, actions int64 `[...]`."""
 
     n: int
@@ -60,42 +58,29 @@ class Categorical:
     def parameter_size(self) -> int:
         return self.n
 
-    def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor:
-        """An action per row."""
-        return self.sample_with_log_prob(params, generator)[0]
-
     def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per row, by the exponential race (argmax of log p − log E, E ~ Exp(1)), and its log-probability."""
+        """By the exponential race: argmax of log p − log E, E ~ Exp(1)."""
         log_p = params.detach().log_softmax(-1)
         action = (log_p - log_exponential(log_p.shape, generator, log_p.device)).argmax(-1, keepdim=True)
         return action.squeeze(-1), log_p.gather(-1, action).squeeze(-1)
 
     def mode(self, params: Tensor) -> Tensor:
-        """The most probable action."""
         return params.argmax(-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """log π(action)."""
         return params.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """−Σ p log p, in nats."""
         log_p = params.log_softmax(-1)
         return -(log_p.exp() * log_p).sum(-1)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one softmax."""
         log_p = params.log_softmax(-1)
         return log_p.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 
-    def kl(self, p: Tensor, q: Tensor) -> Tensor:
-        """KL(p ‖ q), in nats."""
-        log_p = p.log_softmax(-1)
-        return (log_p.exp() * (log_p - q.log_softmax(-1))).sum(-1)
-
 
 @dataclass(frozen=True)
-class MultiCategorical:
+class MultiCategorical(Distribution):
     """Independent choices of `nvec` values; the parameters are their concatenated logits, actions int64 `[..., k]`."""
 
     nvec: tuple[int, ...]
@@ -104,35 +89,22 @@ class MultiCategorical:
     def parameter_size(self) -> int:
         return sum(self.nvec)
 
-    def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor:
-        """An action per choice."""
-        return self._choice.sample(self._table(params), generator)
-
     def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per choice and their joint log-probability."""
         action, log_prob = self._choice.sample_with_log_prob(self._table(params), generator)
         return action, log_prob.sum(-1)
 
     def mode(self, params: Tensor) -> Tensor:
-        """The most probable action of every choice."""
         return self._choice.mode(self._table(params))
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """log π of the joint action."""
         return self._choice.log_prob(self._table(params), action).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Entropy of the joint distribution, in nats."""
         return self._choice.entropy(self._table(params)).sum(-1)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one softmax."""
         log_prob, entropy = self._choice.log_prob_and_entropy(self._table(params), action)
         return log_prob.sum(-1), entropy.sum(-1)
-
-    def kl(self, p: Tensor, q: Tensor) -> Tensor:
-        """KL(p ‖ q) of the joint distributions, in nats."""
-        return self._choice.kl(self._table(p), self._table(q)).sum(-1)
 
     @property
     def _choice(self) -> Categorical:
@@ -149,7 +121,7 @@ class MultiCategorical:
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Distribution):
     """Independent normals; the parameters are mean ++ log std, both flattened, actions float32 `[..., *shape]`.
 
     The log standard deviation is clamped to `LOG_STD_RANGE`.
@@ -161,40 +133,22 @@ class Gaussian:
     def parameter_size(self) -> int:
         return 2 * math.prod(self.shape)
 
-    def sample(self, params: Tensor, generator: Generator | None = None) -> Tensor:
-        """An action per row."""
-        return self.sample_with_log_prob(params, generator)[0]
-
     def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per row and its log-density."""
         mean, log_std = self._split(params.detach())
         noise = torch.empty_like(mean).normal_(generator=generator)
         action = torch.addcmul(mean, noise, log_std.exp())
         return self._shaped(action), self._log_density(noise, log_std)
 
     def mode(self, params: Tensor) -> Tensor:
-        """The mean."""
         return self._shaped(self._split(params.detach())[0])
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Log-density of the action."""
         mean, log_std = self._split(params)
         return self._log_density((action.reshape(mean.shape) - mean) * (-log_std).exp(), log_std)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Differential entropy, in nats."""
         log_std = self._split(params)[1]
         return log_std.sum(-1) + log_std.shape[-1] * 0.5 * math.log(2 * math.pi * math.e)
-
-    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, as the discrete distributions give them together."""
-        return self.log_prob(params, action), self.entropy(params)
-
-    def kl(self, p: Tensor, q: Tensor) -> Tensor:
-        """KL(p ‖ q), in nats."""
-        (mean_p, log_std_p), (mean_q, log_std_q) = self._split(p), self._split(q)
-        variances = (2 * log_std_p).exp() + (mean_p - mean_q).square()
-        return (log_std_q - log_std_p + 0.5 * (variances * (-2 * log_std_q).exp() - 1)).sum(-1)
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = params.chunk(2, -1)
@@ -215,7 +169,6 @@ class SquashedGaussian(Gaussian):
     """
 
     def sample_with_log_prob(self, params: Tensor, generator: Generator | None = None) -> tuple[Tensor, Tensor]:
-        """An action per row and its log-density."""
         before, log_prob = super().sample_with_log_prob(params, generator)
         return before.tanh(), log_prob - _log_slope(before.reshape(*log_prob.shape, -1)).sum(-1)
 
@@ -224,13 +177,13 @@ class SquashedGaussian(Gaussian):
         return super().mode(params).tanh()
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Log-density of the action; one that rounding put on a bound counts as just inside."""
+        """An action that rounding put on a bound counts as just inside."""
         before = action.clamp(-NEAREST_TO_BOUND, NEAREST_TO_BOUND).atanh()
         log_prob = super().log_prob(params, before)
         return log_prob - _log_slope(before.reshape(*log_prob.shape, -1)).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Differential entropy: H(N) + E[log slope], the latter by Gauss-Hermite quadrature."""
+        """H(N) + E[log slope], the latter by Gauss-Hermite quadrature."""
         mean, log_std = self._split(params)
         nodes, weights = (leaf.to(params) for leaf in _quadrature())
         points = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * nodes
@@ -263,12 +216,10 @@ def mask_logits(logits: Tensor, mask: Tensor) -> Tensor:
     return logits.masked_fill(mask == 0, MASKED_LOGIT)
 
 
-def log_exponential(
-    shape: Sequence[int], generator: Generator | None, device: torch.device | None = None
-) -> Tensor:
-    """log E with E ~ Exp(1), as log(−log u): finite because u is neither 0 nor 1, 3 times as fast as `exponential_`.
-
-    Finite noise is what keeps masked actions out; float32 always, because bfloat16 rounds u up to 1.
-    """
-    u = torch.empty(shape, dtype=torch.float32, device=device)
-    return u.uniform_(torch.finfo(torch.float32).tiny, 1.0, generator=generator).log_().neg_().log_()
+def numpy_sampler(distribution: Distribution) -> NumpySampler | None:
+    """`sample_with_log_prob` in NumPy, or None for other distributions and for subclasses."""
+    if type(distribution) is Categorical:
+        return NumpySampler(log_exponential, numpy_ops.draw_categorical)
+    if type(distribution) is Gaussian:
+        return NumpySampler(numpy_ops.normal, functools.partial(numpy_ops.draw_gaussian, shape=distribution.shape))
+    return None

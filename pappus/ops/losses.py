@@ -15,11 +15,6 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     return -log_prob * advantage.detach()
 
 
-def entropy_loss(entropy: Tensor) -> Tensor:
-    """−H(π) per step: minimising it keeps the policy from collapsing."""
-    return -entropy
-
-
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
     """½ (V(x) − target)² per step; the target is a constant."""
     assert value.shape == target.shape, (value.shape, target.shape)
@@ -34,9 +29,11 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tens
 
 
 def clipped_value_loss(value: Tensor, target: Tensor, before: Tensor, clip: float) -> Tensor:
-    """The larger of ½ (V − target)² and the same for V clipped to `before` ± `clip`."""
-    near = before + (value - before).clamp(-clip, clip)
-    return torch.maximum(value_loss(value, target), value_loss(near, target))
+    """The larger of ½ (V − target)² and the same for V clipped to `before` ± `clip`; with a clip of 0 the former."""
+    loss = value_loss(value, target)
+    if not clip:
+        return loss
+    return torch.maximum(loss, value_loss(before + (value - before).clamp(-clip, clip), target))
 
 
 def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
@@ -48,6 +45,17 @@ def masked_sum(x: Tensor, valid: Tensor) -> Tensor:
 def masked_mean(x: Tensor, valid: Tensor) -> Tensor:
     """Mean over the valid steps, and 0 when none is valid."""
     return masked_sum(x, valid) / valid.sum().clamp(min=1)
+
+
+def actor_critic_loss(
+    actor: Tensor, critic: Tensor, entropy: Tensor, valid: Tensor, *, baseline_cost: float, entropy_cost: float,
+    reduction: str,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """actor + baseline_cost · critic − entropy_cost · entropy over the valid steps, and these parts to report."""
+    reduce = masked_mean if reduction == "mean" else masked_sum
+    actor, critic, entropy = (reduce(part, valid) for part in (actor, critic, entropy))
+    loss = actor + baseline_cost * critic - entropy_cost * entropy
+    return loss, {"value_loss": critic.detach(), "policy_loss": actor.detach(), "entropy": entropy.detach()}
 
 
 def normalised(x: Tensor, valid: Tensor) -> Tensor:

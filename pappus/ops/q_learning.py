@@ -1,8 +1,6 @@
-"""Action values: errors, losses, priorities, exploration. Values are `[…, A]`, for any leading dimensions `[…]`."""
+"""Action values `[…, A]`, for any leading dimensions `[…]`: errors, losses, rescaling, priorities, exploration."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,8 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pappus.types import Array
-
-Numbers = TypeVar("Numbers", Array, Tensor)
 
 
 def taken(q: Tensor, action: Tensor) -> Tensor:
@@ -24,12 +20,6 @@ def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
     """Q'(x, argmax_a Q(x, a)), `[…]`: one network selects, the other evaluates (van Hasselt et al. 2016)."""
     assert target_q.shape == online_q.shape, (target_q.shape, online_q.shape)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
-
-
-def n_step_target(reward: Numbers, discount: Numbers, value: Numbers) -> Numbers:
-    """r + γⁿ v: n-step rewards, their discounts, and values of the observations that they bootstrap from, all `[…]`."""
-    target: Numbers = reward + discount * value
-    return target
 
 
 def huber(error: Tensor, delta: float) -> Tensor:
@@ -45,6 +35,24 @@ def quantile_huber(value: Tensor, goal: Tensor, delta: float) -> Tensor:
     tau = (torch.arange(count, device=value.device) + 0.5) / count
     weight = (tau.view(1, count, 1) - (error.detach() < 0).to(value.dtype)).abs()
     return (weight * huber(error, delta) / delta).mean(2).sum(1)
+
+
+def rescale(x: Tensor, epsilon: float) -> Tensor:
+    """h(x) = sign(x) (√(|x| + 1) − 1) + ε x: large values on a flatter scale (Pohlen 2018); ε = 0: x itself."""
+    if not epsilon:
+        return x
+    return x.sign() * ((x.abs() + 1).sqrt() - 1) + epsilon * x
+
+
+def unrescale(x: Tensor, epsilon: float) -> Tensor:
+    """h⁻¹(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) − 1) / 2 ε)² − 1).
+
+    (root − 1) / 2ε is rewritten to avoid the difference of two numbers near 1.
+    """
+    if not epsilon:
+        return x
+    size = x.abs() + 1 + epsilon
+    return x.sign() * ((2 * size / (torch.sqrt(1 + 4 * epsilon * size) + 1)).square() - 1)
 
 
 def mixed_priority(error: Tensor, valid: Tensor, eta: float) -> Tensor:

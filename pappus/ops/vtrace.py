@@ -19,16 +19,8 @@ class VTraceReturns(NamedTuple):
 
 @torch.no_grad()
 def vtrace(
-    value: Tensor,
-    reward: Tensor,
-    discount: Tensor,
-    rho: Tensor,
-    valid: Tensor,
-    *,
-    rho_clip: float = 1.0,
-    c_clip: float = 1.0,
-    pg_rho_clip: float | None = 1.0,
-    lam: float = 1.0,
+    value: Tensor, reward: Tensor, discount: Tensor, rho: Tensor, valid: Tensor, *, rho_clip: float = 1.0,
+    c_clip: float = 1.0, pg_rho_clip: float | None = 1.0, lam: float = 1.0,
 ) -> VTraceReturns:
     """V-trace of `value [T+1, B]`; `discount` is γ times the env's, `rho` is π/μ, both `[T, B]`.
 

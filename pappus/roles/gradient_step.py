@@ -27,7 +27,7 @@ from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, AllReduce, GradientChannel, Waitable
 from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
-from pappus.networks.moments import RunningMoments, merged
+from pappus.networks.modules import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state

@@ -1,7 +1,6 @@
 """Connections between the main process of a run and those of its roles: JSON objects, one after the other.
 
-On one machine it is a pair of sockets that keep packet boundaries; from another node it is a TCP connection with one
-object per line of text.
+On one machine each is a packet of a pair of sockets; from another node it is a line of a TCP connection.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import socket
 from typing import Any, Protocol
 
 MAX_PACKET = 1 << 20
-PIECE = 1 << 16
-GONE = "the other end of the connection is closed"
 HELLO_SECONDS = 10.0
 """A connection that has not introduced itself by then is closed."""
 SILENT_SECONDS = 20
@@ -29,11 +26,9 @@ class Connection(Protocol):
 
     def send(self, message: dict[str, Any]) -> None:
         """`OSError` when the other end is gone."""
-        ...
 
     def receive(self) -> list[dict[str, Any]]:
         """All messages that have arrived; `ConnectionResetError` when there will be no more."""
-        ...
 
 
 class PacketConnection:
@@ -44,29 +39,30 @@ class PacketConnection:
         self.fileno, self.close = end.fileno, end.close
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message."""
         self._socket.send(json.dumps(message).encode())
 
     def receive(self) -> list[dict[str, Any]]:
-        """All messages that have arrived."""
         messages: list[dict[str, Any]] = []
         while readable(self._socket):
-            packet = self._socket.recv(MAX_PACKET)
-            if not packet and messages:
+            piece = self._socket.recv(MAX_PACKET)
+            if not piece and messages:
                 break
-            if not packet:
-                raise ConnectionResetError(GONE)
-            messages.append(json.loads(packet))
+            if not piece:
+                raise ConnectionResetError("the other end of the connection is closed")
+            messages += [json.loads(text) for text in self._whole(piece)]
         return messages
 
+    def _whole(self, piece: bytes) -> list[bytes]:
+        """The messages that a piece completes."""
+        return [piece]
 
-class StreamConnection:
+
+class StreamConnection(PacketConnection):
     """One end of a TCP connection."""
 
     def __init__(self, end: socket.socket) -> None:
-        self._socket = end
+        super().__init__(end)
         self._rest = b""
-        self.fileno, self.close = end.fileno, end.close
         end.settimeout(SILENT_SECONDS)
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -78,21 +74,11 @@ class StreamConnection:
                 end.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message."""
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self) -> list[dict[str, Any]]:
-        """All messages that have arrived."""
-        messages: list[dict[str, Any]] = []
-        while readable(self._socket):
-            piece = self._socket.recv(PIECE)
-            if not piece and messages:
-                break
-            if not piece:
-                raise ConnectionResetError(GONE)
-            *whole, self._rest = (self._rest + piece).split(b"\n")
-            messages += [json.loads(line) for line in whole]
-        return messages
+    def _whole(self, piece: bytes) -> list[bytes]:
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        return whole
 
     @classmethod
     def connect(cls, address: tuple[str, int], hello: dict[str, Any]) -> StreamConnection:
@@ -139,7 +125,6 @@ class ConnectionListener:
         return arrived
 
     def close(self) -> None:
-        """Accept no more connections."""
         self._listener.close()
         for line in self._unidentified:
             line.close()

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pappus.config import RunConfig
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
+from pappus.telemetry.processes import kept_signals
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
 
@@ -37,11 +37,9 @@ class Controls(Protocol):
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Send a command to a role."""
-        ...
 
     def save(self, directory: Path) -> None:
         """Have the state written into `directory`, then call `Controller.saved`."""
-        ...
 
 
 class Controller:
@@ -54,7 +52,7 @@ class Controller:
         """`weights_roles` are the roles that save the weights, in the order of their shards."""
         self._config, self._run_stats, self._log, self._console, self._store = config, run_stats, log, console, store
         self._clock, self._weights_roles = clock, list(weights_roles)
-        self._controls: Controls | None = None
+        self._controls: Controls
         self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
@@ -109,7 +107,6 @@ class Controller:
             self._ask()
 
     def started(self, controls: Controls) -> None:
-        """All roles were started."""
         self._controls = controls
         self._trained = self._checked = self._clock()
 
@@ -149,10 +146,9 @@ class Controller:
         if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
             self._ask()
         if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
-            self._finish(role)
+            self._controls.command(role, "finish", 0)
 
     def interrupt(self) -> None:
-        """Save and stop."""
         self._interrupted = True
 
     def decide(self) -> bool:
@@ -237,11 +233,7 @@ class Controller:
         if self._env_seconds() >= limit:
             self._time_up = True
             for role in self._run_stats.roles(lambda kind: kind.trains):
-                self._finish(role)
-
-    def _finish(self, role: str) -> None:
-        assert self._controls is not None
-        self._controls.command(role, "finish", 0)
+                self._controls.command(role, "finish", 0)
 
     def _env_seconds(self) -> float:
         """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
@@ -250,7 +242,6 @@ class Controller:
 
     def _ask(self) -> None:
         """Have the newest weights evaluated, if the program has a role for that."""
-        assert self._controls is not None
         self._asked_for, self._asked_at = self._run_stats.updates, self._run_stats.env_steps
         self._asked_after = self._env_seconds()
         self._patience = self._clock() + self._config.evaluation.max_seconds
@@ -267,7 +258,6 @@ class Controller:
             self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
 
     def _save(self) -> None:
-        assert self._controls is not None
         self._checked = self._clock()
         self._saving = self._store.begin(self._run_stats.env_steps)
         self._controls.save(self._saving)
@@ -280,10 +270,7 @@ class Controller:
             self._phase = "over"
 
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
-        """All states are written: commit the checkpoint; its path.
-
-        `progress` are the steps and updates that belong to the state, where the run has gone on since.
-        """
+        """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
         mean = self._run_stats.episodic_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
@@ -304,8 +291,7 @@ class Controller:
         return path
 
     def seconds(self) -> dict[str, float]:
-        """Wall time since the command, the part of it that was training and that since the first env step; earlier
-        parts of the run included."""
+        """Wall time since the command, since training began and since the first env step, over all parts of the run."""
         now = self._clock()
         end = self._ended if self.finishing else now
         return {
@@ -315,7 +301,6 @@ class Controller:
         }
 
     def summary(self, exit_reason: str = "") -> Summary:
-        """How the run went, so far or in the end."""
         run_stats, config, seconds = self._run_stats, self._config, self.seconds()
         here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
         return Summary(
@@ -350,9 +335,6 @@ class Controller:
 @contextmanager
 def interrupts(controller: Controller) -> Iterator[None]:
     """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     heard: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -362,9 +344,7 @@ def interrupts(controller: Controller) -> Iterator[None]:
         controller.interrupt()
         controller.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with kept_signals() as main:
+        for number in (signal.SIGINT, signal.SIGTERM) if main else ():
+            signal.signal(number, handler)
         yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

@@ -1,8 +1,6 @@
 """Files of a run for nodes that do not see its directory: what a role saves is sent to the driver's node, and what it
-begins with is fetched from there. If all nodes see the directory nothing is sent.
-
-One writer: a role that saves writes below the same path on its own node, and the registry, on the driver's node, writes
-the same bytes there. Only the driver gives a checkpoint its name, after all of it has arrived.
+begins with is fetched from there. The registry, on the driver's node, writes below the same path as the role on its
+own. Only the driver gives a checkpoint its name, after all of it has arrived.
 """
 
 from __future__ import annotations
@@ -18,10 +16,7 @@ REPLAY = "replay"
 
 
 class FileTransfer:
-    """The files of one process's roles. `ask` calls a method of the registry: `write`, `read`, `listing`, …
-
-    `tables` says whether one of the roles holds replay tables, which have a folder of their own.
-    """
+    """The files of one process's roles. `ask` calls a method of the registry; `tables`: a role holds replay tables."""
 
     def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str], tables: bool = False) -> None:
         self._ask, self._root, self._roles, self._tables = ask, marker.parent, roles, tables
@@ -57,15 +52,12 @@ class FileTransfer:
         for path in self._own(checkpoint):
             if self._tables and path.suffix == ".json":
                 for folder in set(re.findall(r"replay-\d+", path.read_text())):
-                    self._fetch_folder(self._root / REPLAY / folder)
+                    for text in self._ask("listing", str(self._root / REPLAY / folder)):
+                        self._fetch_file(Path(text))
+                        self._sent.add(Path(text))
 
     def _own(self, directory: Path) -> list[Path]:
         return [path for path in _files(directory) if path.name.split(".")[0] in self._roles]
-
-    def _fetch_folder(self, folder: Path) -> None:
-        for text in self._ask("listing", str(folder)):
-            self._fetch_file(Path(text))
-            self._sent.add(Path(text))
 
     def _send_file(self, path: Path) -> None:
         with path.open("rb") as file:

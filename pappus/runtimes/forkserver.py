@@ -25,6 +25,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from pappus.runtimes.connections import PacketConnection
+
 MAX_DESCRIPTORS = 250
 """The kernel passes at most 253 descriptors with one packet."""
 _PACKET = 4096
@@ -62,7 +64,9 @@ class ForkServer:
 
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
         """Ask for a worker that runs `role_process.main(payload, descriptors)`."""
-        file = os.memfd_create("pappus-payload") if hasattr(os, "memfd_create") else _temporary_file()
+        from pappus.transports.memory import anonymous_file  # numpy would delay the start of the server
+
+        file = anonymous_file()
         try:
             with open(file, "wb", closefd=False) as out:
                 out.write(payload)
@@ -74,16 +78,10 @@ class ForkServer:
 
     def answers(self) -> list[dict[str, Any]]:
         """All answers that have arrived; `{"closed": True}` when the server is gone."""
-        answers: list[dict[str, Any]] = []
-        while select.select([self.socket], [], [], 0)[0]:
-            try:
-                packet = self.socket.recv(_PACKET)
-            except ConnectionResetError:
-                packet = b""
-            if not packet:
-                return [*answers, {"closed": True}]
-            answers.append(json.loads(packet))
-        return answers
+        try:
+            return PacketConnection(self.socket).receive()
+        except ConnectionResetError:
+            return [{"closed": True}]
 
     def close(self, timeout: float) -> None:
         """End the server and with it every worker that is left."""
@@ -95,16 +93,11 @@ class ForkServer:
             self._process.wait()
 
 
-def _temporary_file() -> int:
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
 def serve(fd: int) -> NoReturn:
-    """The server: import, then fork on request until the socket closes."""
-    from pappus.runtimes import role_process
+    """The server: import what every worker needs, then fork on request until the socket closes."""
+    import pappus.runtimes.role_process
+    import pappus.topologies.impala
+    import pappus.topologies.seed  # noqa: F401
     from pappus.telemetry.processes import set_title
 
     set_title("forkserver")
@@ -113,7 +106,6 @@ def serve(fd: int) -> NoReturn:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    role_process.preload()
     gc.freeze()  # objects of the server stay on pages that workers share
     children: dict[int, str] = {}
     try:

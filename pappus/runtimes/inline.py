@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pappus.accelerator import one_thread
-from pappus.core import CountedNotifier, Waitable
+from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
@@ -22,12 +22,12 @@ class Sleeper(NamedTuple):
     """What a role waits for, and the count of its notifier when it was stepped last."""
 
     port: Waitable
-    notifier: CountedNotifier
+    notifier: Any
     heard: int
 
 
 class InlineRuntime:
-    """Drives all roles of a program in turn, in the order in which the topology added them."""
+    """Drives all roles of a program round-robin, in the order in which the topology added them."""
 
     def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
         self._controller, self._incarnation = controller, incarnation
@@ -42,22 +42,18 @@ class InlineRuntime:
         self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
-        """Step all roles in turn until the controller ends the run."""
         with one_thread():
-            self._run(checkpoint)
-
-    def _run(self, checkpoint: Path | None) -> None:
-        try:
-            self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
-            if checkpoint is not None:
-                self._load(checkpoint)
-            with interrupts(self._controller):
-                self._controller.started(self)
-                self._loop()
-        finally:
-            for role in self.roles.values():  # in the order of the data flow: what a role drops, a later one counts
-                role.close()
-                self._controller.report(role.metrics.drain())
+            try:
+                self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
+                if checkpoint is not None:
+                    self._load(checkpoint)
+                with interrupts(self._controller):
+                    self._controller.started(self)
+                    self._loop()
+            finally:
+                for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
+                    role.close()
+                    self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
         while True:
@@ -73,7 +69,8 @@ class InlineRuntime:
                 if self._controller.decide():
                     return
                 if stuck and not self._commanded and not self._controller.finishing:
-                    raise DeadlockError(_explain(waiting))
+                    clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
+                    raise DeadlockError("no role can continue: " + "; ".join(clauses))
 
     def _round(self) -> dict[str, Waitable]:
         """Step every role once that does not wait for a notifier; what the waiting roles wait for."""
@@ -92,15 +89,14 @@ class InlineRuntime:
             role.metrics.clock.waiting(port.name if port is not None else "its turn")
             if port is not None:
                 waiting[name] = port
-                notifier = getattr(port, "notifier", None)
-                if isinstance(notifier, CountedNotifier) and role.wake_at is None:
+                notifier: Any = getattr(port, "notifier", None)
+                if hasattr(notifier, "count") and role.wake_at is None:
                     self._asleep[name] = Sleeper(port, notifier, notifier.count)
         self._rounds += 1
         return waiting
 
     def _alone(self, role: Role) -> Waitable | None:
-        """Step the only role that does not sleep again and again, until it waits or another may continue; what it waits
-        for. Rounds are counted as if all roles had been stepped."""
+        """Step the only role that does not sleep until it waits or another may continue; what it waits for."""
         sleepers = [(sleeper.notifier, sleeper.heard) for sleeper in self._asleep.values()]
         while True:
             port = role.step()
@@ -118,7 +114,6 @@ class InlineRuntime:
         return list(self.roles.values())
 
     def command(self, role: str, command: str, argument: int) -> None:
-        """Hand a command to a role."""
         self._with_commands.add(role)
         self._commanded = True
         self._asleep.pop(role, None)
@@ -150,8 +145,3 @@ class InlineRuntime:
                 self.roles[spec.name].load(load_state(checkpoint, name))
         if not exact:
             self._controller.event(FRESH_START)
-
-
-def _explain(waiting: dict[str, Waitable]) -> str:
-    clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
-    return "no role can continue: " + "; ".join(clauses)

@@ -6,22 +6,23 @@ import os
 import select
 import signal
 import socket
-import tempfile
+import sys
 import time
 from typing import Any
+
+import cloudpickle
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
-from pappus.runtimes.role_process import Assignment, pack
-from pappus.runtimes.supervision import ManagedProcess, failure_notice
-from pappus.runtimes.supervisor import Supervisor
+from pappus.runtimes.role_process import Assignment
+from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
-from pappus.transports.memory import SharedBlock
+from pappus.transports.memory import SharedBlock, anonymous_file
 
 
 class LocalRuntime(Supervisor):
@@ -30,16 +31,15 @@ class LocalRuntime(Supervisor):
     def __init__(
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
     ) -> None:
-        super().__init__(program, controller, supervision)
-        self._incarnation = incarnation
+        super().__init__(program, controller, supervision, incarnation)
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
         """Files that faulthandler writes to when a worker crashes."""
 
     def _start(self, worker: ManagedProcess) -> None:
-        edges = [self._program.edges[end.edge] for spec in worker.specs for end in spec.ends()]
-        blocks = {edge.name: self._blocks[edge.name] for edge in edges}
+        edges = self._edges_of(worker)
+        blocks = {name: self._blocks[name] for name in edges}
         line, fault_log = self._open_line(worker), self._open_fault_log(worker)
         unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
         positions = {fd: i for i, fd in enumerate(unique)}
@@ -49,13 +49,16 @@ class LocalRuntime(Supervisor):
                 f"{MAX_DESCRIPTORS}; use fewer --actors with more --envs-per-actor"
             )
         assignment = Assignment(
-            group=worker.group, specs=worker.specs, edges=list({edge.name: edge for edge in edges}.values()),
-            block_sizes={name: block.nbytes for name, block in blocks.items()},
-            block_descriptors={name: [positions[fd] for fd in block.descriptors] for name, block in blocks.items()},
+            group=worker.group, specs=worker.specs, edges=list(edges.values()),
+            blocks={
+                name: (block.nbytes, [positions[fd] for fd in block.descriptors]) for name, block in blocks.items()
+            },
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
-            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._program.groups()), usable_cores()),
+            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._workers), usable_cores()),
         )
-        self._server.request(worker.group, pack(assignment), list(unique))
+        # classes and functions of the user's own script travel by value, so the script is not run again
+        payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
+        self._server.request(worker.group, payload, list(unique))
         os.close(line)
 
     def _open_line(self, worker: ManagedProcess) -> int:
@@ -68,8 +71,7 @@ class LocalRuntime(Supervisor):
 
     def _open_fault_log(self, worker: ManagedProcess) -> int:
         self._close_fault_log(worker)
-        with tempfile.TemporaryFile() as file:
-            self._fault_logs[worker.group] = os.dup(file.fileno())
+        self._fault_logs[worker.group] = anonymous_file()
         return self._fault_logs[worker.group]
 
     def _close_fault_log(self, worker: ManagedProcess) -> None:
@@ -96,17 +98,16 @@ class LocalRuntime(Supervisor):
             self._came(worker, answer["pid"])
         else:
             self._hear(worker)
-            notice = failure_notice(worker, how(answer["status"]), self._fault_text(worker))
-            self._died(worker, notice, worker.essential)
+            status = answer["status"]
+            how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+            self._died(worker, worker.notice(how, self._fault_text(worker)), worker.essential)
 
     def _fault_text(self, worker: ManagedProcess) -> str:
-        """What faulthandler wrote when the process crashed."""
         descriptor = self._fault_logs.get(worker.group)
         return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()
 
     def _stop(self) -> None:
-        """Ask all workers to stop, in order, and receive their last reports; the fork server kills those that miss the
-        deadline."""
+        """Ask all workers to stop and receive last reports. The fork server kills those that miss the deadline."""
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for worker in stopped:
@@ -117,7 +118,6 @@ class LocalRuntime(Supervisor):
                 self._hear(worker)
 
     def _await_end(self, running: set[str], deadline: float) -> bool:
-        """Whether all of them ended in time."""
         while running and time.monotonic() < deadline:
             if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 answers = self._server.answers()
@@ -133,8 +133,3 @@ class LocalRuntime(Supervisor):
             self._close_fault_log(worker)
         for block in self._blocks.values():
             block.close()
-
-
-def how(status: int) -> str:
-    """How a process ended: by a signal, or with an exit code."""
-    return signal.Signals(-status).name if status < 0 else f"exit code {status}"

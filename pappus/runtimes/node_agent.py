@@ -10,21 +10,14 @@ between the blocks of both (see `pappus.transports.mirrors`). Weights are carrie
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from pappus.edges.edge import Edge
-from pappus.transports.fd_server import FdServer, fetch_blocks
+from pappus.transports.fd_server import FdServer
 from pappus.transports.memory import Notifier, SharedBlock
 from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
-
-if TYPE_CHECKING:
-    from pappus.transports.grpc_mirrors import Streams, Traffic
-
-__all__ = ["NodeAgent", "PortLocations", "fetch_blocks"]
 
 CLOSE_SECONDS = 4.0
 
@@ -32,8 +25,7 @@ CLOSE_SECONDS = 4.0
 class NodeAgent:
     """Owns the blocks of one node, hands them to its roles, and mirrors edges to other nodes.
 
-    `delivered(weights edge, node)` is the newest version that a node has; it is called in the node agent's thread. Any
-    other thread may call the methods.
+    `delivered(weights edge, node)` is the newest version that a node has. Any thread may call the methods.
     """
 
     def __init__(
@@ -48,12 +40,12 @@ class NodeAgent:
         self._heard: dict[str, dict[Notifier, str]] = {}
         self._held: set[str] = set()
         """Edges whose releases wait for weights."""
-        self._loop = asyncio.new_event_loop()
         self._closed = False
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(host, token, ready), name="node_agent", daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._runner.run(self._open(host, token))
+        self._thread = threading.Thread(target=self._run, name="node_agent", daemon=True)
         self._thread.start()
-        ready.result()
 
     def block(self, name: str) -> SharedBlock:
         """The block of an edge on this node, made when it is first asked for."""
@@ -63,22 +55,18 @@ class NodeAgent:
             return self._blocks[name]
 
     def place(self, edge: str, placement: PortLocations) -> None:
-        """Where the ends of an edge now are. When it returns, the counters on this node are settled, so that roles that
-        moved here may start; streams to other nodes begin and end in the background."""
+        """Where the ends of an edge now are. When it returns, roles that moved here may start."""
         asyncio.run_coroutine_threadsafe(self._place(edge, placement), self._loop).result()
 
     def look_again(self) -> None:
         """Weights were delivered: slots that waited for them may be released."""
         with suppress(RuntimeError):  # closed meanwhile
-            self._loop.call_soon_threadsafe(self._look_again)
+            for name in list(self._held):
+                self._loop.call_soon_threadsafe(self._streams.wake_all, name)
 
-    def meter(self) -> dict[str, Traffic]:
+    def meter(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes of each edge since the start, both ways together."""
         return dict(self._streams.traffic)
-
-    def troubles(self) -> dict[str, str]:
-        """For each edge without a stream to its hub, the reason."""
-        return self._streams.troubles()
 
     def close(self) -> None:
         """End all streams and close the blocks; processes that have mapped them keep them."""
@@ -92,23 +80,15 @@ class NodeAgent:
                 block.close()
             self._blocks = {}
 
-    def _run(self, host: str, token: str, ready: concurrent.futures.Future[None]) -> None:
-        """The node agent's thread."""
-        try:
-            try:
-                self._loop.run_until_complete(self._open(host, token))
-            except BaseException as error:
-                return ready.set_exception(error)
-            ready.set_result(None)
+    def _run(self) -> None:
+        with self._runner:
             self._loop.run_forever()
-            self._loop.run_until_complete(self._close())
-        finally:
-            self._loop.close()
+            self._runner.run(self._close())
 
     async def _open(self, host: str, token: str) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
 
-        self._streams: Streams = Streams(self.node, token)
+        self._streams = Streams(self.node, token)
         self.address = await self._streams.open(host)
         self._fd_server = FdServer(self._loop, self.block)
         self.socket = self._fd_server.path
@@ -120,7 +100,6 @@ class NodeAgent:
         with suppress(TimeoutError):  # the rest ends with the process
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._streams.close()
-                await _others()
 
     async def _place(self, name: str, placement: PortLocations) -> None:
         if name not in self._mirrored:
@@ -153,14 +132,3 @@ class NodeAgent:
         notifier.clear()
         self._streams.wake(name, node)
 
-    def _look_again(self) -> None:
-        for name in self._held:
-            self._streams.wake_all(name)
-
-
-async def _others() -> None:
-    """Cancel all other tasks of the loop and wait for them."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -24,12 +24,7 @@ from typing import Any
 
 import cloudpickle
 import ray
-from ray.util.placement_group import (
-    PlacementGroup,
-    placement_group,
-    placement_group_table,
-    remove_placement_group,
-)
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from pappus.config import RunConfig
@@ -38,18 +33,10 @@ from pappus.runtimes.connections import ConnectionListener, StreamConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
 from pappus.runtimes.ray_process import Driver, Host
-from pappus.runtimes.ray_registry import mirrored_ends, registry_class
-from pappus.runtimes.resources import (
-    Amounts,
-    Colocation,
-    colocations,
-    refuse_what_never_fits,
-    still_waiting,
-    waits_for,
-)
+from pappus.runtimes.ray_registry import CALLS_AT_ONCE, Registry, mirrored_ends
+from pappus.runtimes.resources import Amounts, Colocation, colocations, refuse_what_never_fits, still_waiting, waits_for
 from pappus.runtimes.role_process import Assignment
-from pappus.runtimes.supervision import ManagedProcess, failure_notice
-from pappus.runtimes.supervisor import Supervisor
+from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.checkpoint import verify
 from pappus.telemetry.processes import usable_cores
@@ -65,8 +52,8 @@ class RayRuntime(Supervisor):
     """Has Ray place the groups of a program, and supervises them from here."""
 
     def __init__(self, program: Program, controller: Controller, config: RunConfig, incarnation: int = 0) -> None:
-        super().__init__(program, controller, config.supervision)
-        self._config, self._incarnation = config, incarnation
+        super().__init__(program, controller, config.supervision, incarnation)
+        self._config = config
         self._colocations = colocations(program, config)
         self._token = secrets.token_hex(16)
         self._hosts: dict[str, Any] = {}
@@ -91,20 +78,24 @@ class RayRuntime(Supervisor):
         host = ray.util.get_node_ip_address()
         self._connection_listener = ConnectionListener(host, self._token)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._registry = registry_class().options(
-            name=f"pappus-{self._token[:8]}", scheduling_strategy=here
-        ).remote(self._program.edges, mirrored_ends(self._program), self._token)
+        registry = ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
+        self._registry = registry.options(name=f"pappus-{self._token[:8]}", scheduling_strategy=here).remote(
+            self._program.edges, mirrored_ends(self._program), self._token
+        )
         self._registry_life = self._registry.live.remote()
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
         self._driver = Driver(
             self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
         )
-        for node in self._reserved_nodes():
-            self._registry.prepare.remote(node["NodeID"], node["NodeManagerAddress"])
+        tables = [placement_group_table(group) for group in self._reserved]
+        chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
+        for node in ray.nodes():
+            if node["NodeID"] in chosen:
+                self._registry.prepare.remote(node["NodeID"], node["NodeManagerAddress"])
         for colocation in self._colocations:
             for group in colocation.groups:
-                self._hosts[group] = self._make_host(group, colocation.amounts[group], colocation in fixed)
+                self._hosts[group] = self._make_host(group, colocation.amounts[group])
 
     def _comes_and_goes(self, colocation: Colocation) -> bool:
         """Whether it may be missing at the start: an actor beyond the fewest."""
@@ -129,15 +120,10 @@ class RayRuntime(Supervisor):
             if not group.wait(max(0.1, deadline - time.monotonic())):
                 raise still_waiting(fixed, rooms(free=True), self._config.cluster.patience)
 
-    def _reserved_nodes(self) -> list[dict[str, Any]]:
-        tables = [placement_group_table(group) for group in self._reserved]
-        chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
-        return [node for node in ray.nodes() if node["NodeID"] in chosen]
-
-    def _make_host(self, group: str, amounts: Amounts, fixed: bool) -> Any:
+    def _make_host(self, group: str, amounts: Amounts) -> Any:
         other = {name: amount for name, amount in amounts.items() if name not in ("CPU", "GPU", "memory")}
         where: Any = "DEFAULT"
-        if fixed and group in self._bundles:
+        if group in self._bundles:
             bundles, index = self._bundles[group]
             where = PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=index)
         made = ray.remote(
@@ -147,17 +133,15 @@ class RayRuntime(Supervisor):
         return made.remote(group)
 
     def _start(self, worker: ManagedProcess) -> None:
-        edges = {end.edge: self._program.edges[end.edge] for node in worker.specs for end in node.ends()}
         assignment = Assignment(
-            group=worker.group, specs=worker.specs, edges=list(edges.values()), block_sizes={}, block_descriptors={},
+            group=worker.group, specs=worker.specs, edges=list(self._edges_of(worker).values()), blocks={},
             incarnation=self._incarnation + worker.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
             threads=max(1, int(self._colocation(worker.group).amounts[worker.group].get("CPU", 1))),
             spin=spin_for(len(self._workers), usable_cores()),
         )
         self._begins_with[worker.group] = self._checkpoint
-        host = self._hosts[worker.group]
-        life = host.run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)
-        self._lives[life] = worker
+        run = self._hosts[worker.group].run
+        self._lives[run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)] = worker
 
     def _colocation(self, group: str) -> Colocation:
         return next(colocation for colocation in self._colocations if group in colocation.groups)
@@ -183,7 +167,6 @@ class RayRuntime(Supervisor):
         self._report_unplaced()
 
     def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
-        """A host has connected."""
         worker = self._workers[hello["group"]]
         if hello["incarnation"] != worker.incarnation:
             line.close()  # of an incarnation that was given up
@@ -191,15 +174,12 @@ class RayRuntime(Supervisor):
         refuse_other_versions(hello["versions"], hello["host"])
         self._places[worker.group] = hello["node"]
         self._unplaced.pop(worker.group, None)
-        if worker.essential and worker.incarnation:
-            self._rewind(self._begins_with[worker.group])
+        if worker.essential and worker.incarnation:  # a learner continues from a checkpoint, and so do the counts
+            checkpoint = self._begins_with[worker.group]
+            metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
+            self._controller.rewind(metadata["steps"], metadata["updates"])
         self._begin(worker, line)
         self._came(worker, hello["pid"], hello["host"])
-
-    def _rewind(self, checkpoint: Path | None) -> None:
-        """A learner that was restarted continues from a checkpoint, and so do the counts."""
-        metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
-        self._controller.rewind(metadata["steps"], metadata["updates"])
 
     def _ended(self, worker: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""
@@ -218,7 +198,7 @@ class RayRuntime(Supervisor):
             how = "its node is gone"
         worker.close()
         alone = self._config.learners == 1
-        self._died(worker, failure_notice(worker, how), worker.essential and (not alone or bool(worker.failure)))
+        self._died(worker, worker.notice(how), worker.essential and (not alone or bool(worker.failure)))
         self._unplaced[worker.group] = time.monotonic() + PATIENCE_SECONDS
 
     def _lost_its_node(self, worker: ManagedProcess) -> bool:
@@ -250,7 +230,6 @@ class RayRuntime(Supervisor):
         worker.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
-        """Ask all hosts to stop, in order, and receive their last reports."""
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for worker in stopped:

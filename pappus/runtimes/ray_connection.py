@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import ray
@@ -18,7 +14,7 @@ from pappus.config import ClusterConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.resources import NodeRoom
 from pappus.telemetry.files import versions
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import kept_signals, usable_cores
 from pappus.transports.addresses import Address
 
 COMPARED = ("python", "pappus", "torch")
@@ -44,7 +40,7 @@ def connect(cluster: ClusterConfig, cores: float) -> bool:
     else:
         options |= _alone(cores)
     try:
-        with own_signals():
+        with kept_signals():  # Ray's handler for SIGTERM would end the run without saving it
             ray.init(address=cluster.address or "local", **options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError, ray.exceptions.RayError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -80,20 +76,6 @@ def _alone(cores: float) -> dict[str, Any]:
     return options
 
 
-@contextlib.contextmanager
-def own_signals() -> Iterator[None]:
-    """Ray installs a handler for SIGTERM, which would end the run without saving it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def rooms(free: bool = False) -> list[NodeRoom]:
     """The living nodes, with all that they have, or what is free of it."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -120,6 +102,5 @@ def short(package: str, version: str) -> str:
 
 
 def cause(error: ray.exceptions.RayError) -> str:
-    """Why a host died, in a few words."""
     found = re.search(r"exit detail: ([^.\n]+)", str(error))
     return found[1].strip() if found else "its process is gone"

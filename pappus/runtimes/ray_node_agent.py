@@ -1,8 +1,7 @@
 """A node agent as a Ray actor: it owns the node's shared memory, and carries edges to other nodes.
 
-Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: each version
-is put there once, every node fetches one copy, and its node agent publishes that in the node's own memory, where the
-roles read it. If followers are slow, versions are skipped; Ray releases those that are not referenced any more.
+Experience and inference go from node agent to node agent over gRPC. Weights go through Ray's object store: every node
+fetches one copy of a version, and its node agent publishes that in the node's memory. Slow followers skip versions.
 
     learner ──▶ memory ──▶ node agent ──put──▶ object store ──▶ node agent ──▶ memory ──▶ actors
                                                        └───▶ node agent ──▶ memory ──▶ actors
@@ -49,7 +48,6 @@ class NodeAgentActor:
         return self._node_agent.address, self._node_agent.socket
 
     def place(self, placements: Mapping[str, PortLocations]) -> None:
-        """Where the ends of some edges are now."""
         for name, placement in placements.items():
             self._node_agent.place(name, placement)
 
@@ -69,7 +67,6 @@ class NodeAgentActor:
             weights.publish(flat, version)
 
     def newest(self, edge: str) -> tuple[Array, int] | None:
-        """The newest version of some weights on this node."""
         weights = self._weights(edge)
         if weights.version() < 0:
             return None
@@ -117,7 +114,6 @@ class WeightsBroadcaster:
         self._woken.notify()
 
     def delivered(self, node: str) -> int:
-        """The version that a node has."""
         return self._has.get(node, -1)
 
     def _run(self) -> None:
@@ -177,7 +173,6 @@ class WeightsBroadcaster:
 
 
 def store_bytes(node: str) -> float:
-    """The size of a node's object store."""
     return float(next(one["Resources"].get("object_store_memory", 1e9) for one in ray.nodes() if one["NodeID"] == node))
 
 

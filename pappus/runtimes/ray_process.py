@@ -25,12 +25,12 @@ import torch
 from pappus.errors import RunError
 from pappus.runtimes.connections import StreamConnection, readable
 from pappus.runtimes.file_transfer import FileTransfer
-from pappus.runtimes.node_agent import fetch_blocks
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.transports.addresses import private_path
+from pappus.transports.fd_server import fetch_blocks
 
 REGISTRY_SECONDS = 120.0
 """For the registry's answer, which may have to wait for a node agent."""
@@ -60,8 +60,7 @@ class Host:
         self._group = group  # and no more: what Ray needs for a restart must not be in the object store
 
     def run(self, driver: Driver, payload: bytes, incarnation: int) -> None:
-        """One incarnation: build the roles and drive them until a stop command. An error ends the process: Ray starts a
-        fresh one."""
+        """Drive one incarnation of the roles until a stop command. An error ends the process: Ray starts another."""
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         show_as(self._group)
@@ -75,18 +74,14 @@ class Host:
         })
         try:
             self._live(driver, cloudpickle.loads(payload), line, where)
-        except (BrokenPipeError, ConnectionResetError):  # the driver is gone, or the node agent is
-            self._end(where)
         except BaseException as error:
-            with contextlib.suppress(OSError):
-                line.send(failure_message(error))
-            self._end(where)
+            if not isinstance(error, BrokenPipeError | ConnectionResetError):  # the driver is gone, or the node agent
+                with contextlib.suppress(OSError):
+                    line.send(failure_message(error))
+            where.close()
+            os._exit(1)
         line.close()
         where.close()
-
-    def _end(self, where: Cluster) -> None:
-        where.close()
-        os._exit(1)
 
     def _live(self, driver: Driver, assignment: Assignment, line: StreamConnection, where: Cluster) -> None:
         path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
@@ -121,7 +116,6 @@ class ProcessConnection:
             self._line.send(message)
 
     def receive(self) -> list[dict[str, Any]]:
-        """All commands that have arrived."""
         if readable(self._node_agent) and not self._node_agent.recv(1):
             raise ConnectionResetError("the node agent of this node is gone")
         commands = self._line.receive()
@@ -145,20 +139,16 @@ class Cluster:
         self._found: dict[str, tuple[float, tuple[str, str]]] = {}
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the registry."""
         return ray.get(getattr(self._registry, method).remote(*arguments), timeout=REGISTRY_SECONDS)
 
     def close(self) -> None:
-        """Remove the token file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.token_file)
 
     def announce(self, name: str, address: str) -> None:
-        """Something is served here."""
         self.ask("announce", name, self.node, address)
 
     def find(self, name: str) -> tuple[str, str]:
-        """Where it is served."""
         asked, found = self._found.get(name, (0.0, ("", "")))
         if time.monotonic() - asked > FIND_SECONDS:
             found = self.ask("find", name) or ("", "")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pappus.edges.edge import Edge
 from pappus.errors import RunError
 from pappus.runtimes.ray_node_agent import node_agent_class
-from pappus.topologies.program import Program, RoleSpec
+from pappus.topologies.program import Program
 from pappus.transports.mirrors import PortLocations
 
 NODE_AGENT_SECONDS = 90.0
@@ -40,21 +41,18 @@ class Ends(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a group is; the epoch counts its moves from node to node."""
+    """Where a group is, or nowhere; the epoch counts its moves from node to node."""
 
-    node: str
-    epoch: int
+    node: str = ""
+    epoch: int = 0
 
 
-@dataclass
-class AgentHandle:
+class AgentHandle(NamedTuple):
     """A node's node agent."""
 
     handle: Any
-    address: str = ""
-    socket: str = ""
-    ready: threading.Event = field(default_factory=threading.Event)
-    failure: str = ""
+    started: Future[tuple[str, str]]
+    """Its address and its socket."""
 
 
 class Registry:
@@ -62,48 +60,42 @@ class Registry:
 
     def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
         self._edges, self._ends, self._token = edges, ends, token
-        self._locations: dict[str, Location] = {}
-        self._epochs: dict[str, int] = {}
+        self._locations: dict[str, Location] = defaultdict(Location)
         self._agents: dict[str, AgentHandle] = {}
         self._addresses: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
         """Held while placements are sent: two at once could leave node agents with the older one."""
 
     def prepare(self, node: str, host: str) -> None:
-        """Roles will start on a node: start its node agent meanwhile."""
         self._agent(node, host)
 
     def settle(self, group: str, node: str, host: str) -> str:
         """A group is about to start on a node; returns the socket of its node agent when all node agents know."""
         agent = self._agent(node, host)
         with self._lock:
-            before = self._locations.get(group)
-            if before is None or before.node != node:
-                self._epochs[group] = self._epochs.get(group, 0) + 1
-                self._locations[group] = Location(node, self._epochs[group])
-                self._tell(group, before)
-        return agent.socket
+            before = self._locations[group]
+            if before.node != node:
+                self._locations[group] = Location(node, before.epoch + 1)
+                self._tell(group, before.node)
+        return agent.started.result()[1]
 
     def gone(self, group: str, node: str) -> None:
         """A group has left a node that is lost, or whose node agent is."""
         with self._lock:
-            location = self._locations.get(group)
-            if location is not None and location.node == node:
-                del self._locations[group]
-                self._tell(group, location)
+            location = self._locations[group]
+            if location.node == node:
+                self._locations[group] = Location(epoch=location.epoch)
+                self._tell(group, node)
                 self._forget(node)
 
     def announce(self, name: str, node: str, address: str) -> None:
-        """Something is served on a node, at an address."""
         self._addresses[name] = (node, address)
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The node and the address where something is served."""
         return self._addresses.get(name)
 
     def nodes(self) -> dict[str, str]:
-        """The node of each group."""
-        return {group: location.node for group, location in self._locations.items()}
+        return {group: location.node for group, location in list(self._locations.items()) if location.node}
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """Messages and bytes that went between nodes, by edge; those of streams are counted at both ends."""
@@ -131,11 +123,9 @@ class Registry:
             file.write(data)
 
     def listing(self, folder: str) -> list[str]:
-        """Files below a folder here."""
         return [str(path) for path in sorted(Path(folder).rglob("*")) if path.is_file()]
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """A piece of a file here."""
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read(size)
@@ -144,28 +134,30 @@ class Registry:
         """The node agent of a node, started if there is none; concurrent calls wait for the first."""
         with self._lock:
             agent, mine = self._agents.get(node), False
-            if agent is not None and agent.ready.is_set() and not self._answers(agent):
+            if agent is not None and agent.started.done() and not self._answers(agent):
                 self._forget(node)
                 agent = None
-            if agent is None or agent.failure:
+            if agent is None:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
                 handle = node_agent_class().options(scheduling_strategy=where).remote(
                     node, host, self._edges, self._token
                 )
-                agent, mine = AgentHandle(handle), True
+                agent, mine = AgentHandle(handle, Future()), True
                 self._agents[node] = agent
         if mine:
             try:
-                agent.address, agent.socket = ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS)
+                agent.started.set_result(ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS))
             except Exception as error:
-                agent.failure = f"the node agent of node {host} did not start: {error}"
-            agent.ready.set()
-        if not agent.ready.wait(NODE_AGENT_SECONDS) or agent.failure:
-            late = f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s"
-            raise RunError(agent.failure or late)
+                agent.started.set_exception(RunError(f"the node agent of node {host} did not start: {error}"))
+        try:
+            agent.started.result(NODE_AGENT_SECONDS)
+        except TimeoutError:
+            raise RunError(f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s") from None
         return agent
 
     def _answers(self, agent: AgentHandle) -> bool:
+        if agent.started.exception() is not None:
+            return False
         try:
             ray.get(agent.handle.where.remote(), timeout=CALL_SECONDS)
         except (ray.exceptions.RayError, TimeoutError):
@@ -173,15 +165,15 @@ class Registry:
         return True
 
     def _forget(self, node: str) -> None:
-        """A node agent is lost, and with it the memory that the groups of its node share. If it still runs it must not
-        continue beside its successor; its groups notice its end, and settle again."""
+        """A node agent is lost, and the memory that its groups share. It must not continue beside its successor."""
         agent = self._agents.pop(node, None)
         if agent is not None:
             ray.kill(agent.handle)
-        for group in [group for group, location in self._locations.items() if location.node == node]:
-            del self._locations[group]
+        for group, location in list(self._locations.items()):
+            if location.node == node:
+                self._locations[group] = Location(epoch=location.epoch)
 
-    def _tell(self, group: str, before: Location | None) -> None:
+    def _tell(self, group: str, before: str) -> None:
         """Tell the node agents concerned where the ends are that a group holds."""
         messages: dict[str, dict[str, PortLocations]] = {}
         for name, ends in self._ends.items():
@@ -189,10 +181,10 @@ class Registry:
                 continue
             if group == ends.hub or group in ends.ends.values():
                 placement = self._placement(ends)
-                concerned = {self._node_of(one) for one in (ends.hub, *ends.ends.values())} - {""}
+                concerned = {self._locations[one].node for one in (ends.hub, *ends.ends.values())}
                 if group != ends.hub:  # for the ends on other nodes nothing has changed
-                    concerned &= {placement.hub, self._node_of(group)}
-                for node in concerned | ({before.node} if before is not None else set()):
+                    concerned &= {placement.hub, self._locations[group].node}
+                for node in concerned | {before}:
                     messages.setdefault(node, {})[name] = placement
         calls = {
             node: self._agents[node].handle.place.remote(placements)
@@ -205,8 +197,8 @@ class Registry:
 
     def _follow(self, name: str, ends: Ends, group: str) -> None:
         """Have the hub's node agent send what it publishes to the nodes of all readers."""
-        writer = self._node_of(ends.hub)
-        agents = {self._locations[one].node for one in ends.readers if one in self._locations} - {writer, ""}
+        writer = self._locations[ends.hub].node
+        agents = {self._locations[one].node for one in ends.readers} - {writer}
         followers = {node: self._agents[node].handle for node in agents if node in self._agents}
         if writer in self._agents:
             if group == ends.hub:
@@ -232,37 +224,23 @@ class Registry:
         return answers
 
     def _placement(self, ends: Ends) -> PortLocations:
-        hub = self._locations.get(ends.hub)
-        agent = self._agents.get(hub.node) if hub is not None else None
-        locations = {index: self._locations[group] for index, group in ends.ends.items() if group in self._locations}
+        hub = self._locations[ends.hub]
+        agent = self._agents.get(hub.node)
+        locations = {index: self._locations[group] for index, group in ends.ends.items()}
         return PortLocations(
-            hub=hub.node if hub is not None and agent is not None else "",
-            hub_epoch=hub.epoch if hub is not None else 0,
-            hub_address=agent.address if agent is not None else "",
-            ends={index: (location.node, location.epoch) for index, location in locations.items()},
+            hub="" if agent is None else hub.node, hub_epoch=hub.epoch,
+            hub_address="" if agent is None else agent.started.result()[0],
+            ends={index: (location.node, location.epoch) for index, location in locations.items() if location.node},
         )
-
-    def _node_of(self, group: str) -> str:
-        location = self._locations.get(group)
-        return location.node if location is not None else ""
 
 
 def mirrored_ends(program: Program) -> dict[str, Ends]:
-    """The groups that hold the ends of each edge that is carried between nodes."""
-    found = {name: _ends_of(edge, program.roles) for name, edge in program.edges.items()}
-    return {name: ends for name, ends in found.items() if ends is not None}
-
-
-def _ends_of(edge: Edge, roles: Sequence[RoleSpec]) -> Ends | None:
-    hub, numbers = edge.hub(), {ref: number for number, ref in enumerate(edge.spokes())}
-    held = [(spec.group, ref) for spec in roles for ref in spec.ends() if ref.edge == edge.name]
-    hubs = [group for group, ref in held if ref == hub] or [group for group, _ in held]
-    if hub is None or not hubs:
-        return None
-    readers = {group for group, ref in held if ref != hub} if edge.broadcast else set()
-    return Ends(hubs[0], {numbers[ref]: group for group, ref in held if ref in numbers}, frozenset(readers))
-
-
-def registry_class() -> Any:
-    """The Ray actor class."""
-    return ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
+    found = {}
+    for name, edge in program.edges.items():
+        hub, numbers = edge.hub(), {ref: number for number, ref in enumerate(edge.spokes())}
+        held = [(spec.group, ref) for spec in program.roles for ref in spec.ends() if ref.edge == name]
+        hubs = [group for group, ref in held if ref == hub] or [group for group, _ in held]
+        if hub is not None and hubs:
+            readers = frozenset(group for group, ref in held if ref != hub) if edge.broadcast else frozenset()
+            found[name] = Ends(hubs[0], {numbers[ref]: group for group, ref in held if ref in numbers}, readers)
+    return found

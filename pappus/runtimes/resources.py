@@ -1,7 +1,4 @@
-"""What the roles of a program reserve on a cluster, which of them share a node, and why they do not fit.
-
-Pure arithmetic: no Ray here.
-"""
+"""What the roles of a program reserve on a cluster, which of them share a node, and why they do not fit. No Ray."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pappus.config import ClusterConfig, RunConfig
-from pappus.edges.edge import Edge
 from pappus.errors import UserError, closest
 from pappus.topologies.program import Program, RoleSpec
 
@@ -47,11 +43,9 @@ class NodeRoom:
     free: Amounts = field(default_factory=dict)
 
     def holds(self, amounts: Amounts) -> bool:
-        """Whether these amounts fit."""
         return all(self.free.get(name, 0.0) >= amount - 1e-9 for name, amount in amounts.items())
 
     def take(self, amounts: Amounts) -> None:
-        """Reserve these amounts."""
         self.free = {**self.free, **{name: self.free.get(name, 0.0) - amount for name, amount in amounts.items()}}
 
 
@@ -61,12 +55,12 @@ def colocations(program: Program, config: RunConfig) -> list[Colocation]:
     kinds = {group: setting_name(group, roles) for group, roles in groups.items()}
     check_names(cluster, {spec.kind.name for spec in program.roles} | set(kinds.values()))
     leader = {group: group for group in groups}
-    for edge in program.edges.values():
-        holders = _share_a_node(edge, program)
-        if holders:
-            for group in holders:
-                old, new = leader[group], leader[holders[0]]
-                leader = {one: new if its == old else its for one, its in leader.items()}
+    held = [(spec.group, ref) for spec in program.roles for ref in spec.ends()]
+    for name, edge in program.edges.items():
+        holders = [group for group, ref in held if ref.edge == name and edge.shares_node(ref)]
+        for group in holders:
+            old, new = leader[group], leader[holders[0]]
+            leader = {one: new if its == old else its for one, its in leader.items()}
     found = []
     for first in dict.fromkeys(leader.values()):
         members = tuple(group for group in groups if leader[group] == first)
@@ -79,12 +73,6 @@ def colocations(program: Program, config: RunConfig) -> list[Colocation]:
 def setting_name(group: str, roles: Sequence[RoleSpec]) -> str:
     """What `--cluster.resources` calls a group: the kind of its only role, or the name that the topology gave it."""
     return roles[0].kind.name if roles[0].name == group else group
-
-
-def _share_a_node(edge: Edge, program: Program) -> list[str]:
-    """The groups that an edge keeps on one node."""
-    held = [(spec.group, ref) for spec in program.roles for ref in spec.ends() if ref.edge == edge.name]
-    return [group for group, ref in held if edge.shares_node(ref)]
 
 
 def check_names(cluster: ClusterConfig, kinds: set[str]) -> None:
@@ -130,10 +118,7 @@ def parse_amounts(text: str, kind: str) -> Amounts:
 
 
 def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom]) -> None:
-    """Raise `UserError` that says which role lacks what, and what the cluster has in all.
-
-    Refused is what no empty node holds, and what is more than all nodes together have; Ray packs the rest.
-    """
+    """Raise `UserError` for what no empty node holds, and for more than all nodes together have; Ray packs the rest."""
     ordered = list(asked)
     for colocation in ordered:
         if not any(node.holds(colocation.total) for node in nodes):
@@ -155,7 +140,6 @@ def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom
 
 
 def waits_for(colocation: Colocation, free: Sequence[NodeRoom]) -> str:
-    """Why a group has no node now."""
     return f"waits for a node with {_words(colocation.total)}; free are {inventory(free)}"
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,27 +47,14 @@ class Assignment:
     group: str
     specs: list[RoleSpec]
     edges: list[Edge]
-    block_sizes: dict[str, int]
-    block_descriptors: dict[str, list[int]]
-    """Positions in the list of descriptors that came along."""
+    blocks: dict[str, tuple[int, list[int]]]
+    """By edge: bytes, and positions in the list of descriptors that came along. Empty where a node agent has them."""
     incarnation: int
     seed: int
     checkpoint: Path | None
     threads: int
     spin: float
     """Seconds to look for an answer before going to sleep."""
-
-
-def preload() -> None:
-    """Import what every worker needs, in the process that workers are forked from."""
-    import pappus.topologies.impala
-    import pappus.topologies.seed  # noqa: F401
-
-
-def pack(assignment: Assignment) -> bytes:
-    """Classes and functions of the user's own script travel by value, so the script is not run again."""
-    payload: bytes = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
-    return payload
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
@@ -82,7 +69,11 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
         torch.set_num_threads(assignment.threads)
-        drive_all(_build(assignment, descriptors), commands, assignment.spin)
+        blocks = {
+            name: SharedBlock(size, [descriptors[i] for i in places])
+            for name, (size, places) in assignment.blocks.items()
+        }
+        drive_all(build_roles(assignment, Wiring(assignment.edges, blocks)), commands, assignment.spin)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
@@ -97,17 +88,11 @@ def failure_message(error: BaseException) -> dict[str, Any]:
     return {"died": traceback.format_exc(), **sentence}
 
 
-def _build(assignment: Assignment, descriptors: Sequence[int]) -> list[Role]:
-    blocks = {
-        name: SharedBlock(size, [descriptors[i] for i in assignment.block_descriptors[name]])
-        for name, size in assignment.block_sizes.items()
-    }
-    return build_roles(assignment, Wiring(assignment.edges, blocks))
-
-
 def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
-    """The roles of an assignment, with what they begin with."""
-    _seed_libraries(assignment)
+    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
+    random.seed(seed)  # workers are forked from one process: envs that use global random states would be identical
+    np.random.seed(seed)
+    torch.manual_seed(seed)
     roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]
     for spec, role in zip(assignment.specs, roles, strict=True):
         if assignment.checkpoint is not None and spec.begins_with:
@@ -115,43 +100,48 @@ def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
     return roles
 
 
-def _seed_libraries(assignment: Assignment) -> None:
-    """Workers are forked from one process; without this, envs that use global random states would be identical."""
-    seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+class SharedLine:
+    """The process's connection, to which the threads of several roles send: `saved` only when all have saved."""
+
+    def __init__(self, line: Connection, threads: int) -> None:
+        self._line, self._threads, self._lock = line, threads, threading.Lock()
+        self._progress: dict[str, list[Any]] = defaultdict(list)
+        """By checkpoint: the progress of the roles that have saved."""
+        self.failed: deque[BaseException] = deque()
+
+    def send(self, message: dict[str, Any]) -> None:
+        if "saved" in message:
+            with self._lock:
+                known = self._progress[message["saved"]]
+                known.append(message["progress"])
+                if len(known) < self._threads:
+                    return
+                message = {**message, "progress": next((one for one in reversed(known) if one), None)}
+        self._line.send(message)
 
 
-class ThreadConnection:
-    """The process's connection, as the thread of one role sees it: its commands, and one answer when all have saved."""
+class RoleThread(threading.Thread):
+    """Drives one of several roles of a process, to which it is the connection."""
 
-    def __init__(
-        self, line: Connection, saved: Counter[str], progress: dict[str, Any], lock: threading.Lock, threads: int
-    ) -> None:
-        self._line, self._saved, self._progress, self._lock, self._threads = line, saved, progress, lock, threads
+    def __init__(self, role: Role, line: SharedLine) -> None:
+        super().__init__(name=role.name, daemon=True)
+        self._role, self._shared, self.send = role, line, line.send
         self._inbox: deque[dict[str, Any]] = deque()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno = self._notifier.fileno
+
+    def run(self) -> None:
+        try:
+            drive(self._role, self, 0.0)  # a thread that spins keeps the interpreter from the others
+        except BaseException as error:
+            self._shared.failed.append(error)
 
     def post(self, command: dict[str, Any]) -> None:
         """Called by the thread that reads the connection."""
         self._inbox.append(command)
         self._notifier.notify()
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the main process; `saved` only when the last role has saved."""
-        if "saved" in message:
-            with self._lock:
-                self._saved[message["saved"]] += 1
-                self._progress[message["saved"]] = message["progress"] or self._progress.get(message["saved"])
-                if self._saved[message["saved"]] < self._threads:
-                    return
-                message = {**message, "progress": self._progress[message["saved"]]}
-        self._line.send(message)
-
     def receive(self) -> list[dict[str, Any]]:
-        """All commands that were posted."""
         self._notifier.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
@@ -161,35 +151,19 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
     if len(roles) == 1:
         return drive(roles[0], line, spin)
     sys.setswitchinterval(SWITCH_SECONDS)
-    saved: Counter[str] = Counter()
-    lock = threading.Lock()
-    progress: dict[str, Any] = {}
-    connections = [ThreadConnection(line, saved, progress, lock, len(roles)) for _ in roles]
-    failed: deque[BaseException] = deque()
-    failure = EventNotifier(*EventNotifier.descriptors())
-
-    def thread(role: Role, connection: ThreadConnection) -> None:
-        try:
-            drive(role, connection, 0.0)  # a thread that spins keeps the interpreter from the others
-        except BaseException as error:
-            failed.append(error)
-            failure.notify()
-
-    threads = [
-        threading.Thread(target=thread, args=pair, name=pair[0].name, daemon=True)
-        for pair in zip(roles, connections, strict=True)
-    ]
-    for one in threads:
-        one.start()
-    while any(one.is_alive() for one in threads):
-        select.select([line.fileno(), failure.fileno()], [], [], COMMAND_SECONDS)
-        if failed:
-            raise failed[0]
+    shared = SharedLine(line, len(roles))
+    threads = [RoleThread(role, shared) for role in roles]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        select.select([line.fileno()], [], [], COMMAND_SECONDS)
+        if shared.failed:
+            raise shared.failed[0]
         for command in line.receive():
-            for connection, one in zip(connections, threads, strict=True):
-                connection.post(command)
+            for thread in threads:
+                thread.post(command)
                 if "stop" in command:  # in the order of the data flow: what one drops when it stops, the next can count
-                    one.join()
+                    thread.join()
 
 
 def drive(role: Role, line: Connection, spin: float) -> None:

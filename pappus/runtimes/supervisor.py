@@ -2,27 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from pappus import errors
 from pappus.config import SupervisionConfig
-from pappus.errors import RunError
+from pappus.edges.edge import Edge
+from pappus.errors import NonFiniteError, PappusError, RoleDied, RunError
+from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
-from pappus.runtimes.supervision import ClosableConnection, ManagedProcess, fatal_error
-from pappus.topologies.program import Program
+from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
 SAVE_SECONDS = 900.0
 """Time limit for a checkpoint; large tables take minutes."""
+LONG_LIFE = 60.0
+"""A process that ran for so many seconds starts a new row of deaths."""
+FIRST_DELAY = 0.1
+"""Seconds before the second restart in a row; each further one waits twice as long."""
+
+
+class ManagedProcess:
+    """One group of roles through all its incarnations: its connection and its deaths."""
+
+    def __init__(self, group: str, specs: list[RoleSpec]) -> None:
+        self.group, self.specs = group, specs
+        self.essential = any(spec.essential for spec in specs)
+        self.saved = any(spec.saved for spec in specs)
+        self.incarnation = 0
+        self.pid: int | None = None
+        self.line: PacketConnection | None = None
+        self.restart_at: float | None = None
+        self.deaths_in_a_row = 0
+        self.first_notice = ""
+        self.failure: dict[str, str] = {}
+        """What the worker reported about the error that ended it."""
+        self.born = 0.0
+
+    def close(self) -> None:
+        if self.line is not None:
+            self.line.close()
+            self.line = None
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message to the worker; it is lost if the worker is dead."""
+        if self.line is not None:
+            with contextlib.suppress(OSError):
+                self.line.send(message)
+
+    def receive(self) -> list[dict[str, Any]]:
+        """All messages that have arrived; a connection that has ended is closed."""
+        try:
+            return self.line.receive() if self.line is not None else []
+        except OSError:
+            self.close()
+            return []
+
+    def record_death(self, notice: str) -> float:
+        """Count a death; the seconds to wait before a restart."""
+        if time.monotonic() - self.born >= LONG_LIFE:
+            self.deaths_in_a_row = 0
+        if self.deaths_in_a_row == 0:
+            self.first_notice = notice
+        self.deaths_in_a_row += 1
+        self.pid = None
+        return 0.0 if self.deaths_in_a_row == 1 else FIRST_DELAY * 2.0 ** (self.deaths_in_a_row - 2)
+
+    def notice(self, how: str, fault: str = "") -> str:
+        """What is known of a death: one line, then its traceback or what faulthandler wrote."""
+        details = self.failure.get("died", "") or fault
+        return f"{self.group} died ({how})" + (f"\n{details}" if details else "")
+
+    def fatal_error(self, notice: str) -> PappusError:
+        """The error that ends the run: the role's own sentence if it had one, its traceback otherwise."""
+        sentence, kind = self.failure.get("error", ""), self.failure.get("kind", "")
+        error = getattr(errors, kind, None) if sentence else None
+        if error is not None:
+            return error(sentence)  # type: ignore[no-any-return]
+        row = f" {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
+        return RoleDied(f"{self.group} died{row}; the first time:\n{notice}" if row else notice)
 
 
 class Supervisor:
     """One run's workers. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
 
-    def __init__(self, program: Program, controller: Controller, supervision: SupervisionConfig) -> None:
+    def __init__(
+        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int
+    ) -> None:
         self._program, self._controller, self._supervision = program, controller, supervision
-        self._workers = {group: ManagedProcess(group, nodes) for group, nodes in program.groups().items()}
+        self._incarnation = incarnation
+        self._workers = {group: ManagedProcess(group, specs) for group, specs in program.groups().items()}
         self._checkpoint: Path | None = None
         """The newest one: workers that are restarted begin with it."""
         self._saving: tuple[Path, set[str], float] | None = None
@@ -76,10 +147,14 @@ class Supervisor:
     def _clean_up(self) -> None:
         raise NotImplementedError
 
+    def _edges_of(self, worker: ManagedProcess) -> dict[str, Edge]:
+        return {end.edge: self._program.edges[end.edge] for spec in worker.specs for end in spec.ends()}
+
     def _hear(self, worker: ManagedProcess) -> None:
         for message in worker.receive():
             if "report" in message:
-                worker.note_progress(message["report"])
+                if message["report"]["counts"]:
+                    worker.deaths_in_a_row = 0  # it made progress
                 if "process" in message:
                     self._controller.role_measured(message["report"]["role"], *message["process"])
                 self._controller.report(message["report"])
@@ -104,14 +179,14 @@ class Supervisor:
         if self._saving is not None and time.monotonic() > self._saving[2]:
             raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
 
-    def _begin(self, worker: ManagedProcess, line: ClosableConnection) -> None:
+    def _begin(self, worker: ManagedProcess, line: PacketConnection) -> None:
         """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
-        worker.begin(line)
+        worker.close()
+        worker.line, worker.failure, worker.born = line, {}, time.monotonic()
         if self._saving is not None and worker.group in self._saving[1]:
             worker.send({"save": str(self._saving[0])})
 
     def _came(self, worker: ManagedProcess, pid: int, node: str = "") -> None:
-        """An incarnation has started: tell the controller."""
         worker.pid = pid
         for role in worker.specs:
             self._controller.role_started(role.name, pid, node)
@@ -120,11 +195,11 @@ class Supervisor:
 
     def _died(self, worker: ManagedProcess, notice: str, essential: bool) -> None:
         """Record the failure and schedule a restart; raise the error that ends the run if there is none."""
-        if essential or worker.unrecoverable:
-            raise fatal_error(worker, notice)
+        if essential or worker.failure.get("kind") == NonFiniteError.__name__:  # a successor would compute the same
+            raise worker.fatal_error(notice)
         delay = worker.record_death(notice)
         if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
-            raise fatal_error(worker, worker.first_notice)
+            raise worker.fatal_error(worker.first_notice)
         first_line, _, details = notice.partition("\n")
         self._controller.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
         worker.restart_at = time.monotonic() + delay
@@ -136,7 +211,7 @@ class Supervisor:
                 worker.incarnation += 1
                 self._start(worker)
 
-    def _in_order(self) -> list[Collection[ManagedProcess]]:
+    def _in_order(self) -> list[list[ManagedProcess]]:
         """Workers in the order in which they stop: those whose output others consume come first."""
         workers = self._workers.values()
         return [[worker for worker in workers if worker.essential is essential] for essential in (False, True)]

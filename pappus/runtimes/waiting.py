@@ -30,9 +30,9 @@ class Waiter:
     def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
         """Until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
         sleep = getattr(port, "sleep", None)
-        if sleep is not None:  # `core.SleepsItself`
+        if sleep is not None:
             return bool(sleep(commands, seconds))
-        ready = getattr(port, "ready", None) if self._spin else None  # `core.Polled`
+        ready = getattr(port, "ready", None) if self._spin else None
         if ready is None:
             return _sleep(port, commands, seconds)
         start = time.perf_counter()

@@ -30,16 +30,11 @@ class Wiring:
     def transport(self, name: str) -> Any:
         """The transport of an edge, opened on first use: only a process that uses a device may touch it."""
         if name not in self._transports:
-            self._transports[name] = self._edges[name].open(self._blocks[name], self._services)
+            self._transports[name] = self._edges[name].open_on_cluster(self._blocks[name], self._services)
         return self._transports[name]
 
-    def connect(self, ref: PortRef[Any]) -> Any:
-        """The port of an end."""
-        return ref.connect(self.transport(ref.edge))
-
     def build(self, spec: RoleSpec, incarnation: int) -> Role:
-        """The role that a spec describes, with its ports."""
-        ports = {ref: self.connect(ref) for ref in spec.ends()}
+        ports = {ref: ref.connect(self.transport(ref.edge)) for ref in spec.ends()}
         arguments = {key: _connected(value, ports) for key, value in spec.arguments.items()}
         role = spec.build(spec.name, incarnation, **arguments)
         for ref, port in ports.items():

@@ -1,9 +1,12 @@
-"""What the operating system shows of a role's process."""
+"""What the operating system shows of a role's process, and what it sends to it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -38,3 +41,15 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def kept_signals() -> Iterator[bool]:
+    """Restores the handlers of Ctrl-C and SIGTERM at the end; whether this thread may set others meanwhile."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield main
+    finally:
+        for number, handler in before.items() if main else ():
+            signal.signal(number, handler)

@@ -24,8 +24,7 @@ from pappus.edges.weights import WeightsEdge
 from pappus.errors import UserError
 from pappus.kinds import LEARNER
 from pappus.networks.flat import FlatParameters
-from pappus.networks.modules import Body
-from pappus.networks.moments import RunningMoments
+from pappus.networks.modules import Body, RunningMoments
 from pappus.overrides import stands_for
 from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.gradient_step import GradientStep, LearnerSettings

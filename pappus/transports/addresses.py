@@ -12,13 +12,9 @@ import stat
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
-
-if TYPE_CHECKING:
-    import grpc
 
 
 @dataclass(frozen=True)
@@ -63,15 +59,10 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
     if importlib.util.find_spec("grpc") is None:
         raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run pip install 'pappus[grpc]'")
     address = Address.parse(wire.listen)
-    if bool(wire.certificate) != bool(wire.key):
-        raise UserError(f"{prefix}certificate and {prefix}key belong together; give both")
     if wire.client_authority and not wire.certificate:
         raise UserError(f"{prefix}client-authority needs a certificate of the server's own; give certificate, key")
-    for path in (wire.token_file, wire.certificate, wire.key, wire.client_authority):
-        check_readable(path)
-    check_certificates(wire.certificate, wire.key, wire.client_authority)
-    if wire.token_file:
-        read_token(wire.token_file)
+    check_files(wire.token_file, wire.certificate, wire.key, wire.client_authority, prefix)
+    read_token(wire.token_file)
     guarded = wire.token_file or wire.client_authority
     if not address.private and not guarded and not wire.insecure:
         raise UserError(
@@ -80,14 +71,13 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
         )
 
 
-def check_readable(path: str) -> None:
-    """Raise `UserError` unless a path is a file that one can read, or empty."""
-    if path and not (os.path.isfile(path) and os.access(path, os.R_OK)):
-        raise UserError(f"{path!r} cannot be read; give a file that exists")
-
-
-def check_certificates(certificate: str, key: str, authority: str) -> None:
-    """Raise `UserError` for files that TLS cannot use; empty ones are not given."""
+def check_files(token_file: str, certificate: str, key: str, authority: str, prefix: str) -> None:
+    """Raise `UserError` for files that cannot be read, or that TLS cannot use; empty ones are not given."""
+    if bool(certificate) != bool(key):
+        raise UserError(f"{prefix}certificate and {prefix}key belong together; give both")
+    for path in filter(None, (token_file, certificate, key, authority)):
+        if not (os.path.isfile(path) and os.access(path, os.R_OK)):
+            raise UserError(f"{path!r} cannot be read; give a file that exists")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         if certificate:
@@ -100,7 +90,9 @@ def check_certificates(certificate: str, key: str, authority: str) -> None:
 
 
 def read_token(path: str) -> str:
-    """The secret that a file holds."""
+    """The secret in a file; empty without a file."""
+    if not path:
+        return ""
     try:
         token = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -108,17 +100,6 @@ def read_token(path: str) -> str:
     if not token:
         raise UserError(f"token file {path!r} is empty; write a secret into it")
     return token
-
-
-def server_credentials(wire: WireConfig) -> grpc.ServerCredentials | None:
-    """What TLS needs, or None without it."""
-    import grpc
-
-    if not wire.certificate:
-        return None
-    authority = Path(wire.client_authority).read_bytes() if wire.client_authority else None
-    pair = (Path(wire.key).read_bytes(), Path(wire.certificate).read_bytes())
-    return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
 
 
 def socket_beside(ip: str, port: int) -> str:
@@ -145,7 +126,6 @@ def private_path(name: str) -> str:
 
 
 def ips_of(host: str) -> list[str]:
-    """All addresses that a host's name stands for."""
     try:
         return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)))
     except OSError:
@@ -177,12 +157,18 @@ def make_way(path: str) -> None:
 def is_here(host: str) -> bool:
     """Whether a host is this machine: one can only bind to addresses of one's own."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-        return True
+        _free_port(host, socket.SOCK_DGRAM)
     except OSError:
         return False
+    return True
+
+
+def _free_port(host: str, kind: socket.SocketKind) -> int:
+    """A port of this machine that is free now; OSError if the host is elsewhere."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 0, type=kind)[0]
+    with socket.socket(family, kind) as probe:
+        probe.bind(address)
+        return int(probe.getsockname()[1])
 
 
 def nearest(address: Address, tls: bool) -> str:
@@ -203,10 +189,7 @@ def with_port(listen: str) -> str:
         return listen
     host = Address.parse(listen).host
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.bind(address)
-            return str(Address(host, probe.getsockname()[1]))
+        return str(Address(host, _free_port(host, socket.SOCK_STREAM)))
     except OSError as error:
         text = f"listen={listen!r} cannot be opened: {error.strerror}; give an address of this machine"
         raise UserError(text) from None

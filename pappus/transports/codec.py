@@ -4,6 +4,7 @@ code and without a runtime whose version must fit it; a test holds it against th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -27,6 +28,8 @@ UINT32 = 0xFFFF_FFFF
 """All numbers of the protocol are uint32; like every parser of protobuf, this one drops what is above."""
 
 Buffer: TypeAlias = bytes | memoryview
+Fields: TypeAlias = dict[int, list[int | memoryview]]
+"""All values of each field of a message; of one that is not repeated the last one counts."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,8 @@ class Tensor:
 
     @classmethod
     def decode(cls, data: Buffer) -> Tensor:
-        name, shape, dtype = "", list[int](), ""
-        for number, value in fields(data):
-            if number == 1:
-                name = as_text(value)
-            elif number == 2:
-                shape += as_numbers(value)
-            elif number == 3:
-                dtype = as_text(value)
-        return cls(name, tuple(shape), dtype)
+        found = all_fields(data)
+        return cls(last_text(found, 1), tuple(all_numbers(found, 2)), last_text(found, 3))
 
 
 @dataclass(frozen=True)
@@ -79,16 +75,11 @@ class Hello:
 
     @classmethod
     def decode(cls, data: Buffer) -> Hello:
-        found: dict[int, Any] = {}
-        tensors: list[Tensor] = []
-        for number, value in fields(only(data, 1, "Hello")):
-            if number == 6 and len(tensors) < MAX_TENSORS:
-                tensors.append(Tensor.decode(as_bytes(value)))
-            found[number] = value
+        found = all_fields(only(data, 1, "Hello"))
         return cls(
-            tensors=tuple(tensors), action=Tensor.decode(as_bytes(found.get(7, b""))),
-            env_groups=as_number(found.get(4, 0)), envs=as_number(found.get(5, 0)), name=as_text(found.get(3, b"")),
-            token=as_text(found.get(2, b"")), protocol=as_number(found.get(1, 0)),
+            tensors=tuple(Tensor.decode(as_bytes(value)) for value in found[6][:MAX_TENSORS]),
+            action=Tensor.decode(last_bytes(found, 7)), env_groups=last_number(found, 4), envs=last_number(found, 5),
+            name=last_text(found, 3), token=last_text(found, 2), protocol=last_number(found, 1),
         )
 
 
@@ -110,19 +101,12 @@ class Welcome:
 
     @classmethod
     def decode(cls, data: Buffer) -> Welcome:
-        protocol, run, tensors, action, choices = 0, "", list[Tensor](), Tensor("", (), ""), list[int]()
-        for number, value in fields(only(data, 1, "Welcome")):
-            if number == 1:
-                protocol = as_number(value)
-            elif number == 2:
-                run = as_text(value)
-            elif number == 3:
-                tensors.append(Tensor.decode(as_bytes(value)))
-            elif number == 4:
-                action = Tensor.decode(as_bytes(value))
-            elif number == 5:
-                choices += as_numbers(value)
-        return cls(tuple(tensors), action, tuple(choices), run, protocol)
+        found = all_fields(only(data, 1, "Welcome"))
+        return cls(
+            tensors=tuple(Tensor.decode(as_bytes(value)) for value in found[3]),
+            action=Tensor.decode(last_bytes(found, 4)), choices=tuple(all_numbers(found, 5)),
+            run=last_text(found, 2), protocol=last_number(found, 1),
+        )
 
 
 class EnvGroupEncoder:
@@ -135,7 +119,6 @@ class EnvGroupEncoder:
         self._head = b"\x12" + varint(len(body) + size) + body
 
     def encode(self) -> bytes:
-        """The message of what the arrays hold now."""
         return b"".join((self._head, *self._buffers))
 
 
@@ -146,12 +129,12 @@ def encode_env_group(env_group: int, arrays: Iterable[Array]) -> bytes:
 
 def decode_env_group(data: Buffer, what: str) -> tuple[int, Buffer]:
     """Steps or Actions: which env group, and the bytes of its values where they lie."""
-    env_group, payload = 0, b""
-    for number, value in fields(only(data, 2, what)):
+    env_group, payload = 0, memoryview(b"")
+    for number, value in fields(only(data, 2, what)):  # for each step: no table of fields
         if number == 1:
             env_group = as_number(value)
         elif number == 2:
-            payload = as_bytes(value)  # type: ignore[assignment]
+            payload = as_bytes(value)
     return env_group, payload
 
 
@@ -164,7 +147,6 @@ class EnvGroupReader:
         self._ends = list(accumulate(len(part) for part in self._bytes))
 
     def read(self, payload: Buffer) -> None:
-        """Copy a message's values into the arrays."""
         if len(payload) != self._ends[-1]:
             raise WireError(
                 f"{len(payload)} bytes of tensors came, and the layout of the handshake has {self._ends[-1]}"
@@ -271,34 +253,48 @@ def only(data: Buffer, field: int, what: str) -> memoryview:
     raise WireError(f"another message came where {what} was due")
 
 
+def all_fields(data: Buffer) -> Fields:
+    found: Fields = defaultdict(list)
+    for number, value in fields(data):
+        found[number].append(value)
+    return found
+
+
 def as_number(value: int | memoryview) -> int:
     if not isinstance(value, int):
         raise WireError("bytes stand where a number is due")
     return value & UINT32
 
 
-def as_bytes(value: int | Buffer) -> Buffer:
+def as_bytes(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
         raise WireError("a number stands where bytes are due")
     return value
 
 
-def as_text(value: int | Buffer) -> str:
+def last_number(found: Fields, field: int) -> int:
+    return as_number(found[field][-1]) if field in found else 0
+
+
+def last_bytes(found: Fields, field: int) -> Buffer:
+    return as_bytes(found[field][-1]) if field in found else b""
+
+
+def last_text(found: Fields, field: int) -> str:
     try:
-        return bytes(as_bytes(value)).decode()
+        return bytes(last_bytes(found, field)).decode()
     except UnicodeDecodeError:
         raise WireError("a text is not UTF-8") from None
 
 
-def as_numbers(value: int | memoryview) -> list[int]:
+def all_numbers(found: Fields, field: int) -> list[int]:
     """A repeated number, packed or not."""
-    if isinstance(value, int):
-        return [value & UINT32]
     numbers: list[int] = []
-    at = 0
-    while at < len(value):
-        number, at = _read_varint(value, at)
-        numbers.append(number & UINT32)
+    for value in found[field]:
+        at, packed = 0, value if isinstance(value, memoryview) else memoryview(varint(value))
+        while at < len(packed):
+            number, at = _read_varint(packed, at)
+            numbers.append(number & UINT32)
     return numbers
 
 

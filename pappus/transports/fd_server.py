@@ -41,7 +41,6 @@ class FdServer:
         loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """End all connections."""
         for client in list(self._clients):
             self._drop(client)
         self._loop.remove_reader(self._listener)
@@ -72,8 +71,7 @@ class FdServer:
         except KeyError:
             client.send(json.dumps({"error": f"there is no block {name!r}"}).encode())
             return
-        distinct = dict.fromkeys(block.descriptors)  # an eventfd is both ends of a notifier
-        unique = {fd: i for i, fd in enumerate(distinct)}
+        unique = {fd: i for i, fd in enumerate(dict.fromkeys(block.descriptors))}  # an eventfd is there twice
         head = {"bytes": block.nbytes, "order": [] if start else [unique[fd] for fd in block.descriptors]}
         socket.send_fds(client, [json.dumps(head).encode()], list(unique)[start : start + MAX_DESCRIPTORS])
 
@@ -90,12 +88,9 @@ def fetch_blocks(socket_path: str, names: Sequence[str]) -> tuple[socket.socket,
     try:
         line.connect(socket_path)
         blocks = {name: _fetch(line, name) for name in names}
-    except OSError as error:
+    except (OSError, RunError) as error:
         line.close()
         raise RunError(f"the node agent at {socket_path!r} gives no blocks: {error}") from error
-    except RunError:
-        line.close()
-        raise
     line.settimeout(None)
     return line, blocks
 

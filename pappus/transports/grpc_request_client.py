@@ -1,4 +1,4 @@
-"""An actor's line to a run elsewhere: the client's end of `pappus.proto`, which connects again by itself.
+"""An actor's connection to a run elsewhere: the client's end of `pappus.proto`, which connects again by itself.
 
 A reader thread takes actions from the stream; the actor's own thread sends. When the stream breaks, all env groups that
 wait for actions ask again as soon as there is a new one: to the server they are new envs.
@@ -12,27 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
 import numpy as np
 
 from pappus.errors import RunError, UserError, WireError
+from pappus.transports import codec
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.codec import (
-    EnvGroupEncoder,
-    EnvGroupReader,
-    Hello,
-    Welcome,
-    decode_env_group,
-    env_group_specs,
-    layout,
-)
-from pappus.transports.grpc_listen import MAX_FRAME_BYTES
+from pappus.transports.grpc_server import HANDSHAKE_SECONDS, MAX_FRAME_BYTES
 from pappus.transports.memory import EventNotifier
 from pappus.types import Array, EnvSpec, Request, leaves_of, map_leaves, request_spec
 
-HANDSHAKE_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds before the first and the last attempts to connect again."""
 HOPELESS = {
@@ -81,17 +73,14 @@ class GrpcEnvGroup:
         self.request: Request = map_leaves(
             lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(spec, num_envs)
         )
-        self.message = EnvGroupEncoder(index, leaves_of(self.request)).encode
-        self.read = EnvGroupReader(env_group_specs(spec.action.array, num_envs))
+        self.message = codec.EnvGroupEncoder(index, leaves_of(self.request)).encode
+        self.read = codec.EnvGroupReader(codec.env_group_specs(spec.action.array, num_envs))
         self.action: Array | None = None
         self.waiting = False
-        self._send = send
+        self.send = partial(send, self)
 
     def open(self) -> bool:
         return True
-
-    def send(self) -> None:
-        self._send(self)
 
     def reply(self) -> Array | None:
         return self.action
@@ -107,12 +96,13 @@ class GrpcRequestClient:
         patience: float = 60.0, tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._address, self._identity, self._patience, self._tell = address, identity, patience, tell
-        token = read_token(identity.token_file) if identity.token_file else ""
-        self._hello = Hello(
-            layout(request_spec(spec)), layout({"action": spec.action.array})[0], env_groups, envs, identity.name, token
+        self._hello = codec.Hello(
+            codec.layout(request_spec(spec)), codec.layout({"action": spec.action.array})[0], env_groups, envs,
+            identity.name, read_token(identity.token_file),
         )
         self.env_groups = [GrpcEnvGroup(i, spec, envs, self._send) for i in range(env_groups)]
         self._notifier = EventNotifier(*EventNotifier.descriptors())
+        self.fileno, self.clear = self._notifier.fileno, self._notifier.clear
         self._lock = threading.Lock()
         self._outgoing: queue.SimpleQueue[bytes | None] | None = None
         self._greeting: grpc.Call | None = None
@@ -131,14 +121,7 @@ class GrpcRequestClient:
     def explain(self) -> str:
         return f"connected to {self._address}" if self._connected else f"no connection to {self._address}"
 
-    def fileno(self) -> int:
-        return self._notifier.fileno()
-
-    def clear(self) -> None:
-        self._notifier.clear()
-
     def close(self) -> None:
-        """Leave."""
         self._closed.set()
         with self._lock:
             if self._outgoing is not None:
@@ -205,13 +188,13 @@ class GrpcRequestClient:
         guard = threading.Timer(seconds, stream.cancel)
         guard.start()
         try:
-            Welcome.decode(next(stream))
+            codec.Welcome.decode(next(stream))
         finally:
             guard.cancel()
         self._connected = True
 
     def _begin(self, outgoing: queue.SimpleQueue[bytes | None]) -> None:
-        """Ask (again) for all who wait."""
+        """Ask (again) for all env groups that wait."""
         with self._lock:
             for env_group in self.env_groups:
                 if env_group.waiting:
@@ -222,7 +205,7 @@ class GrpcRequestClient:
 
     def _listen(self, stream: Iterator[bytes]) -> None:
         for message in stream:
-            number, payload = decode_env_group(message, "Actions")
+            number, payload = codec.decode_env_group(message, "Actions")
             if number >= len(self.env_groups):
                 raise WireError(f"actions came for env group {number} of {len(self.env_groups)}")
             env_group = self.env_groups[number]

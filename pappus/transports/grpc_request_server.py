@@ -1,8 +1,7 @@
 """The server for envs in other processes, machines and languages: the server's end of `pappus.proto`.
 
-One event loop (asyncio) runs all streams, so no stream can take a thread from another. It runs in a thread of its own
-until a role waits for the request server with `sleep`; from then on it runs within that wait, in the thread of the role
-that answers: passing a request from thread to thread takes longer than answering it.
+One event loop runs all streams, in a thread of its own until a role waits with `sleep`. From then on it runs within
+that wait, in the role's thread: passing a request from thread to thread takes longer than answering it.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -24,26 +22,12 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
+from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.checks import Refusal, complaint_about, decode_steps, understood
-from pappus.transports.codec import (
-    PROTOCOL,
-    Buffer,
-    EnvGroupReader,
-    Hello,
-    Welcome,
-    describe_difference,
-    encode_env_group,
-    env_group_specs,
-    layout,
-    printable,
-)
-from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, first_message, listen, understood
 from pappus.transports.memory import Notifier
 from pappus.types import Array, ArraySpec, Request
 
-HANDSHAKE_SECONDS = 10.0
-"""Time limit for a stream's Hello."""
 LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits runs the event loop."""
 LONGEST_UNCONNECTED = 5e-3
@@ -54,31 +38,25 @@ MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
 
-class EnvGroupKey(NamedTuple):
-    """An env group of a stream; no two streams have the same number."""
-
-    stream: int
-    env_group: int
-
-
 @dataclass(eq=False)
 class GrpcCall:
     """One request of an env group."""
 
-    env_group: EnvGroupKey
+    env_group: tuple[int, int]
+    """The numbers of its stream, of which no two are the same, and of the env group in it."""
     request: Request
     reply: Array
     stream: Stream
-    loop: asyncio.AbstractEventLoop
     session: int = 0
 
     def answer(self) -> None:
-        if self.loop.is_running():
-            self.loop.call_soon_threadsafe(self.stream.send, self.env_group.env_group, self.reply)
+        loop = self.stream.loop
+        if loop.is_running():
+            loop.call_soon_threadsafe(self.stream.send, self.env_group[1], self.reply)
         else:
-            self.stream.send(self.env_group.env_group, self.reply)
-            self.loop.call_soon(self.loop.stop)
-            self.loop.run_forever()  # one turn: the reply is sent before anything else is done
+            self.stream.send(self.env_group[1], self.reply)
+            loop.call_soon(loop.stop)
+            loop.run_forever()  # one turn: the reply is sent before anything else is done
 
 
 @dataclass(eq=False)
@@ -89,7 +67,7 @@ class Stream:
     name: str
     env_groups: int
     envs: int
-    readers: list[EnvGroupReader]
+    readers: list[codec.EnvGroupReader]
     requests: list[Request]
     """A request of each env group: written by its reader when it arrives, read until it is answered."""
     context: Any
@@ -102,12 +80,11 @@ class Stream:
     def send(self, env_group: int, action: Array) -> None:
         """Send actions; the env group may send its next request."""
         self.waiting.discard(env_group)
-        self._outgoing.append(encode_env_group(env_group, [action]))
+        self._outgoing.append(codec.encode_env_group(env_group, [action]))
         if self._writer is None:
             self._writer = self.loop.create_task(self._write())
 
     async def _write(self) -> None:
-        """One message after the other."""
         with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # the reader sees the end, too
             while self._outgoing:
                 await self.context.write(self._outgoing.popleft())
@@ -122,25 +99,21 @@ class GrpcRequestServer:
         notifier: Notifier,
     ) -> None:
         self.name = f"{name} requests"
+        self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
-        self._welcome = Welcome(layout(request), layout({"action": action})[0], choices, run)
+        self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
         self._structure: Any = optree.tree_structure(cast(Any, request))
-        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._arrived: deque[GrpcCall] = deque()
-        self._left: deque[EnvGroupKey] = deque()
+        self._left: deque[tuple[int, int]] = deque()
         self._news: deque[str] = deque(maxlen=1000)
         self._loop = asyncio.new_event_loop()
-        self._failure: BaseException | None = None
         self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
-        self.address = ""
-        started = threading.Event()
-        self._thread: threading.Thread | None = threading.Thread(target=self._serve, args=(started.set,), daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._loop.run_until_complete(self._open())
         self._thread.start()
-        started.wait()
-        if self._failure is not None:
-            raise self._failure
 
     def calls(self) -> list[GrpcCall]:
         longest = LONGEST_SILENCE if self._streams else LONGEST_UNCONNECTED
@@ -149,8 +122,7 @@ class GrpcRequestServer:
         return drain(self._arrived)
 
     def sleep(self, commands: int, seconds: float) -> bool:
-        """Run the event loop until a request arrives, the descriptor `commands` is readable, or time is up; whether it
-        was `commands`. Always called by the same thread."""
+        """As `Waiter.wait`, in the event loop. Always called by the same thread."""
         self._leave_thread()
         if not self._streams and self._notifier.fileno() >= 0:
             return self._sleep_alone(commands, seconds)
@@ -162,11 +134,10 @@ class GrpcRequestServer:
         told, self._told = self._told, False
         return told
 
-    def left(self) -> list[EnvGroupKey]:
+    def left(self) -> list[tuple[int, int]]:
         return drain(self._left)
 
     def news(self) -> list[str]:
-        """Log lines since the last call: which clients joined, left or were refused."""
         return drain(self._news)
 
     def memory(self) -> list[Array]:
@@ -175,12 +146,6 @@ class GrpcRequestServer:
 
     def explain(self) -> str:
         return f"{len(self._streams)} clients are connected to {self.address}"
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
-
-    def clear(self) -> None:
-        self._notifier.clear()
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
         """While no client is connected, env groups of this machine come first: `select` wakes faster than the loop."""
@@ -193,19 +158,10 @@ class GrpcRequestServer:
         return commands in woken
 
     def close(self) -> None:
-        """End all streams."""
         self._leave_thread()
         self._closing = True
-        self._loop.run_until_complete(self._shut())
-
-    def _serve(self, started: Callable[[], None]) -> None:
-        try:
-            self._loop.run_until_complete(self._open())
-        except BaseException as error:
-            self._failure = error
-        started()
-        if self._failure is None:
-            self._loop.run_forever()
+        self._loop.run_until_complete(self._server.stop(0.1))
+        self._listeners.close()
 
     def _leave_thread(self) -> None:
         """From now on the loop runs in the thread that calls `sleep`."""
@@ -232,14 +188,14 @@ class GrpcRequestServer:
         self._wake()
 
     def _wake(self) -> None:
-        """Something arrived for the role."""
         if self._thread is not None:
             self._notifier.notify()
         elif not self._closing:
             self._loop.stop()
 
     async def _open(self) -> None:
-        limit = ("grpc.max_receive_message_length", self._max_env_group_bytes() + MAX_HELLO_BYTES)
+        largest = sum(spec.nbytes for spec in codec.env_group_specs(self._request, self._wire.max_envs))
+        limit = ("grpc.max_receive_message_length", min(MAX_ENV_GROUP_BYTES, largest) + MAX_HELLO_BYTES)
         self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
@@ -249,16 +205,7 @@ class GrpcRequestServer:
         await self._server.start()
         self._tell(f"listening on {self.address}")
 
-    async def _shut(self) -> None:
-        await self._server.stop(0.1)
-        stop_listening(self._listeners)
-
-    def _max_env_group_bytes(self) -> int:
-        largest = sum(spec.nbytes for spec in env_group_specs(self._request, self._wire.max_envs))
-        return min(MAX_ENV_GROUP_BYTES, largest)
-
     async def _act(self, _: Any, context: Any) -> None:
-        """One client from Hello to its end."""
         stream: Stream | None = None
         try:
             stream = await self._greet(context)
@@ -273,33 +220,28 @@ class GrpcRequestServer:
                 self._forget(stream)
 
     async def _greet(self, context: Any) -> Stream:
-        try:
-            message = await asyncio.wait_for(context.read(), HANDSHAKE_SECONDS)
-        except TimeoutError:
-            raise Refusal("DEADLINE_EXCEEDED", f"no Hello came within {HANDSHAKE_SECONDS:.0f} s") from None
-        if message is grpc.aio.EOF:
-            raise Refusal("INVALID_ARGUMENT", "the stream ended before Hello")
+        message = await first_message(context, "Hello")
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
-        hello = understood(Hello.decode, message)
+        hello = understood(codec.Hello.decode, message)
         self._check(hello)
         self._numbers += 1
-        name = f"{printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
-        readers = [EnvGroupReader(env_group_specs(self._request, hello.envs)) for _ in range(hello.env_groups)]
+        name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
+        specs = codec.env_group_specs(self._request, hello.envs)
+        readers = [codec.EnvGroupReader(specs) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
         stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
 
-    def _check(self, hello: Hello) -> None:
-        if hello.protocol != PROTOCOL:
-            raise Refusal(
-                "FAILED_PRECONDITION", f"the client speaks protocol {hello.protocol}, and this server speaks {PROTOCOL}"
-            )
+    def _check(self, hello: codec.Hello) -> None:
+        if hello.protocol != codec.PROTOCOL:
+            text = f"the client speaks protocol {hello.protocol}, and this server speaks {codec.PROTOCOL}"
+            raise Refusal("FAILED_PRECONDITION", text)
         if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
             raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
-        difference = describe_difference(hello.tensors, self._welcome.tensors)
+        difference = codec.describe_difference(hello.tensors, self._welcome.tensors)
         if not difference and hello.action != self._welcome.action:
             difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
         if difference:
@@ -314,7 +256,7 @@ class GrpcRequestServer:
                 "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
                 f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
             )
-        size = sum(spec.nbytes for spec in env_group_specs(self._request, hello.envs))
+        size = sum(spec.nbytes for spec in codec.env_group_specs(self._request, hello.envs))
         if size > MAX_ENV_GROUP_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"an env group of {size >> 20} MiB is too large; use more env groups")
 
@@ -323,11 +265,11 @@ class GrpcRequestServer:
             env_group, request = self._understand(stream, message)
             stream.waiting.add(env_group)
             reply = np.empty((stream.envs, *self._action.shape), self._action.dtype)
-            self._arrived.append(GrpcCall(EnvGroupKey(stream.number, env_group), request, reply, stream, self._loop))
+            self._arrived.append(GrpcCall((stream.number, env_group), request, reply, stream))
             self._wake()
 
-    def _understand(self, stream: Stream, message: Buffer) -> tuple[int, Request]:
-        env_group, payload = understood(decode_steps, message)
+    def _understand(self, stream: Stream, message: codec.Buffer) -> tuple[int, Request]:
+        env_group, payload = understood(codec.decode_env_group, message, "Steps")
         if env_group >= stream.env_groups:
             last = stream.env_groups - 1
             raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {last}")
@@ -335,8 +277,7 @@ class GrpcRequestServer:
             raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
         understood(stream.readers[env_group].read, payload)
         request = stream.requests[env_group]
-        complaint = complaint_about(request)
-        if complaint:
+        if complaint := complaint_about(request):
             raise Refusal("INVALID_ARGUMENT", complaint)
         return env_group, request
 
@@ -346,7 +287,7 @@ class GrpcRequestServer:
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:
-            self._left.extend(EnvGroupKey(stream.number, env_group) for env_group in range(stream.env_groups))
+            self._left.extend((stream.number, env_group) for env_group in range(stream.env_groups))
             self._tell(f"{stream.name} left")
 
 

@@ -102,7 +102,7 @@ class SharedBlock(Block):
     @classmethod
     def create(cls, nbytes: int, num_notifiers: int) -> SharedBlock:
         """Fresh memory; a process that gets the `descriptors` maps it with the constructor."""
-        descriptors = [_anonymous_file(max(nbytes, 1))]
+        descriptors = [anonymous_file(max(nbytes, 1))]
         for _ in range(num_notifiers):
             descriptors += EventNotifier.descriptors()
         return cls(nbytes, descriptors)
@@ -136,7 +136,8 @@ def lay_out(memory: Array, spec: Nest) -> Any:
     return map_leaves(leaf, spec)
 
 
-def _anonymous_file(nbytes: int) -> int:
+def anonymous_file(nbytes: int = 0) -> int:
+    """The descriptor of a file that ends with its last user."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("pappus", os.MFD_CLOEXEC)
     else:

@@ -13,15 +13,13 @@ Invariant: every word in memory has exactly one owner, a role or, if that role i
 sides never copy counters: messages use the spoke's numbers, and the hub keeps the difference (the offset) for as long
 as the end, its epoch and the life of the spoke's node agent are the same.
 
-This is what node agents do, without network, threads or clocks. A *half* is one side of a stream: `changes()` gives
-what is to be sent now, `apply()` takes what arrived.
+This is what node agents do, without network, threads or clocks. A *half* is one side of a stream.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from pappus.errors import WireError
@@ -32,15 +30,14 @@ class Misplaced(WireError):
     """The other side knows another placement. One of the two will get an update soon: try again."""
 
 
-@dataclass(frozen=True)
-class PortLocations:
+class PortLocations(NamedTuple):
     """Where the ends of an edge are.
 
-    An epoch changes whenever its end moves to another node, not when a role restarts where it was.
+    An epoch changes whenever its end moves to another node, not when a role restarts where it was. `hub` is a node,
+    empty while no role holds that end.
     """
 
     hub: str
-    """A node; empty while no role holds that end."""
     hub_epoch: int
     hub_address: str
     """HOST:PORT of the hub's node agent."""
@@ -52,8 +49,7 @@ class PortLocations:
         return {end: epoch for end, (where, epoch) in sorted(self.ends.items()) if where == node}
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(NamedTuple):
     """A slot is returned to its producer only when the weights that were published before its release are there."""
 
     version: Callable[[], int]
@@ -72,34 +68,24 @@ class Peer(NamedTuple):
 class Half(Protocol):
     """One side of a stream. Neither method blocks, and both are called by one thread."""
 
-    @property
-    def seconds(self) -> float:
-        """Check for changes this often, or, if 0, after each notification and each message."""
-        ...
+    seconds: float
+    """Check for changes this often, or, if 0, after each notification and each message."""
 
     def changes(self) -> Iterator[bytes]:
-        """Messages for the other side. Each is made when it is asked for, so that only one at a time takes memory; the
-        caller may stop early."""
-        ...
+        """Messages for the other side, each made when it is asked for; the caller may stop early."""
 
     def apply(self, message: bytes) -> None:
         """Take what the other side sent. Raises `WireError` if it breaks the protocol: end the stream then."""
-        ...
 
 
 class Spoke(Half, Protocol):
     """The side that connects. All that must outlast a stream is in the block."""
 
-    @property
-    def notifiers(self) -> Sequence[Notifier]: ...
-
     def hello(self) -> bytes:
         """The first message of each connection."""
-        ...
 
     def welcomed(self, message: bytes) -> None:
         """Take the hub's answer; from now on there are changes."""
-        ...
 
 
 class Hub(Protocol):
@@ -108,15 +94,9 @@ class Hub(Protocol):
     placement: PortLocations
     """Ends may move while the hub stays."""
 
-    @property
-    def notifiers(self) -> Sequence[Notifier]:
-        """Of each end, if there are any; those of far ends belong to the node agent."""
-        ...
-
     def greet(self, peer: Peer, hello: bytes) -> tuple[Half, bytes]:
         """The half for a spoke's stream, and the answer to its hello. The peer's former half must not be used again.
         Raises `Misplaced` for ends that are not there."""
-        ...
 
 
 class Mirror(Protocol):
@@ -125,18 +105,18 @@ class Mirror(Protocol):
     @property
     def ends(self) -> int: ...
 
+    def notifiers(self) -> tuple[Sequence[Notifier], Sequence[Notifier]]:
+        """Those that ring where an end is, and, of each end, those that ring where the hub is."""
+
     def hub(self, placement: PortLocations) -> Hub: ...
 
     def spoke(self, epochs: Mapping[int, int]) -> Spoke: ...
 
     def settle_as_hub(self, far: Collection[int]) -> None:
         """A hub begins here: the state of ends on other nodes is stale, and of an earlier hub."""
-        ...
 
     def settle_as_spoke(self, stale: Collection[int], other_hub: bool) -> None:
-        """The hub is on another node, and may have moved: ends that are new here, or not here, begin with nothing in
-        flight."""
-        ...
+        """The hub is on another node: ends that are new here, or not here, begin with nothing in flight."""
 
 
 class MirroredEdge:
@@ -171,7 +151,7 @@ class MirroredEdge:
         self.hub = None
         near, then = self.placement.at(self.node), before.at(self.node)
         stale = [end for end in range(self._mirror.ends) if end not in near or then.get(end) != near[end]]
-        other_hub = _line_of(before) != _line_of(self.placement)
+        other_hub = before[:3] != self.placement[:3]  # another node, epoch or address
         self._mirror.settle_as_spoke(stale, other_hub)
         if not near or not self.placement.hub:
             self.spoke = None
@@ -180,10 +160,10 @@ class MirroredEdge:
 
     def notifiers(self) -> dict[Notifier, str]:
         """The notifiers that the node agent listens to here, and the node that each concerns."""
-        if self.hub is not None and self.hub.notifiers:
-            far = ((end, node) for end, (node, _) in self.placement.ends.items() if node != self.node)
-            return {self.hub.notifiers[end]: node for end, node in far}
-        return {notifier: self.placement.hub for notifier in self.spoke.notifiers} if self.spoke is not None else {}
+        of_spoke, of_hub = self._mirror.notifiers()
+        if self.hub is not None and of_hub:
+            return {of_hub[end]: node for end, (node, _) in self.placement.ends.items() if node != self.node}
+        return {notifier: self.placement.hub for notifier in of_spoke} if self.spoke is not None else {}
 
 
 def lives_at(placement: PortLocations, end: int, node: str, epoch: int) -> bool:
@@ -207,7 +187,3 @@ def rows_of(layout: struct.Struct, message: bytes) -> list[tuple[int, ...]]:
     if len(message) % layout.size:
         raise WireError(f"a message of {len(message)} bytes is not made of rows of {layout.size}")
     return list(layout.iter_unpack(message))
-
-
-def _line_of(placement: PortLocations) -> tuple[str, int, str]:
-    return placement.hub, placement.hub_epoch, placement.hub_address

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pappus.algorithms.appo import APPO, APPOConfig
-from pappus.algorithms.vtrace import VTrace, VTraceConfig
+from pappus.algorithms.vtrace import APPO, APPOConfig, VTrace, VTraceConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.ops.vtrace import vtrace

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig, EpsilonGreedy
+from pappus.algorithms.dqn import EpsilonConfig, EpsilonGreedy
 from pappus.errors import UserError
-from pappus.networks.modules import FORBIDDEN, QOutput
+from pappus.networks.q_networks import FORBIDDEN, QOutput
 from pappus.types import ACTION_MASK
 
 N = 20_000

@@ -11,7 +11,7 @@ from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Sequence, SequenceStats
-from pappus.ops.rescaling import rescale, unrescale
+from pappus.ops.q_learning import rescale, unrescale
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 
 BURN_IN, LENGTH, ACTIONS, SIZE, B = 3, 6, 3, 4, 4

@@ -14,10 +14,10 @@ import torch
 import pappus
 from pappus.config import RunConfig
 from pappus.envs.vector import make_env
-from pappus.networks.deterministic import DeterministicOutput
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Output
-from pappus.ops.rescaling import unrescale
+from pappus.networks.q_networks import DeterministicOutput
+from pappus.ops.q_learning import unrescale
 from pappus.system import System
 from pappus.systems import saved_config
 from pappus.trained import find_checkpoint, stored_weights

@@ -18,7 +18,7 @@ import pappus.algorithms.vtrace
 import pappus.networks.modules
 from pappus.algorithms.dqn import DQN
 from pappus.algorithms.r2d2 import R2D2
-from pappus.envs.autoreset import NextStepStream, SameStepStream
+from pappus.envs.gym_vector import NextStepStream, SameStepStream
 from pappus.recording.transitions import TransitionLayout
 from pappus.systems import ALGORITHMS, find_system
 from pappus.types import ACTION_MASK

@@ -15,7 +15,7 @@ import optree
 import pytest
 
 from pappus.envs import VectorEnv
-from pappus.envs.sampling import random_action
+from pappus.envs.check import random_action
 from pappus.types import Array, ArraySpec, Episodes, Nest, Timestep
 
 

@@ -26,7 +26,7 @@ class RelayEdge(Edge):
     def memory(self) -> tuple[int, int]:
         return 8, 1
 
-    def open(self, block: Block, services: object = None) -> Relay:
+    def open(self, block: Block) -> Relay:
         return Relay(self.name, block)
 
     def sender(self) -> PortRef[Sender]:

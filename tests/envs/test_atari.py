@@ -11,7 +11,7 @@ import pytest
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs import VectorEnv, env_spec, make_env
 from pappus.envs.atari import AtariEnv, GameRules
-from pappus.envs.autoreset import Transition
+from pappus.envs.gym_vector import Transition
 from pappus.errors import UserError
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from tests.contracts.env_contract import Recording, ended_rows, finished_episodes, play

@@ -8,8 +8,7 @@ from gymnasium import spaces
 
 from pappus.config import EnvOptions
 from pappus.envs import VectorEnv, make_env
-from pappus.envs.masks import InfoMasks
-from pappus.envs.spaces import observation_converter
+from pappus.envs.spaces import InfoMasks, observation_converter
 from pappus.errors import UserError
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, MultiDiscreteAction
 from tests.contracts.env_contract import play

@@ -12,7 +12,7 @@ import pytest
 
 from pappus.config import EnvOptions
 from pappus.envs import make_env
-from pappus.envs.snapshot import capture, obstacle, restore
+from pappus.envs.snapshot import _Obstacle, _Writer, capture, restore
 from pappus.errors import RunError
 from tests.contracts.env_contract import assert_plain
 from tests.envs.toy_envs import Counter
@@ -99,8 +99,8 @@ def test_the_snapshot_does_not_change_with_the_env() -> None:
 def test_state_that_could_hide_makes_a_snapshot_impossible(attributes: dict[str, Any], reason: str) -> None:
     env = Holder(**attributes)
     assert capture(env) is None
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(obstacle(env))
+    with pytest.raises(_Obstacle, match=reason):
+        _Writer().write(env, "Holder")
 
 
 def test_a_snapshot_of_another_env_is_refused() -> None:

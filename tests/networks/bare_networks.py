@@ -8,8 +8,7 @@ import optree
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.deterministic import DeterministicOutput
-from pappus.networks.modules import QOutput
+from pappus.networks.q_networks import DeterministicOutput, QOutput
 from pappus.types import ArraySpec
 
 

@@ -8,7 +8,8 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.build import build_actor_critic
-from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, NatureCNN, OneHot
+from pappus.networks.modules import MLP, Encoder, Flat
+from pappus.networks.torsos import ImpalaDeep, NatureCNN, OneHot
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction, Nest
 
 VECTOR = ArraySpec((4,), "float32")

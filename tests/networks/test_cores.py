@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pappus.networks.cores import GRUCore, LSTMCore
-from pappus.networks.modules import Core, NoCore
+from pappus.networks.modules import Core, NoCore, zeros
 
 T, B, D, H = 7, 3, 5, 6
 
@@ -18,24 +18,24 @@ def make(kind: type[Core]) -> Core:
 class TestRecurrentCores:
     def test_matches_torchs_layer_when_nothing_resets(self, kind: type[Core]) -> None:
         core, x = make(kind), torch.randn(T, B, D)
-        y, _ = core(x, torch.zeros(T, B, dtype=torch.bool), core.initial_state(B))
+        y, _ = core(x, torch.zeros(T, B, dtype=torch.bool), zeros(core.state_spec, B))
         torch.testing.assert_close(y, core.layer(x)[0])
 
     def test_reset_forgets_all_before_it_and_consumes_the_step_itself(self, kind: type[Core]) -> None:
         core, x = make(kind), torch.randn(T, B, D)
         first = torch.zeros(T, B, dtype=torch.bool)
         first[3] = True
-        y, state = core(x, first, tuple(torch.randn_like(part) for part in core.initial_state(B)))
-        fresh, fresh_state = core(x[3:], torch.zeros(T - 3, B, dtype=torch.bool), core.initial_state(B))
+        y, state = core(x, first, tuple(torch.randn_like(part) for part in zeros(core.state_spec, B)))
+        fresh, fresh_state = core(x[3:], torch.zeros(T - 3, B, dtype=torch.bool), zeros(core.state_spec, B))
         torch.testing.assert_close(y[3:], fresh)
         torch.testing.assert_close(state, fresh_state)
 
     def test_reset_of_one_env_leaves_the_others_alone(self, kind: type[Core]) -> None:
         core, x = make(kind), torch.randn(T, B, D)
         first = torch.zeros(T, B, dtype=torch.bool)
-        calm, _ = core(x, first, core.initial_state(B))
+        calm, _ = core(x, first, zeros(core.state_spec, B))
         first[2, 1] = first[5, 1] = True
-        y, _ = core(x, first, core.initial_state(B))
+        y, _ = core(x, first, zeros(core.state_spec, B))
         torch.testing.assert_close(y[:, [0, 2]], calm[:, [0, 2]])
         assert not torch.allclose(y[2:, 1], calm[2:, 1])
 
@@ -43,7 +43,7 @@ class TestRecurrentCores:
         core, x = make(kind), torch.randn(T, B, D, requires_grad=True)
         first = torch.zeros(T, B, dtype=torch.bool)
         first[4] = True
-        y, _ = core(x, first, core.initial_state(B))
+        y, _ = core(x, first, zeros(core.state_spec, B))
         y[-1].sum().backward()
         assert x.grad is not None
         assert not x.grad[:4].any() and x.grad[4:].any(-1).all()
@@ -51,7 +51,7 @@ class TestRecurrentCores:
     def test_state_stays_float32_in_a_bfloat16_copy(self, kind: type[Core]) -> None:
         core = make(kind).to(torch.bfloat16)
         first = torch.rand(T, B) < 0.3
-        _, state = core(torch.randn(T, B, D, dtype=torch.bfloat16), first, core.initial_state(B))
+        _, state = core(torch.randn(T, B, D, dtype=torch.bfloat16), first, zeros(core.state_spec, B))
         assert all(part.dtype == torch.float32 for part in state)
 
     @pytest.mark.parametrize("resets", [[], [1, 4]])
@@ -59,9 +59,9 @@ class TestRecurrentCores:
         core, x = make(kind), torch.randn(T, B, D)
         first = torch.zeros(T, B, dtype=torch.bool)
         first[resets] = True
-        exact, _ = core(x, first, core.initial_state(B))
+        exact, _ = core(x, first, zeros(core.state_spec, B))
         with torch.autocast("cpu", torch.bfloat16):
-            y, state = core(x, first, core.initial_state(B))
+            y, state = core(x, first, zeros(core.state_spec, B))
         torch.testing.assert_close(y.float(), exact, rtol=0.05, atol=0.05)
         assert all(part.dtype == torch.float32 for part in state)
         y.sum().backward()
@@ -71,7 +71,7 @@ class TestRecurrentCores:
 @pytest.mark.parametrize("kind", [NoCore, LSTMCore, GRUCore])
 def test_initial_state_fits_its_spec(kind: type[Core]) -> None:
     core = make(kind)
-    shapes = [tuple(part.shape) for part in core.initial_state(B)]
+    shapes = [tuple(part.shape) for part in zeros(core.state_spec, B)]
     assert shapes == [(B, *spec.shape) for spec in core.state_spec]
 
 

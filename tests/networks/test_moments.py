@@ -10,8 +10,8 @@ from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.build import build_actor_critic, build_deterministic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.moments import RunningMoments, merged, moments_of
-from pappus.networks.steps import learning_step, module_step, single_step
+from pappus.networks.modules import RunningMoments, merged, moments_of
+from pappus.networks.steps import module_step, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 
 ENV = EnvSpec(ArraySpec((3,), "float32"), DiscreteAction(2))
@@ -77,7 +77,7 @@ def test_they_travel_with_the_weights_and_every_way_of_acting_uses_them() -> Non
     there.values.copy_(here.values.detach())
     rows, first = seen(6, 9), torch.zeros(6, dtype=torch.bool)
     expected = module_step(learner)(rows, first, ((), ()))
-    for step in (single_step(actor), learning_step(learner), module_step(actor)):
+    for step in (single_step(actor), single_step(learner, learns=True), module_step(actor)):
         found = step(rows, first, ((), ()))
         torch.testing.assert_close(found.policy, expected.policy, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.value, expected.value, rtol=1e-4, atol=1e-5)

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from pappus.config import NetworkConfig
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.modules import ActorCritic, NoCore, PolicyValueHead, QNetwork
+from pappus.networks.modules import MLP, ActorCritic, Encoder, NoCore, PolicyValueHead
 from pappus.networks.numpy_mlp import NumpyMLP, numpy_mlp
-from pappus.networks.torsos import MLP, Encoder
+from pappus.networks.q_networks import QNetwork
 from pappus.types import ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 STATE = ((), ())

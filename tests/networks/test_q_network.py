@@ -8,7 +8,7 @@ import torch
 
 from pappus.config import NetworkConfig
 from pappus.networks.build import build_q_network
-from pappus.networks.modules import FORBIDDEN, QHead
+from pappus.networks.q_networks import FORBIDDEN, QHead
 from pappus.networks.steps import BatchForward
 from pappus.types import ACTION_MASK, ArraySpec, DiscreteAction, EnvSpec
 

@@ -10,8 +10,8 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
-from pappus.networks.modules import QNetwork
-from pappus.networks.steps import learning_step, single_step
+from pappus.networks.q_networks import QNetwork
+from pappus.networks.steps import single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 VECTOR = ArraySpec((4,), "float32")
@@ -113,7 +113,7 @@ def test_a_learning_step_has_the_values_and_gradients_of_the_module(
     if env.masked:
         observation[ACTION_MASK][2, 1] = 0
     first, state = torch.tensor([True, False] * 3), network.initial_state(6)
-    step = learning_step(network)(observation, first, state)
+    step = single_step(network, learns=True)(observation, first, state)
     whole = network(optree.tree_map(lambda leaf: leaf[None], observation), first[None], state)
     torch.testing.assert_close(step.q, whole.q[0], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(step.quantiles, whole.quantiles[0], atol=1e-4, rtol=1e-4)
@@ -134,7 +134,7 @@ def test_a_learning_step_of_a_policy_has_the_gradients_of_the_module(
     network = build_actor_critic(env, NetworkConfig(hidden_sizes=sizes, **settings))
     random_weights(network)
     observation, first = example(env.observation, 6), torch.zeros(6, dtype=torch.bool)
-    step = learning_step(network)(observation, first, ((), ()))
+    step = single_step(network, learns=True)(observation, first, ((), ()))
     whole = network(observation[None], first[None], ((), ()))
     torch.testing.assert_close((step.policy, step.value), (whole.policy[0], whole.value[0]), atol=1e-4, rtol=1e-4)
     upstream = torch.randn_like(step.policy)
@@ -152,7 +152,7 @@ def gradients(network: torch.nn.Module, loss: torch.Tensor) -> list[torch.Tensor
 def test_gradients_of_two_batches_that_are_under_way_at_once_add_up() -> None:
     torch.manual_seed(0)
     network = build_actor_critic(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig(hidden_sizes=(8, 8)))
-    step, first = learning_step(network), torch.zeros(6, dtype=torch.bool)
+    step, first = single_step(network, learns=True), torch.zeros(6, dtype=torch.bool)
     batches = [torch.rand(6, 4) for _ in range(2)]
     alone = [gradients(network, step(batch, first, ((), ())).value.sum()) for batch in batches]
     together = gradients(network, sum(step(batch, first, ((), ())).value.sum() for batch in batches))  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_gradients_of_two_batches_that_are_under_way_at_once_add_up() -> None:
 
 def test_a_learning_step_follows_weights_that_are_replaced_in_place() -> None:
     network = build_q_network(EnvSpec(ArraySpec((2, 3), "int64"), DiscreteAction(3)), NetworkConfig(), hidden=4)
-    step, flat = learning_step(network), FlatParameters(network)
+    step, flat = single_step(network, learns=True), FlatParameters(network)
     observation, first = torch.ones(6, 2, 3, dtype=torch.int64), torch.zeros(6, dtype=torch.bool)
     with torch.no_grad():
         flat.values.copy_(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)) / 4)
@@ -185,8 +185,9 @@ def test_a_network_with_a_forward_of_its_own_is_left_alone() -> None:
     plain = build_q_network(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig())
     own = Own(plain.torso, plain.core, plain.head).requires_grad_(False)
     observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
-    for step in (single_step, learning_step):
-        difference = step(own)(observation, first, ((), ())).q - step(plain)(observation, first, ((), ())).q
+    for learns in (False, True):
+        steps = [single_step(network, learns)(observation, first, ((), ())) for network in (own, plain)]
+        difference = steps[0].q - steps[1].q
         torch.testing.assert_close(difference, torch.ones(6, 3))
 
 
@@ -194,7 +195,7 @@ def test_a_learning_step_keeps_to_the_precision_that_is_asked_for() -> None:
     network = build_q_network(EnvSpec(VECTOR, DiscreteAction(3)), NetworkConfig())
     observation, first = torch.rand(6, 4), torch.zeros(6, dtype=torch.bool)
     with torch.autocast("cpu", torch.bfloat16):
-        step = learning_step(network)(observation, first, ((), ()))
+        step = single_step(network, learns=True)(observation, first, ((), ()))
         whole = network(observation[None], first[None], ((), ()))
     assert torch.equal(step.q, whole.q[0])
 

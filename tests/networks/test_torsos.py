@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pappus.networks.torsos import MLP, Encoder, Flat, ImpalaDeep, NatureCNN, OneHot, Pixels
+from pappus.networks.modules import MLP, Encoder, Flat
+from pappus.networks.torsos import ImpalaDeep, NatureCNN, OneHot, Pixels
 from pappus.types import ArraySpec
 
 CNNS = [NatureCNN, ImpalaDeep]

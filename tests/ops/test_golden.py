@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pappus.ops.q_learning import double_q, taken
-from pappus.ops.rescaling import rescale, unrescale
+from pappus.ops.q_learning import double_q, rescale, taken, unrescale
 from pappus.ops.returns import gae, lambda_returns, n_step_returns
 from pappus.ops.vtrace import vtrace
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from pappus.ops.losses import (
+    actor_critic_loss,
     clipped_surrogate,
     clipped_value_loss,
-    entropy_loss,
     masked_mean,
     masked_sum,
     normalised,
@@ -30,8 +31,11 @@ def test_value_loss_is_half_the_squared_error() -> None:
     assert value_loss(torch.tensor([3.0]), torch.tensor([1.0])).item() == 2.0
 
 
-def test_entropy_loss_falls_as_entropy_rises() -> None:
-    assert entropy_loss(torch.tensor([0.5])).item() == -0.5
+def test_the_loss_falls_as_entropy_rises_and_counts_valid_steps_only() -> None:
+    zero, entropy, valid = torch.zeros(2), torch.tensor([0.5, 7.0]), torch.tensor([True, False])
+    costs = {"baseline_cost": 1.0, "entropy_cost": 0.1, "reduction": "sum"}
+    loss, parts = actor_critic_loss(zero, zero, entropy, valid, **costs)
+    assert loss.item() == pytest.approx(-0.05) and parts["entropy"].item() == 0.5
 
 
 def test_masked_reductions_count_valid_steps_only() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pappus.ops.rescaling import rescale, unrescale
+from pappus.ops.q_learning import rescale, unrescale
 
 VALUES = torch.tensor([-1e4, -50.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 50.0, 1e4], dtype=torch.float64)
 

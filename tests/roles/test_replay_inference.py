@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pappus.algorithms.epsilon_greedy import EpsilonConfig
+from pappus.algorithms.dqn import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
 from pappus.edges.counters import SharedCounters

@@ -26,8 +26,10 @@ from pappus.edges.queue import QueueEdge, RingQueue
 from pappus.edges.shared_parameters import SharedParametersEdge
 from pappus.edges.weights import FlatWeights, WeightsEdge
 from pappus.errors import RunError
-from pappus.runtimes.node_agent import NodeAgent, PortLocations, fetch_blocks
-from pappus.transports.grpc_streams import METHOD, SERVICE, MirrorStream
+from pappus.runtimes.node_agent import NodeAgent
+from pappus.transports.fd_server import fetch_blocks
+from pappus.transports.grpc_mirrors import METHOD, SERVICE, MirrorStream
+from pappus.transports.mirrors import PortLocations
 from pappus.types import map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, answer, ask, open_all, reply, take
 from tests.contracts.queue_contract import SPEC, mark_of, put
@@ -176,11 +178,11 @@ def test_when_the_hub_dies_another_one_elsewhere_gets_what_was_not_released(clus
     source.release()
     eventually(lambda: far.sink(0).acquire() is not None, 10)
     cluster.node_agents.pop("a").close()
-    assert "items" in eventually(cluster.node_agents["b"].troubles, 10)
+    assert "items" in eventually(cluster.node_agents["b"]._streams.troubles, 10)
     put(far, 0, 2)
     cluster.open("c")
     cluster.place("items", "c", epoch=2, _0="b", _1="b")
-    assert take_all(cluster.queue("c"), 2) == [1, 2] and not cluster.node_agents["b"].troubles()
+    assert take_all(cluster.queue("c"), 2) == [1, 2] and not cluster.node_agents["b"]._streams.troubles()
 
 
 def test_when_the_hub_moves_to_the_producers_node_what_was_under_way_is_there(cluster: Cluster) -> None:
@@ -203,9 +205,9 @@ def test_a_stream_that_breaks_is_opened_again_and_nothing_is_missing(cluster: Cl
     cut_lines: list[MirrorStream] = []
 
     def cut() -> None:
-        for served in streams._hub_lines.values():
-            cut_lines.append(served.line)
-            served.line.end()
+        for _, line in streams._hub_lines.values():
+            cut_lines.append(line)
+            line.end()
 
     for mark in range(30):
         if mark % 10 == 5:
@@ -222,7 +224,7 @@ def test_a_spoke_tries_again_until_its_hub_knows_the_placement(cluster: Cluster)
     put(cluster.queue("b"), 0, 4)
 
     def refused(text: str) -> Callable[[], bool]:
-        return lambda: text in cluster.node_agents["b"].troubles().get("items", "")
+        return lambda: text in cluster.node_agents["b"]._streams.troubles().get("items", "")
 
     eventually(refused("not on a, or not yet"), 10)
     cluster.node_agents["a"].place("items", PortLocations("a", 2, placement.hub_address, placement.ends))
@@ -254,7 +256,7 @@ def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
     cluster.open("b", token="guess")
     cluster.place("items", "a", _0="a", _1="b")
     put(cluster.queue("b"), 1, 1)
-    assert eventually(lambda: "the token is wrong" in cluster.node_agents["b"].troubles().get("items", ""), 10)
+    assert eventually(lambda: "the token is wrong" in cluster.node_agents["b"]._streams.troubles().get("items", ""), 10)
     assert cluster.queue("a").source().depth() == 0
 
 
@@ -280,7 +282,7 @@ def test_after_weights_a_slot_goes_back_when_they_were_delivered(cluster: Cluste
 
 CHILD = """
 import sys
-from pappus.runtimes.node_agent import fetch_blocks
+from pappus.transports.fd_server import fetch_blocks
 assert "grpc" not in sys.modules, "roles need no grpc"
 from pappus.runtimes.wiring import Wiring
 from tests.contracts.queue_contract import put
@@ -378,6 +380,6 @@ def test_close_is_bounded_while_a_hub_does_not_answer(cluster: Cluster) -> None:
         silent.listen()
         placement = PortLocations("a", 1, f"{HOST}:{silent.getsockname()[1]}", {0: ("b", 1)})
         cluster.node_agents["b"].place("items", placement)
-        assert "not answered yet" in cluster.node_agents["b"].troubles()["items"]
+        assert "not answered yet" in cluster.node_agents["b"]._streams.troubles()["items"]
         cluster.node_agents["b"].close()
         assert not cluster.node_agents["b"]._thread.is_alive()

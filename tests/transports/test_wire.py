@@ -10,10 +10,10 @@ import numpy as np
 import optree
 import pytest
 
-from pappus.transports import grpc_request_server
-from pappus.transports.checks import Refusal, complaint_about, understood
+from pappus.transports import grpc_server
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
+from pappus.transports.grpc_server import Refusal, complaint_about, understood
 from pappus.types import Request
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
 from tests.wire_tools import (
@@ -143,7 +143,7 @@ def test_sending_out_of_turn_ends_the_stream(request_server: GrpcRequestServer, 
 def test_a_stream_without_hello_is_ended(
     request_server: GrpcRequestServer, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_request_server, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(grpc_server, "HANDSHAKE_SECONDS", 0.05)
     code, text = Line(request_server.address).ending()
     assert code == "DEADLINE_EXCEEDED" and "no Hello came within" in text
 

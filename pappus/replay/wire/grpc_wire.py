@@ -33,8 +33,8 @@ from pappus.replay.wire.messages import MAX_MESSAGE, Buffer, Encoded
 from pappus.replay.wire.remote import FarSession
 from pappus.replay.wire.served_session import ServedSession
 from pappus.transports.addresses import Address, nearest, read_token
-from pappus.transports.grpc_listen import SERVER_OPTIONS, listen, stop_listening
 from pappus.transports.grpc_request_client import Identity
+from pappus.transports.grpc_server import SERVER_OPTIONS, listen
 from pappus.transports.memory import EventNotifier
 
 METHOD = "/pappus.Replay/Session"
@@ -58,7 +58,7 @@ class GrpcServer:
         """`checkpoints` is the folder to which clients may write checkpoints; empty: none."""
         keep_freed_memory()
         self._service, self._checkpoints = service, checkpoints
-        self._token = read_token(wire.token_file) if wire.token_file else ""
+        self._token = read_token(wire.token_file)
         self._numbers = iter(range(1, 1 << 62))
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_SESSIONS, "replay"), maximum_concurrent_rpcs=MAX_SESSIONS,
@@ -75,7 +75,7 @@ class GrpcServer:
     def close(self) -> None:
         """End all sessions."""
         self._server.stop(0.5).wait()
-        stop_listening(self._doors)
+        self._doors.close()
 
     def _session(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         session = ServedSession(
@@ -228,7 +228,7 @@ def connect(address: str, identity: Identity | None = None) -> FarSession:
     """A session with the service that listens at HOST:PORT or unix:PATH."""
     who = identity or Identity()
     connection = GrpcConnection(Address.parse(address), who)
-    token = read_token(who.token_file) if who.token_file else ""
+    token = read_token(who.token_file)
     timer = threading.Timer(CONNECT_SECONDS, connection.close)
     timer.start()
     try:

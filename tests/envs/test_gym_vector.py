@@ -9,7 +9,7 @@ import pytest
 
 from pappus.config import EnvOptions
 from pappus.envs import make_env
-from pappus.envs.autoreset import NextStepStream, SameStepStream
+from pappus.envs.gym_vector import NextStepStream, SameStepStream
 from pappus.errors import UserError
 from tests.contracts.env_contract import Recording, play
 from tests.envs import toy_envs
