@@ -29,7 +29,7 @@ from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.settings import parse
 from pappus.topologies.program import Program
-from pappus.types import spec_bytes
+from pappus.types import leaves_of
 
 KINDS = {QueueEdge: "queue", CallsEdge: "calls", CounterEdge: "counters", WeightsEdge: "weights", ReplayEdge: "replay"}
 LOOK_SECONDS = 0.5
@@ -159,7 +159,8 @@ def flow(edge: Edge, count: int, size: int) -> Flow:
     share = 1 if kind == "weights" else 2
     inward = {"weights": 0.0, "queue": 1.0, "counters": 0.5, "calls": 0.0}[kind]
     if isinstance(edge, CallsEdge):
-        asked, answered = spec_bytes(edge.group_request), spec_bytes(edge.group_reply)
+        specs = edge.group_request, edge.group_reply
+        asked, answered = (sum(leaf.nbytes for leaf in leaves_of(spec)) for spec in specs)
         inward = asked / (asked + answered)
     return Flow(kind, count / share, size / share, inward)
 

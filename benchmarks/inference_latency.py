@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic import frames, vectors
+from pappus.accelerator import one_thread
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import EnvOptions, NetworkConfig, WireConfig
 from pappus.edges.calls import SharedCalls
@@ -43,7 +44,6 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter, spin_for
 from pappus.telemetry.processes import usable_cores
-from pappus.threads import one_thread
 from pappus.transports.addresses import Address
 from pappus.transports.memory import HeapBlock, SharedBlock
 from pappus.types import Unroll, map_leaves, request_spec, unroll_spec

@@ -40,6 +40,7 @@ from benchmarks.throughput import (
     rate,
     stepping_rate,
 )
+from pappus.accelerator import one_thread
 from pappus.api import configure, describe
 from pappus.config import ReplayConfig, RunConfig
 from pappus.edges.counters import SharedCounters
@@ -48,7 +49,6 @@ from pappus.envs.check import random_action
 from pappus.envs.vector import VectorEnv
 from pappus.recording.direct import DirectReplay
 from pappus.roles.acting import LocalPolicy, ReplayActor
-from pappus.threads import one_thread
 from pappus.topologies.apex import ApexConfig
 from pappus.topologies.builders import replay_spec
 from pappus.topologies.learners import build_replay_learner

@@ -32,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.run import PeerResult, measure_peers
+from pappus.accelerator import one_thread
 from pappus.api import configure, execute
 from pappus.config import RunConfig
 from pappus.edges.queue import RingQueue
@@ -46,7 +47,6 @@ from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.learner import Learner, Publication, UnrollTraining
 from pappus.systems import find_system
 from pappus.telemetry.metrics import Metrics
-from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from pappus.types import Unroll, unroll_spec
 
@@ -129,7 +129,7 @@ def _measure_limits(config: RunConfig, seconds: float) -> Limits:
     timestep = env.reset()
     inference = rate(lambda: policy.act(timestep), env.num_envs, seconds)
     stepping = stepping_rate(env, seconds)
-    training = rate(learner.step, config.steps_per_batch, seconds)
+    training = rate(learner.step, config.batch_envs * config.unroll_length, seconds)
     env.close()
     return Limits(stepping, inference, training, precision)
 
@@ -213,7 +213,7 @@ def main() -> None:
         settings = {"actors": arguments.actors, **({"envs_per_actor": envs, "batch_size": 0} if envs else {})}
         config = configure(system, arguments.env, settings)
         limits = measure_limits(config, arguments.limit_seconds)
-        least = 4 * config.steps_per_batch
+        least = 4 * config.batch_envs * config.unroll_length
         measured = measure_system(config, limits.together, arguments.seconds, least).steps
         best = max(best, measured)
         figures = (limits.env, limits.inference, limits.training, limits.together)

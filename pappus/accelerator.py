@@ -1,15 +1,15 @@
-"""Streams, events, pinned memory and captured graphs of a device. On a CPU all of them are plain calls, so that the
-same code runs there synchronously.
-"""
+"""Streams, events, pinned memory and captured graphs of a device, and threads of the CPU. On a CPU the former are plain
+calls, so that the same code runs there synchronously."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from pappus.types import Array
 
@@ -32,7 +32,6 @@ class Accelerator:
         return make(self.device, priority=-1 if urgent else 0) if self.real else None
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
-        """A context whose work goes to that stream."""
         return torch.cuda.stream(stream) if self.real else nullcontext()
 
     def mark(self, event: Any = None) -> Any:
@@ -45,7 +44,6 @@ class Accelerator:
         return event
 
     def follow(self, event: Any) -> None:
-        """The current stream waits for the event."""
         if event is not None:
             event.wait()
 
@@ -62,14 +60,12 @@ class Accelerator:
             torch.cuda.check_error(cudart().cudaHostRegister(address, memory.nbytes, 0))
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Page-locked host memory."""
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
 
 
 class CapturedGraph:
     """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
-    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before.
-    """
+    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before."""
 
     def __init__(
         self, accelerator: Accelerator, function: Callable[[], Any], tell: Callable[[str], None],
@@ -97,22 +93,30 @@ class CapturedGraph:
         return self._result
 
     def _capture(self) -> None:
+        stream = torch.cuda.current_stream(self._accelerator.device)
         with _CAPTURING:
-            self._capture_alone()
-
-    def _capture_alone(self) -> None:
-        torch.cuda.current_stream(self._accelerator.device).synchronize()
-        graph: Any = torch.cuda.CUDAGraph()
-        if self._generator is not None:
-            graph.register_generator_state(self._generator)
-        try:
-            with torch.cuda.graph(
-                graph, stream=torch.cuda.current_stream(self._accelerator.device), capture_error_mode="thread_local"
-            ):
-                result = self._function()
-        except RuntimeError as error:
-            self._failed = True
-            reason = str(error).splitlines()[0]
-            self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
-            return
+            stream.synchronize()
+            graph: Any = torch.cuda.CUDAGraph()
+            if self._generator is not None:
+                graph.register_generator_state(self._generator)
+            try:
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    result = self._function()
+            except RuntimeError as error:
+                self._failed = True
+                reason = str(error).splitlines()[0]
+                self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
+                return
         self._graph, self._result = graph, result
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch and NumPy on one thread: sums do not depend on the number of cores, and small products are faster."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)

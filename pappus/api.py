@@ -11,20 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Unpack
 
-from pappus.config import (
-    AlgorithmConfig,
-    CheckpointConfig,
-    ClusterConfig,
-    EnvOptions,
-    EvaluationConfig,
-    NetworkConfig,
-    OptimizerConfig,
-    RunConfig,
-    SupervisionConfig,
-    TopologyConfig,
-)
+from pappus.config import RunConfig, Settings
 from pappus.envs.vector import env_spec
 from pappus.errors import UserError
 from pappus.networks.flat import FlatParameters
@@ -35,49 +24,16 @@ from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
-from pappus.systems import as_system, find_system, saved_config
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.systems import find_system, saved_config
+from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
 from pappus.telemetry.console import Console
-from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.summary import Summary
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
-
-
-class Settings(TypedDict, total=False):
-    """Settings of a run by name; a group of settings is a config object, or a mapping of some of its settings."""
-
-    algorithm: AlgorithmConfig | Mapping[str, Any]
-    steps: int
-    seconds: float | None
-    seed: int
-    actors: int
-    envs_per_actor: int
-    unroll_length: int
-    batch_size: int
-    queue_size: int
-    learners: int
-    all_reduce: Literal["auto", "memory", "gloo", "nccl"]
-    runtime: Literal["auto", "inline", "local", "ray"]
-    device: str
-    precision: Literal["auto", "float32", "bfloat16"]
-    target_return: float | None
-    run_dir: str | Path
-    topology: TopologyConfig | Mapping[str, Any]
-    env_options: EnvOptions | Mapping[str, Any]
-    network: NetworkConfig | Mapping[str, Any]
-    optimizer: OptimizerConfig | Mapping[str, Any]
-    evaluation: EvaluationConfig | Mapping[str, Any]
-    checkpoint: CheckpointConfig | Mapping[str, Any]
-    supervision: SupervisionConfig | Mapping[str, Any]
-    cluster: ClusterConfig | Mapping[str, Any]
-    core: Literal["none", "lstm", "gru"]
-    listen: str
-    address: str
 
 
 @dataclass(frozen=True)
@@ -105,18 +61,17 @@ def train(
     config objects (`optimizer=OptimizerConfig(learning_rate=3e-4)`), or dotted, in a mapping
     (`{"algorithm.entropy_cost": 0.02}`).
     """
-    chosen = as_system(system)
-    return execute(configure(chosen, env_name(env), {**(settings or {}), **named}), env, system=chosen)
+    chosen = find_system(system)
+    name = env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
+    return execute(configure(chosen, name, {**(settings or {}), **named}), env, system=chosen)
 
 
 def resume(
     run: str | Path, env: EnvLike | None = None, system: System | None = None,
     settings: Mapping[str, Any] | None = None, **named: Unpack[Settings],
 ) -> Result:
-    """Continue a run from its newest checkpoint, with some settings changed if you like.
-
-    Give `env` and `system` again where they were Python values.
-    """
+    """Continue a run from its newest checkpoint, with the settings that you change. Give `env` and `system` again where
+    they were Python values."""
     directory = Path(run)
     found, config = saved_config(directory, system)
     config = same_system(override(config, {**(settings or {}), **named}), found)
@@ -129,7 +84,7 @@ def configure(
     system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None
 ) -> RunConfig:
     """The resolved config: defaults < preset < file < settings."""
-    chosen = as_system(system)
+    chosen = find_system(system)
     written = load_file(file) if file is not None else {}
     env = env or str(written.get("env", ""))
     config = dataclasses.replace(chosen.defaults, env=env)
@@ -146,11 +101,6 @@ def same_system(config: RunConfig, system: System) -> RunConfig:
     return config
 
 
-def env_name(env: EnvLike) -> str:
-    """How an env is called in configs and logs."""
-    return env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
-
-
 def execute(
     config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
     system: System | None = None,
@@ -160,10 +110,8 @@ def execute(
     system = system or find_system(config.system)
     run = describe(config, env, system)
     directory = resumed or new_directory(config)
+    run = dataclasses.replace(run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory)))
     with locked(directory):
-        run = dataclasses.replace(
-            run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory))
-        )
         return _execute(system, run, directory, resumed is not None, began)
 
 
@@ -186,8 +134,7 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
     config = run.config
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
-    checkpoint = find_resumable(store, run, program) if resumed else None
-    metadata = store.verify(checkpoint)["metadata"] if checkpoint else None
+    checkpoint, metadata = find_resumable(store, run, program) if resumed else (None, None)
     (directory / "config.yaml").write_text(to_yaml(config))
     run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
@@ -228,12 +175,12 @@ def _drive(
         LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
 
 
-def find_resumable(store: CheckpointStore, run: Run, program: Program) -> Path:
-    """The newest checkpoint, if this run can continue from it."""
+def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[Path, dict[str, Any]]:
+    """The newest checkpoint and its metadata, if this run can continue from it."""
     checkpoint = store.latest()
     if checkpoint is None:
         raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
-    metadata = store.verify(checkpoint)["metadata"]
+    metadata = read_manifest(checkpoint)["metadata"]
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
     size = stored_weights(checkpoint).size
@@ -243,7 +190,7 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> Path:
             "resume with the network that was trained"
         )
     _check_weights_roles(checkpoint, run, program)
-    return checkpoint
+    return checkpoint, metadata
 
 
 def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
@@ -275,7 +222,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 def new_directory(config: RunConfig) -> Path:
     """A fresh directory for a run; one that holds a run already is refused."""
-    env, system = (re.sub("[/:]", "-", text) for text in (config.env, config.system.removeprefix("python:")))
+    env, system = (re.sub("[/:]", "-", text) for text in (config.env, config.system_name))
     name = f"{system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second

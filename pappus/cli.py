@@ -8,9 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pappus.errors import PappusError, UserError
+from pappus.errors import PappusError, UserError, closest
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -28,8 +28,6 @@ pappus replay serve --config FILE         tables of experience for whoever conne
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
-
-POPULATION_OPTIONS = ("--seeds", "--vary", "--jobs")
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -53,12 +51,9 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.path.insert(0, "")  # --env my_env:make finds my_env.py where the command was given
     try:
         return _dispatch(words, began)
-    except UserError as error:
-        print(f"pappus: {error}", file=sys.stderr)
-        return 2
     except PappusError as error:
         print(f"pappus: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         print("pappus: stopped at once", file=sys.stderr)
         return 130
@@ -81,36 +76,35 @@ def _dispatch(words: list[str], began: float) -> int:
         "check-env": _check_env,
     }
     if words[0] not in commands:
-        from pappus.errors import closest
-
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
     return commands[words[0]](words[1:], began)
 
 
 def _train(words: list[str], began: float) -> int:
-    if any(word.partition("=")[0] in POPULATION_OPTIONS for word in words) or _is_population(_peek(words, "--resume")):
-        return _train_population(words)
+    given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs")
+    run = given.pop("--resume")
+    several = any(value is not None for value in given.values())
+    if several or (run and (Path(run) / "population.json").is_file()):
+        return _train_population(run, given, rest)
     from pappus.runtimes.forkserver import ForkServer
 
-    if _peek(words, "--runtime") not in ("inline", "ray") and not any(word in ("-h", "--help") for word in words):
+    if _value(words, "--runtime") not in ("inline", "ray") and not any(word in ("-h", "--help") for word in words):
         ForkServer.prestart()
-    resumed, words = _take(words, "--resume")
-    return _resume(resumed, words, began) if resumed is not None else _begin(words, began)
-
-
-def _begin(words: list[str], began: float) -> int:
     from pappus import api
 
-    system, config = _config(words)
-    return _finish(api.execute(config, config.env, began=began, system=system))
+    system, config = _config(words) if run is None else _resumed_config(run, rest)
+    directory = None if run is None else Path(run).resolve()
+    result = api.execute(config, config.env, directory, began, system)
+    return 130 if result.summary.exit_reason == "interrupted" else 0
 
 
-def _resume(run: str, words: list[str], began: float) -> int:
+def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
+    """The system and the config of a run that continues with other words."""
     from pappus import api
     from pappus.settings import parse
     from pappus.systems import saved_config
 
-    if _peek(words, "--config"):
+    if _value(words, "--config"):
         raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
     if not Path(run).is_dir():
         raise UserError(f"{run!r} is no run directory; `ls runs` shows what there is")
@@ -118,8 +112,7 @@ def _resume(run: str, words: list[str], began: float) -> int:
     system, config = saved_config(Path(run))
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
-    config = api.same_system(parse(config, words), system)
-    return _finish(api.execute(config, config.env, Path(run).resolve(), began, system))
+    return system, api.same_system(parse(config, words), system)
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
@@ -128,72 +121,58 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     from pappus.settings import parse
     from pappus.systems import find_system
 
-    file, rest = _take(list(words), "--config")
+    given, rest = _taken(words, "--config")
     if not rest or rest[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
-    if any(word.partition("=")[0] == "--system" for word in rest):
+    if _value(rest, "--system"):
         raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     name, *rest = rest
     system = find_system(name)
-    config = api.configure(system, _peek(rest, "--env"), {}, Path(file) if file else None)
+    config = api.configure(system, _value(rest, "--env"), {}, Path(given["--config"]) if given["--config"] else None)
     return system, parse(config, rest, f"pappus train {name}")
 
 
-def _is_population(directory: str) -> bool:
-    return bool(directory) and (Path(directory) / "population.json").is_file()
-
-
-def _train_population(words: list[str]) -> int:
+def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import population
     from pappus.validation import validate
 
-    resumed, words = _take(words, "--resume")
-    if resumed is not None:
-        saved = population.saved_population(Path(resumed))
-        if words or saved is None:
-            raise UserError(f"population {resumed!r} goes on as it was begun; leave the other options out")
-        return saved.run()
-    seeds, words = _take(words, "--seeds")
-    jobs, words = _take(words, "--jobs")
-    directory, words = _take(words, "--run-dir")
-    varied = []
-    while (text := _take(words, "--vary"))[0] is not None:
-        varied.append(str(text[0]))
-        words = text[1]
-    if _peek(words, "--seed"):
+    if run is not None:
+        if words or any(value is not None for value in given.values()):
+            raise UserError(f"population {run!r} goes on as it was begun; leave the other options out")
+        return population.saved_population(Path(run)).run()
+    if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
-    system = words.pop(0) if words and not words[0].startswith("-") else ""
-    if not system:
+    directory, words = _taken(words, "--run-dir")
+    if not words or words[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
-    members = population.members_of(
-        system, words, population.seeds_of(seeds or "1"), population.varied_by(varied)
-    )
+    seeds, varied = population.seeds_of(given["--seeds"] or "1"), population.varied_by(given["--vary"] or [])
+    members = population.members_of(words[0], words[1:], seeds, varied)
     configs = [_config(member.words)[1] for member in members]
     for config in configs:
         validate(config)
-    found = population.Population(
-        population.new_directory(directory, system, configs[0].env), members,
-        population.jobs_of(jobs, all(config.inline for config in configs)),
-    )
-    return found.run()
+    return population.Population(
+        population.new_directory(directory["--run-dir"], words[0], configs[0].env), members,
+        population.jobs_of(given["--jobs"], all(config.inline for config in configs)),
+    ).run()
 
 
 def _serve(words: list[str], began: float) -> int:
-    """Training without envs of its own."""
     if any(word in ("-h", "--help") for word in words):
         from pappus.envs import external
 
         print(SERVE_USAGE.format(spec=(external.__doc__ or "").strip()), end="")
         return 0
-    spec, words = _take(words, "--env-spec")
-    if any(_peek(words, option) for option in ("--env", "--actors")):
+    given, words = _taken(words, "--env-spec")
+    spec = given["--env-spec"]
+    if _value(words, "--env") or _value(words, "--actors"):
         raise UserError("pappus serve has no envs and no actors of its own; use pappus train, which can --listen too")
-    if spec is None and not _peek(words, "--resume"):
+    if spec is None and not _value(words, "--resume"):
         raise UserError("--env-spec is missing; give a file that says what envs show and accept: pappus serve --help")
     if spec is not None:
         words += ["--env", f"spec:{Path(spec).resolve()}", "--actors", "0"]
-        words += [] if _peek(words, "--listen") or _peek(words, "--topology.wire.listen") else ["--listen=127.0.0.1:0"]
+        listens = _value(words, "--listen") or _value(words, "--topology.wire.listen")
+        words += [] if listens else ["--listen=127.0.0.1:0"]
     return _train(words, began)
 
 
@@ -222,13 +201,6 @@ def _actor(words: list[str], began: float) -> int:
     return RemoteActor.from_arguments(arguments).run()
 
 
-def _finish(result: object) -> int:
-    from pappus.api import Result
-
-    assert isinstance(result, Result)
-    return 130 if result.summary.exit_reason == "interrupted" else 0
-
-
 def _eval(words: list[str], began: float) -> int:
     parser = _Parser(prog="pappus eval", description="Play greedily with a trained policy.")
     parser.add_argument("run", help="run directory")
@@ -240,8 +212,7 @@ def _eval(words: list[str], began: float) -> int:
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
-    evaluation = evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video)
-    print(evaluation)
+    print(evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video))
     return 0
 
 
@@ -277,25 +248,15 @@ def _check_env(words: list[str], began: float) -> int:
     return 1 if report.problems else 0
 
 
-def _take(words: list[str], option: str) -> tuple[str | None, list[str]]:
-    """The value of an option, and the words without it."""
-    value, rest = _peek(words, option), list(words)
-    for i, word in enumerate(words):
-        if word == option:
-            if i + 1 == len(words) or words[i + 1].startswith("--"):
-                raise UserError(f"{option} needs a value")
-            return value, rest[:i] + rest[i + 2 :]
-        if word.startswith(f"{option}="):
-            return value, rest[:i] + rest[i + 1 :]
-    return None, rest
+def _taken(words: Sequence[str], *options: str) -> tuple[dict[str, Any], list[str]]:
+    """The value of each option (None if it is not there, all values of --vary), and the words without them."""
+    parser = _Parser(prog="pappus train", add_help=False, allow_abbrev=False)
+    for option in options:
+        parser.add_argument(option, dest=option, action="append" if option == "--vary" else "store")
+    found, rest = parser.parse_known_args(words)
+    return vars(found), rest
 
 
-def _peek(words: list[str], option: str) -> str:
+def _value(words: Sequence[str], option: str) -> str:
     """The value of an option, the last one where it is repeated; empty if it is not there."""
-    value = ""
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        if word == option:
-            value = following
-        elif word.startswith(f"{option}="):
-            value = word.partition("=")[2]
-    return value
+    return _taken(words, option)[0][option] or ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypedDict
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,6 @@ class EnvOptions:
     threads: int = 0
     """Threads that step a natively vectorised env (ale, envpool); 0 chooses."""
     atari: AtariOptions = AtariOptions()
-    """Atari preprocessing."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,7 @@ class ClusterConfig:
     """Where the ray runtime runs, and what roles get there. Roles are named by their kind, such as `actor`."""
 
     address: str = ""
-    """A running Ray cluster: HOST:PORT, or `auto` for the one that this machine belongs to; empty: Ray is started here,
-    for this run alone (also as --address)."""
+    """A running Ray cluster (also as --address): HOST:PORT, or `auto` for this machine's; empty: one for this run."""
     strategy: Literal["PACK", "SPREAD"] = "PACK"
     """PACK: roles on as few nodes as they fit on. SPREAD: on as many as there are."""
     placement: dict[str, str] = field(default_factory=dict)
@@ -228,7 +228,6 @@ class RunConfig:
     """One run. Steps are agent steps: after frame skip, summed over all envs."""
 
     algorithm: AlgorithmConfig
-    """The algorithm's settings."""
     system: str = "impala"
     """Named pair of topology and algorithm."""
     env: str = ""
@@ -236,8 +235,7 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps to train on."""
     seconds: float | None = None
-    """Train for so long at most, from the first env step on; the run then ends as one that has all its steps. Of a
-    resumed run each part counts from its own first env step."""
+    """Train for so long at most, from the first env step on; each part of a resumed run has this time anew."""
     seed: int = 1
     """All random states derive from it."""
     actors: int = 1
@@ -254,37 +252,31 @@ class RunConfig:
     learners: int = 1
     """Learners that share every update; each takes --batch-size unrolls of its own."""
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
-    """Through what their gradients meet: memory that they share, or torch.distributed; auto: nccl on GPUs, memory
-    otherwise."""
+    """All-reduce backend: shared memory, or torch.distributed; auto: nccl on GPUs, memory otherwise."""
     runtime: Literal["auto", "inline", "local", "ray"] = "auto"
-    """inline: one thread, deterministic. local: a process per role, shared memory between them. ray: the same on the
-    nodes of a Ray cluster. auto: inline where there is one actor and nobody could do anything meanwhile, local
-    otherwise."""
+    """inline: one thread, deterministic. local: a process per role, with shared memory. ray: the same on the nodes of a
+    Ray cluster. auto: inline where only one role can work at any time, local otherwise."""
     device: str = "cpu"
     """Where the learner computes."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
     target_return: float | None = None
-    """Stop when a greedy evaluation reaches this: one is made when the last 100 training episodes do, on average, and
-    every --evaluation.every-steps."""
+    """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
     topology: TopologyConfig = TopologyConfig()
-    """The topology's settings."""
     env_options: EnvOptions = EnvOptions()
-    """How envs are made."""
     network: NetworkConfig = NetworkConfig()
-    """Which network."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    """How gradients become weights."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Greedy evaluation."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """What survives."""
     supervision: SupervisionConfig = SupervisionConfig()
-    """What happens when parts die."""
     cluster: ClusterConfig = ClusterConfig()
-    """The ray runtime."""
+
+    @property
+    def system_name(self) -> str:
+        """What users call the system; `system` marks one that was given as a Python value with `python:`."""
+        return self.system.removeprefix("python:")
 
     @property
     def inline(self) -> bool:
@@ -301,7 +293,35 @@ class RunConfig:
         """Actors that are always there: all, or the fewest where more come and go."""
         return self.cluster.fewest_actors or self.actors
 
-    @property
-    def steps_per_batch(self) -> int:
-        """Env steps of one batch."""
-        return self.batch_envs * self.unroll_length
+
+class Settings(TypedDict, total=False):
+    """The settings of `RunConfig` as `pappus.train` takes them, for editors and type checkers: a group of settings is a
+    config object or a mapping, and there are short names."""
+
+    algorithm: AlgorithmConfig | Mapping[str, Any]
+    steps: int
+    seconds: float | None
+    seed: int
+    actors: int
+    envs_per_actor: int
+    unroll_length: int
+    batch_size: int
+    queue_size: int
+    learners: int
+    all_reduce: Literal["auto", "memory", "gloo", "nccl"]
+    runtime: Literal["auto", "inline", "local", "ray"]
+    device: str
+    precision: Literal["auto", "float32", "bfloat16"]
+    target_return: float | None
+    run_dir: str | Path
+    topology: TopologyConfig | Mapping[str, Any]
+    env_options: EnvOptions | Mapping[str, Any]
+    network: NetworkConfig | Mapping[str, Any]
+    optimizer: OptimizerConfig | Mapping[str, Any]
+    evaluation: EvaluationConfig | Mapping[str, Any]
+    checkpoint: CheckpointConfig | Mapping[str, Any]
+    supervision: SupervisionConfig | Mapping[str, Any]
+    cluster: ClusterConfig | Mapping[str, Any]
+    core: Literal["none", "lstm", "gru"]
+    listen: str
+    address: str

@@ -32,7 +32,7 @@ class Waitable(Protocol):
     `ready() -> bool` says whether waiting is over, where a role with a core of its own may poll before it sleeps.
     `sleep(commands, seconds) -> bool` waits as `Waiter.wait` does, for a port with work of its own meanwhile.
     `notifier`, with a `count`: in the inline runtime, a role that waits is not stepped before the count grows.
-    `meter` (`telemetry.meter.Meter`) counts the bytes that passed.
+    `meter` (`telemetry.metrics.Meter`) counts the bytes that passed.
     """
 
     name: str

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from pappus.config import RunConfig
-from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table
+from pappus.errors import UserError
+from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table, registered_systems
 
 
 def all_systems() -> str:
-    """The named systems, then which algorithm runs on which topology."""
-    named = [[name, system.pair, system.purpose] for name, system in SYSTEMS.items()]
+    """The named systems and those of installed packages, then which algorithm runs on which topology."""
+    named = [_row(name) for name in (*SYSTEMS, *registered_systems())]
     pairs = pair_table()
-    marks = [
-        [algorithm, *("·" if " " in pairs[algorithm][topology] else _mark(pairs[algorithm][topology])
-                      for topology in TOPOLOGIES)]
-        for algorithm in ALGORITHMS
-    ]
+    marks = [[algorithm, *map(_mark, pairs[algorithm].values())] for algorithm in ALGORITHMS]
     return "\n".join([
         *_rows([["system", "algorithm@topology", "for"], *named]), "",
         "Every algorithm on every topology: a name, ✓ (pappus train ALGORITHM@TOPOLOGY), or · (refused, with a reason)",
@@ -31,28 +28,37 @@ def one_system(name: str) -> str:
     system = find_system(name)
     lines = [f"{system.name}: {system.algorithm.name} on {system.topology.name}"]
     lines += [text for text in (system.purpose or system.algorithm.purpose, system.paper) if text]
-    lines += ["", system.topology.figure.strip(), "", "Its settings, where they differ from the defaults:", ""]
-    plain = RunConfig(type(system.algorithm.config)(), topology=type(system.topology.config)())
-    lines += [f"  --{option} {value}" for option, value in _differences(system.defaults, plain).items()]
+    lines += ["", system.topology.figure, "", "Its settings, where they differ from the defaults:", ""]
+    lines += [f"  --{option} {value}" for option, value in _differences(system.defaults).items()]
     lines += ["", f"All options: pappus train {name} --help"]
     return "\n".join(lines)
 
 
-def _differences(config: object, plain: object, prefix: str = "") -> dict[str, object]:
-    """Settings of `config` that `plain` has otherwise, by option name."""
+def _row(name: str) -> list[str]:
+    try:
+        system = find_system(name)
+    except UserError as error:  # a package that registers what it does not have
+        return [name, "", str(error)]
+    return [name, system.pair, system.purpose or system.algorithm.purpose]
+
+
+def _differences(config: Any, plain: Any = None, prefix: str = "") -> dict[str, object]:
+    """Settings of `config` that differ from those of `plain`, or from the defaults of its class, by option name."""
     found: dict[str, object] = {}
-    for item in dataclasses.fields(config):  # type: ignore[arg-type]
-        one, other = getattr(config, item.name), getattr(plain, item.name)
+    for item in dataclasses.fields(config):
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        one, other = getattr(config, item.name), default if plain is None else getattr(plain, item.name)
         option = prefix + item.name.replace("_", "-")
         if dataclasses.is_dataclass(one):
-            found |= _differences(one, other, f"{option}.")
+            found |= _differences(one, other if type(other) is type(one) else None, f"{option}.")
         elif one != other and option != "system":
             found[option] = one
     return found
 
 
-def _mark(name: str) -> str:
-    return "✓" if "@" in name else name
+def _mark(entry: str) -> str:
+    """An entry of `pair_table`: a reason is a sentence, a pair without a name has an @."""
+    return "·" if " " in entry else "✓" if "@" in entry else entry
 
 
 def _rows(rows: list[list[str]]) -> list[str]:

@@ -3,9 +3,8 @@
     pappus train ppo --env CartPole-v1 --seeds 1..5
     pappus train ppo --env CartPole-v1 --seeds 1,2,3 --vary optimizer.learning-rate=1e-3,3e-4 --jobs 2
 
-Each member is a run of its own (weights, metrics, checkpoints, log) in a folder of the population's, trained by a
-process of its own; `jobs` of them at a time share the machine. What came of them is told in one table, with the mean
-over seeds and its 95 % interval, and written to `population.json`.
+Each member is a run in a folder and a process of its own; `jobs` of them at a time share the machine. One table shows
+the results, with the mean over seeds and its 95 % interval; `population.json` holds them.
 """
 
 from __future__ import annotations
@@ -17,11 +16,13 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,20 +69,21 @@ class Population:
     jobs: int
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
+    resumed: bool = False
 
     def run(self) -> int:
         """Train all; the exit code."""
         numbers = (signal.SIGINT, signal.SIGTERM)  # the first may be ignored: shells do so for background jobs
-        before = [signal.signal(number, _interrupt) for number in numbers]
+        before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
         try:
             return self._run()
         finally:
-            for number, handler in zip(numbers, before, strict=True):
+            for number, handler in before.items():
                 signal.signal(number, handler)
 
     def _run(self) -> int:
         self._write()
-        waiting = [member for member in self.members if not self._is_done(member)]
+        waiting = [member for member in self.members if self.summary(member).get("exit_reason") not in DONE]
         console = Console()
         try:
             with Live(self.table(), console=console, refresh_per_second=2, transient=True) as live:
@@ -106,15 +108,14 @@ class Population:
             print(f"pappus: {len(failed)} of {len(self.members)} runs failed; see {log}", file=sys.stderr)
         return 1 if failed else 0
 
-    def _is_done(self, member: Member) -> bool:
-        return bool(self.summary(member)) and self.summary(member).get("exit_reason") in DONE
-
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
-        directory.mkdir(parents=True, exist_ok=True)
-        begun = any((directory / "checkpoints").glob("*"))
+        begun = any((directory / "checkpoints").glob("step-*"))
         words = ["--resume", str(directory)] if begun else [*member.words, "--run-dir", str(directory)]
+        if self.resumed and not begun:  # it was killed before its first checkpoint, and starts anew
+            shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True, exist_ok=True)
         with (directory / "output.txt").open("ab") as output:
             command = [sys.executable, "-m", "pappus", "train", *words]
             self.running[member.name] = subprocess.Popen(
@@ -124,9 +125,8 @@ class Population:
 
     def _collect(self) -> None:
         for name, process in list(self.running.items()):
-            code = process.poll()
-            if code is not None:
-                self.codes[name] = code
+            if process.poll() is not None:
+                self.codes[name] = process.returncode
                 del self.running[name]
 
     def _stop(self) -> None:
@@ -149,11 +149,9 @@ class Population:
     def summary(self, member: Member) -> dict[str, Any]:
         """How a member's run ended; empty while it has not."""
         path = self.directory / member.name / "summary.json"
-        found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-        return found
+        return dict(json.loads(path.read_text())) if path.is_file() else {}
 
     def table(self) -> Table:
-        """What is known of all members."""
         table = Table(title=str(self.directory))
         for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
             table.add_column(column, justify="left" if column in ("run", "state") else "right")
@@ -182,9 +180,7 @@ class Population:
             found = [self.summary(member) for member in self.members if member.setting == setting]
             returns = [known["eval_return"] for known in found if known.get("eval_return") is not None]
             solved = [known["solved_at_step"] for known in found if known.get("solved_at_step") is not None]
-            words = ["nothing finished"]
-            if returns:
-                words = [f"greedy return {interval(returns)} over {len(returns)} seeds"]
+            words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
@@ -194,21 +190,20 @@ class Population:
         self.directory.mkdir(parents=True, exist_ok=True)
         content = {
             "jobs": self.jobs, "members": [dataclasses.asdict(member) for member in self.members],
-            "results": {member.name: self.summary(member) for member in self.members},
-            "verdict": self.verdict(),
+            "results": {member.name: self.summary(member) for member in self.members}, "verdict": self.verdict(),
         }
         (self.directory / FILE).write_text(json.dumps(content, indent=1))
 
 
 def seeds_of(text: str) -> list[int]:
     """`1..5` or `1,2,7`."""
-    match = re.fullmatch(r"(\d+)\.\.(\d+)", text)
-    if match and int(match[1]) <= int(match[2]):
-        return list(range(int(match[1]), int(match[2]) + 1))
-    if re.fullmatch(r"\d+(,\d+)*", text):
+    seeds = []
+    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
+        seeds = list(range(int(match[1]), int(match[2]) + 1))
+    elif re.fullmatch(r"\d+(,\d+)*", text):
         seeds = [int(word) for word in text.split(",")]
-        if len(set(seeds)) == len(seeds):
-            return seeds
+    if seeds and len(set(seeds)) == len(seeds):
+        return seeds
     raise UserError(f"--seeds {text} names no seeds; write such as 1..5 or 1,2,7, each once")
 
 
@@ -225,6 +220,9 @@ def members_of(
             name = "-".join([*(f"{name.rpartition('.')[2]}-{value}" for name, value in pairs), f"seed-{seed}"])
             command = (system, *words, *options, "--seed", str(seed))
             members.append(Member(re.sub(r"[^\w.+-]", "_", name), setting, command))
+    names = Counter(member.name for member in members)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise UserError(f"--vary makes {names[twice[0]]} runs of one name, {twice[0]!r}; give each value once")
     return members
 
 
@@ -236,7 +234,10 @@ def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
         found = [value for value in values.split(",") if value]
         if not equals or not name or not found:
             raise UserError(f"--vary {text} names no values; write such as --vary optimizer.learning-rate=1e-3,3e-4")
-        varied[name.removeprefix("--").replace("_", "-")] = found
+        name = name.removeprefix("--").replace("_", "-")
+        if name in varied:
+            raise UserError(f"--vary {name} is given twice; give all its values at once: --vary {name}=VALUE,VALUE")
+        varied[name] = found
     return varied
 
 
@@ -258,14 +259,10 @@ def new_directory(given: str | None, system: str, env: str) -> Path:
     return directory
 
 
-def saved_population(directory: Path) -> Population | None:
-    """The population that a folder holds, if it is one's."""
-    path = directory / FILE
-    if not path.is_file():
-        return None
-    content = json.loads(path.read_text())
+def saved_population(directory: Path) -> Population:
+    content = json.loads((directory / FILE).read_text())
     members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
-    return Population(directory.resolve(), members, content["jobs"])
+    return Population(directory.resolve(), members, content["jobs"], resumed=True)
 
 
 def interval(values: Sequence[float]) -> str:
@@ -285,18 +282,13 @@ def _newest(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
             lines = file.read().split(b"\n")[:-1]
-        found: dict[str, Any] = json.loads(lines[-1])
-        return found
+        return dict(json.loads(lines[-1]))
     except (OSError, IndexError, ValueError):
         return {}
 
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _die_with_parent() -> None:

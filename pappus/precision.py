@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from pappus.accelerator import one_thread
 from pappus.config import RunConfig
 from pappus.core import Algorithm, EpochAlgorithm
-from pappus.threads import one_thread
 from pappus.types import EnvSpec, map_leaves, unroll_spec
 
 Precision: TypeAlias = Literal["float32", "bfloat16"]
@@ -33,7 +33,10 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
     if config.inline or not convolutional:
         return "float32"
     network.to(config.device)
-    batch = _zeros(algorithm, env, network.state_spec, config.device)
+    spec = unroll_spec(env, algorithm.behaviour, network.state_spec, *PROBE_SHAPE)
+    batch: Any = map_leaves(
+        lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=config.device), spec
+    )
     if isinstance(algorithm, EpochAlgorithm):
         batch = algorithm.prepare(network, batch, fresh=False)
     seconds: dict[Precision, float] = {"float32": float("inf"), "bfloat16": float("inf")}
@@ -43,11 +46,6 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
                 spent = _time_update(algorithm, network, batch, precision, config.device)
                 seconds[precision] = min(seconds[precision], spent)
     return "bfloat16" if seconds["float32"] > REQUIRED_GAIN * seconds["bfloat16"] else "float32"
-
-
-def _zeros(algorithm: Algorithm, env: EnvSpec, state: Any, device: str) -> Any:
-    spec = unroll_spec(env, algorithm.behaviour, state, *PROBE_SHAPE)
-    return map_leaves(lambda leaf: torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=device), spec)
 
 
 def _time_update(algorithm: Any, network: Any, batch: Any, precision: Precision, device: str) -> float:

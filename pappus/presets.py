@@ -14,91 +14,66 @@ PRESETS: tuple[Preset, ...] = (
     # are nearly 0, is drawn back to chance until poles fall. Step sizes above 1e-3 solve it no sooner, and do not last.
     # An LSTM may take a million steps. a3c took all this over, and with eight times as many updates per step it needs a
     # third of the steps.
-    Preset(
-        (*CORRECTED, "a2c@*"), "CartPole-*",
-        {"algorithm.reward_scale": 0.05, "algorithm.entropy_cost": 0.001, "steps": 2_000_000},
-    ),
+    Preset((*CORRECTED, "a2c@*"), "CartPole-*", {
+        "algorithm.reward_scale": 0.05, "algorithm.entropy_cost": 0.001, "steps": 2_000_000,
+    }),
     Preset(CORRECTED, "Acrobot-*", {"algorithm.reward_scale": 0.05, "optimizer.learning_rate": 3e-3}),
     # Costs of up to 16 a step over 200 steps; a horizon of 20 steps (γ = 0.95) spans a swing.
-    Preset(
-        CORRECTED, "Pendulum-*",
-        {
-            "algorithm.reward_scale": 0.01, "algorithm.discount": 0.95, "algorithm.entropy_cost": 0.0,
-            "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
-        },
-    ),
+    Preset(CORRECTED, "Pendulum-*", {
+        "algorithm.reward_scale": 0.01, "algorithm.discount": 0.95, "algorithm.entropy_cost": 0.0,
+        "optimizer.learning_rate": 3e-3, "steps": 3_000_000,
+    }),
     # A forward pass for few envs costs almost what one for many does: twice as many envs, in batches of IMPALA's size.
     Preset(CENTRAL, "CartPole-*", {"envs_per_actor": 128, "batch_size": 64}),
     Preset(CENTRAL, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them.
-    Preset(
-        CORRECTED, "ALE/*",
-        {
-            "envs_per_actor": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005, "steps": 10_000_000,
-            "optimizer": {
-                "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
-                "clip_norm": 0.5,
-            },
-            "checkpoint.every_seconds": 300,
+    Preset(CORRECTED, "ALE/*", {
+        "envs_per_actor": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005, "steps": 10_000_000,
+        "optimizer": {
+            "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
+            "clip_norm": 0.5,
         },
-    ),
+        "checkpoint.every_seconds": 300,
+    }),
     # Four times the usual step: so small a network bears it.
     Preset(("ppo@*",), "CartPole-*", {"optimizer.learning_rate": 1e-3, "steps": 500_000}),
     # A horizon of 10 steps (γ = 0.9) and many small updates, as for all tasks of torque.
-    Preset(
-        ("ppo@*",), "Pendulum-*",
-        {
-            "algorithm.discount": 0.9, "algorithm.epochs": 10, "algorithm.minibatches": 16,
-            "algorithm.entropy_cost": 0.0, "optimizer.learning_rate": 1e-3, "optimizer.anneal": False,
-            "evaluation.every_steps": 20_000, "steps": 300_000,
-        },
-    ),
+    Preset(("ppo@*",), "Pendulum-*", {
+        "algorithm.discount": 0.9, "algorithm.epochs": 10, "algorithm.minibatches": 16,
+        "algorithm.entropy_cost": 0.0, "optimizer.learning_rate": 1e-3, "optimizer.anneal": False,
+        "evaluation.every_steps": 20_000, "steps": 300_000,
+    }),
     # The goal lies hundreds of steps away, and positions and speeds differ in size by ten.
-    Preset(
-        ("ppo@*",), "MountainCarContinuous-*",
-        {
-            "algorithm.discount": 0.999, "algorithm.epochs": 10, "algorithm.minibatches": 16, "unroll_length": 256,
-            "network.normalize": True, "optimizer.learning_rate": 3e-4, "evaluation.every_steps": 20_000,
-            "steps": 300_000,
-        },
-    ),
+    Preset(("ppo@*",), "MountainCarContinuous-*", {
+        "algorithm.discount": 0.999, "algorithm.epochs": 10, "algorithm.minibatches": 16, "unroll_length": 256,
+        "network.normalize": True, "optimizer.learning_rate": 3e-4, "evaluation.every_steps": 20_000,
+        "steps": 300_000,
+    }),
     # Landing well takes hundreds of steps, and eight numbers of different sizes.
-    Preset(
-        ("ppo@*",), "LunarLander-*",
-        {
-            "algorithm.discount": 0.999, "algorithm.gae_lambda": 0.98, "algorithm.minibatches": 16,
-            "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
-            "evaluation.every_steps": 50_000, "steps": 1_000_000,
-        },
-    ),
+    Preset(("ppo@*",), "LunarLander-*", {
+        "algorithm.discount": 0.999, "algorithm.gae_lambda": 0.98, "algorithm.minibatches": 16,
+        "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
+        "evaluation.every_steps": 50_000, "steps": 1_000_000,
+    }),
     # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100
     # updates get there in tens of thousands of steps. Training episodes explore, so only evaluations can show 475.
-    Preset(
-        ("dqn@*",), "CartPole-*",
-        {
-            "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 400_000,
-        },
-    ),
+    Preset(("dqn@*",), "CartPole-*", {
+        "algorithm.n_step": 5, "algorithm.target_every": 100, "evaluation.every_steps": 5_000, "steps": 400_000,
+    }),
     Preset(("dqn@apex",), "CartPole-*", {"batch_size": 128}),
     # Episodes are short at first: so are sequences, or most would be padding.
-    Preset(
-        ("r2d2@*",), "*CartPole*",
-        {
-            "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
-            "batch_size": 32, "topology.replay.samples_per_insert": 8.0, "evaluation.every_steps": 5_000,
-            "steps": 300_000,
-        },
-    ),
+    Preset(("r2d2@*",), "*CartPole*", {
+        "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
+        "batch_size": 32, "topology.replay.samples_per_insert": 8.0, "evaluation.every_steps": 5_000,
+        "steps": 300_000,
+    }),
     # Grids of 10×10: batches as large as an update of so small a network is cheap for, each step used four times.
-    Preset(
-        ("dqn@apex",), "*minatar*",
-        {
-            "batch_size": 256, "optimizer.learning_rate": 5e-4, "algorithm.target_every": 1_000,
-            "topology.replay.samples_per_insert": 4.0, "topology.replay.warm_up": 5_000,
-            "evaluation.every_steps": 100_000, "evaluation.episodes": 30, "steps": 2_000_000,
-        },
-    ),
+    Preset(("dqn@apex",), "*minatar*", {
+        "batch_size": 256, "optimizer.learning_rate": 5e-4, "algorithm.target_every": 1_000,
+        "topology.replay.samples_per_insert": 4.0, "topology.replay.warm_up": 5_000,
+        "evaluation.every_steps": 100_000, "evaluation.episodes": 30, "steps": 2_000_000,
+    }),
     # Small batches, as for ALE: on two cores they learn as much per second as those eight times as large, from half of
     # the steps. That is from one run each of 25 seconds on Breakout, and so is what follows: the first that learnt.
     Preset((*CORRECTED, "a2c@*"), "*minatar*", {"unroll_length": 10, "steps": 2_000_000}),
@@ -108,45 +83,33 @@ PRESETS: tuple[Preset, ...] = (
     Preset(CENTRAL, "*minatar*", {"envs_per_actor": 64, "batch_size": 32}),
     Preset(("ppo@*",), "*minatar*", {"optimizer.learning_rate": 1e-3, "steps": 2_000_000}),
     # Step size and reuse of apex-dqn; the target follows every 500 updates, of which all bundles make many.
-    Preset(
-        ("dqn@gorila",), "*minatar*",
-        {
-            "optimizer.learning_rate": 5e-4, "topology.replay.samples_per_insert": 4.0,
-            "evaluation.every_steps": 50_000, "steps": 1_000_000,
-        },
-    ),
+    Preset(("dqn@gorila",), "*minatar*", {
+        "optimizer.learning_rate": 5e-4, "topology.replay.samples_per_insert": 4.0,
+        "evaluation.every_steps": 50_000, "steps": 1_000_000,
+    }),
     # Nothing has to be remembered for long: short sequences, in batches of which a core makes dozens a second, and a
     # target that follows as fast.
-    Preset(
-        ("r2d2@*",), "*minatar*",
-        {
-            "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
-            "batch_size": 16, "topology.replay.samples_per_insert": 2.0, "evaluation.every_steps": 50_000,
-            "steps": 1_000_000,
-        },
-    ),
+    Preset(("r2d2@*",), "*minatar*", {
+        "algorithm.burn_in": 5, "algorithm.length": 20, "algorithm.period": 10, "algorithm.target_every": 100,
+        "batch_size": 16, "topology.replay.samples_per_insert": 2.0, "evaluation.every_steps": 50_000,
+        "steps": 1_000_000,
+    }),
     # The paper's (appendix C) but for what two cores allow: fewer frames kept, smaller batches. Each item is drawn as
     # often as in the paper: 19 batches of 512 for 12,500 transitions a second.
-    Preset(
-        ("dqn@apex",), "ALE/*",
-        {
-            "batch_size": 128, "algorithm.head_size": 512, "topology.replay.capacity": 500_000,
-            "topology.replay.warm_up": 20_000, "topology.replay.samples_per_insert": 0.78, "steps": 10_000_000,
-            "optimizer": {
-                "name": "rmsprop", "centered": True, "learning_rate": 2.5e-4, "decay": 0.95, "momentum": 0.0,
-                "epsilon": 1.5e-7, "clip_norm": 40.0,
-            },
-            "checkpoint.every_seconds": 600,
+    Preset(("dqn@apex",), "ALE/*", {
+        "batch_size": 128, "algorithm.head_size": 512, "topology.replay.capacity": 500_000,
+        "topology.replay.warm_up": 20_000, "topology.replay.samples_per_insert": 0.78, "steps": 10_000_000,
+        "optimizer": {
+            "name": "rmsprop", "centered": True, "learning_rate": 2.5e-4, "decay": 0.95, "momentum": 0.0,
+            "epsilon": 1.5e-7, "clip_norm": 40.0,
         },
-    ),
+        "checkpoint.every_seconds": 600,
+    }),
     # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with.
-    Preset(
-        ("ddpg@*", "td3@*"), "Pendulum-*",
-        {
-            "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
-            "steps": 100_000,
-        },
-    ),
+    Preset(("ddpg@*", "td3@*"), "Pendulum-*", {
+        "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
+        "steps": 100_000,
+    }),
 )
 
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +45,6 @@ class AlgorithmSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the topology's, wherever it runs."""
     purpose: str = ""
-    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,28 +55,52 @@ class Topology:
     build: Callable[[Run], Program]
     config: TopologyConfig
     """Default settings, `--topology.*`."""
-    figure: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the defaults of a run."""
+    replay: bool | None = None
+    """Whether it trains on replayed items; False: on fresh unrolls, each used once; None: on either."""
+    lags: bool = False
+    """Whether its actors may act with older weights than the newest."""
     refusal: Callable[[AlgorithmSpec], str] = lambda algorithm: ""
-    """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
+    """A further reason why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
     variants: tuple[Topology, ...] = ()
     """The same architecture for other kinds of algorithms; the first that carries an algorithm is used."""
+    figure: str = ""
+    """What `pappus systems` shows; the default is the docstring of the module that builds it, which opens with one."""
+
+    def __post_init__(self) -> None:
+        module = inspect.getmodule(self.build)
+        object.__setattr__(self, "figure", (self.figure or (module and module.__doc__) or "").strip())
 
     def for_algorithm(self, algorithm: AlgorithmSpec) -> Topology:
         """This topology or the variant that carries the algorithm; `UserError` where none does."""
         for topology in (self, *self.variants):
-            if not topology.refusal(algorithm):
+            if not topology.why_not(algorithm):
                 return topology
-        raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.refusal(algorithm)}")
+        raise UserError(f"{algorithm.name}@{self.name} cannot work: {self.why_not(algorithm)}")
+
+    def why_not(self, algorithm: AlgorithmSpec) -> str:
+        """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
+        name = algorithm.name
+        if algorithm.learns_from_replay and self.replay is False:
+            return f"{name} learns from replay, and {self.name} has none; use {name}@apex"
+        if self.replay and not algorithm.learns_from_replay:
+            return (
+                f"{name} learns from fresh unrolls, each used once, and {self.name} trains on replayed items; use "
+                f"{name}@sync"
+            )
+        if self.lags and not algorithm.learns_from_replay and not algorithm.corrects_for_lag:
+            return (
+                f"{name} needs unrolls of the newest weights, and {self.name}'s actors lag behind; use {name}@sync, or "
+                "vtrace or appo, which correct for the lag"
+            )
+        return self.refusal(algorithm)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why.
-
-    `pairs` are patterns of ALGORITHM@TOPOLOGY, such as `ppo@*`.
-    """
+    """Settings for envs whose id matches a pattern: only what differs from the defaults, and why. `pairs` are patterns
+    of ALGORITHM@TOPOLOGY, such as `ppo@*`."""
 
     pairs: tuple[str, ...]
     envs: str

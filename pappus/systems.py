@@ -25,145 +25,94 @@ from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
 from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", AlgorithmSpec, Topology, System)
 
 OFF_POLICY = {"optimizer.anneal": False, "optimizer.clip_norm": 10.0}
-
-ALGORITHMS: dict[str, AlgorithmSpec] = {
-    spec.name: spec
-    for spec in (
-        AlgorithmSpec(
-            "vtrace", VTrace, VTraceConfig(), corrects_for_lag=True,
-            purpose="actor-critic that corrects for stale actors",
-        ),
-        AlgorithmSpec(
-            "appo", APPO, APPOConfig(), corrects_for_lag=True, purpose="V-trace with PPO's clipped surrogate"
-        ),
-        AlgorithmSpec("a2c", A2C, A2CConfig(), purpose="advantage actor-critic"),
-        AlgorithmSpec(
-            "ppo", PPO, PPOConfig(), several_epochs=True,
-            settings={
-                "envs_per_actor": 16, "unroll_length": 128, "network.activation": "tanh",
-                "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 0.5,
-            },
-            purpose="clipped surrogate, several epochs per batch",
-        ),
-        AlgorithmSpec(
-            "dqn", DQN, DQNConfig(), learns_from_replay=True, settings=OFF_POLICY,
-            purpose="double, dueling, n-step Q-learning; discrete actions",
-        ),
-        AlgorithmSpec(
-            "r2d2", R2D2, R2D2Config(), learns_from_replay=True,
-            settings={
-                **OFF_POLICY, "batch_size": 64, "env_options.last_inputs": True, "network.core": "lstm",
-                "topology.replay": {
-                    "capacity": 10_000, "warm_up": 100, "samples_per_insert": 4.0, "priority_exponent": 0.9,
-                    "importance_exponent": 0.6,
-                },
-            },
-            purpose="recurrent Q-learning from replayed sequences; discrete actions",
-        ),
-        AlgorithmSpec(
-            "ddpg", DDPG, DDPGConfig(), learns_from_replay=True, settings=OFF_POLICY,
-            purpose="deterministic policy gradient; continuous actions",
-        ),
-        AlgorithmSpec(
-            "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
-            updates_all_weights=False, settings=OFF_POLICY,
-            purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
-        ),
-    )
-}
-
-
-def _refuse_replay(algorithm: AlgorithmSpec, topology: str) -> str:
-    if not algorithm.learns_from_replay:
-        return ""
-    return f"{algorithm.name} learns from replay, and {topology} has none; use {algorithm.name}@apex"
-
-
-def _refuse_unrolls(algorithm: AlgorithmSpec, topology: str) -> str:
-    if algorithm.learns_from_replay:
-        return ""
-    return (
-        f"{algorithm.name} learns from fresh unrolls, each used once, and {topology} trains on replayed items; use "
-        f"{algorithm.name}@sync"
-    )
-
-
-def _refuse_in_impala(algorithm: AlgorithmSpec) -> str:
-    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
-        return _refuse_replay(algorithm, "impala")
-    return (
-        f"{algorithm.name} needs unrolls of the newest weights, and impala's actors lag behind; use "
-        f"{algorithm.name}@sync, or vtrace or appo, which correct for the lag"
-    )
-
-
-def _refuse_in_a3c(algorithm: AlgorithmSpec) -> str:
-    if algorithm.several_epochs:
-        return (
-            f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per "
-            f"unroll; use {algorithm.name}@sync"
-        )
-    return _refuse_replay(algorithm, "a3c")
-
-
-def _refuse_in_gorila(algorithm: AlgorithmSpec) -> str:
-    if not algorithm.updates_all_weights:
-        return (
-            f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each "
-            f"gradient to all weights; use {algorithm.name}@apex"
-        )
-    return _refuse_unrolls(algorithm, "gorila")
-
-
-def _refuse_in_seed(algorithm: AlgorithmSpec) -> str:
-    if algorithm.learns_from_replay or algorithm.corrects_for_lag:
-        return _refuse_replay(algorithm, "seed")
-    return f"{algorithm.name} needs unrolls of the newest weights, and the actors of seed do not wait for them"
-
-
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
 
-TOPOLOGIES: dict[str, Topology] = {
-    topology.name: topology
-    for topology in (
-        Topology(
-            "single", apex.apex, single.SingleConfig(), single.__doc__ or "",
-            {"envs_per_actor": 4, "batch_size": 64}, lambda algorithm: _refuse_unrolls(algorithm, "single"),
-        ),
-        Topology(
-            "sync", sync.sync, sync.SyncConfig(), sync.__doc__ or "",
-            refusal=lambda algorithm: _refuse_replay(algorithm, "sync"),
-        ),
-        Topology("impala", impala.impala, impala.ImpalaConfig(), impala.__doc__ or "", refusal=_refuse_in_impala),
-        Topology(
-            "seed", seed.seed, seed.SeedConfig(), seed.__doc__ or "", refusal=_refuse_in_seed,
-            variants=(
-                Topology(
-                    "seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), seed_sync.__doc__ or "",
-                    refusal=lambda algorithm: _refuse_replay(algorithm, "seed"),
-                ),
-                Topology(
-                    "seed", seed_replay.seed_replay, seed_replay.SeedReplayConfig(), seed_replay.__doc__ or "",
-                    APEX_SIZES, lambda algorithm: _refuse_unrolls(algorithm, "seed"),
-                ),
-            ),
-        ),
-        Topology(
-            "a3c", a3c.a3c, a3c.A3CConfig(), a3c.__doc__ or "", {"actors": 2, "envs_per_actor": 8}, _refuse_in_a3c
-        ),
-        Topology(
-            "apex", apex.apex, apex.ApexConfig(), apex.__doc__ or "", APEX_SIZES,
-            lambda algorithm: _refuse_unrolls(algorithm, "apex"),
-        ),
-        Topology(
-            "gorila", gorila.gorila, gorila.GorilaConfig(), gorila.__doc__ or "",
-            {"actors": 2, "envs_per_actor": 8, "batch_size": 64}, _refuse_in_gorila,
-        ),
+
+def _by_name(*values: Value) -> dict[str, Value]:
+    return {value.name: value for value in values}
+
+
+ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
+    AlgorithmSpec(
+        "vtrace", VTrace, VTraceConfig(), corrects_for_lag=True, purpose="actor-critic that corrects for stale actors"
+    ),
+    AlgorithmSpec("appo", APPO, APPOConfig(), corrects_for_lag=True, purpose="V-trace with PPO's clipped surrogate"),
+    AlgorithmSpec("a2c", A2C, A2CConfig(), purpose="advantage actor-critic"),
+    AlgorithmSpec(
+        "ppo", PPO, PPOConfig(), several_epochs=True,
+        settings={
+            "envs_per_actor": 16, "unroll_length": 128, "network.activation": "tanh",
+            "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 0.5,
+        },
+        purpose="clipped surrogate, several epochs per batch",
+    ),
+    AlgorithmSpec(
+        "dqn", DQN, DQNConfig(), learns_from_replay=True, settings=OFF_POLICY,
+        purpose="double, dueling, n-step Q-learning; discrete actions",
+    ),
+    AlgorithmSpec(
+        "r2d2", R2D2, R2D2Config(), learns_from_replay=True,
+        settings={
+            **OFF_POLICY, "batch_size": 64, "env_options.last_inputs": True, "network.core": "lstm",
+            "topology.replay": {
+                "capacity": 10_000, "warm_up": 100, "samples_per_insert": 4.0, "priority_exponent": 0.9,
+                "importance_exponent": 0.6,
+            },
+        },
+        purpose="recurrent Q-learning from replayed sequences; discrete actions",
+    ),
+    AlgorithmSpec(
+        "ddpg", DDPG, DDPGConfig(), learns_from_replay=True, settings=OFF_POLICY,
+        purpose="deterministic policy gradient; continuous actions",
+    ),
+    AlgorithmSpec(
+        "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
+        updates_all_weights=False, settings=OFF_POLICY,
+        purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
+    ),
+)
+
+
+def _refuse_epochs(algorithm: AlgorithmSpec) -> str:
+    return "" if not algorithm.several_epochs else (
+        f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per unroll; "
+        f"use {algorithm.name}@sync"
     )
-}
+
+
+def _refuse_partial_updates(algorithm: AlgorithmSpec) -> str:
+    return "" if algorithm.updates_all_weights else (
+        f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each gradient "
+        f"to all weights; use {algorithm.name}@apex"
+    )
+
+
+TOPOLOGIES: dict[str, Topology] = _by_name(
+    Topology(
+        "single", apex.apex, single.SingleConfig(), {"envs_per_actor": 4, "batch_size": 64}, replay=True,
+        figure=single.__doc__ or "",
+    ),
+    Topology("sync", sync.sync, sync.SyncConfig(), replay=False),
+    Topology("impala", impala.impala, impala.ImpalaConfig(), replay=False, lags=True),
+    Topology(
+        "seed", seed.seed, seed.SeedConfig(), replay=False, lags=True,
+        variants=(
+            Topology("seed", seed_sync.seed_sync, seed_sync.SeedSyncConfig(), replay=False),
+            Topology("seed", seed_replay.seed_replay, seed_replay.SeedReplayConfig(), APEX_SIZES, replay=True),
+        ),
+    ),
+    Topology(
+        "a3c", a3c.a3c, a3c.A3CConfig(), {"actors": 2, "envs_per_actor": 8}, replay=False, refusal=_refuse_epochs
+    ),
+    Topology("apex", apex.apex, apex.ApexConfig(), APEX_SIZES, replay=True),
+    Topology(
+        "gorila", gorila.gorila, gorila.GorilaConfig(), {"actors": 2, "envs_per_actor": 8, "batch_size": 64},
+        replay=True, refusal=_refuse_partial_updates,
+    ),
+)
 
 
 def _named(name: str, pair: str, purpose: str, paper: str, settings: Mapping[str, Any] | None = None) -> System:
@@ -173,86 +122,82 @@ def _named(name: str, pair: str, purpose: str, paper: str, settings: Mapping[str
     )
 
 
-SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (
-        _named(
-            "impala", "vtrace@impala", "most steps per second: actors lag behind, and the learner corrects for it",
-            "Espeholt et al. 2018, IMPALA",
-        ),
-        _named(
-            "seed-vtrace", "vtrace@seed", "central inference: large networks, actors without one, anywhere",
-            "Espeholt et al. 2019, SEED RL",
-        ),
-        _named(
-            "appo", "appo@impala", "IMPALA with PPO's clipped surrogate",
-            "Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
-        ),
-        _named(
-            "seed-appo", "appo@seed", "the same with central inference",
-            "Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
-        ),
-        _named(
-            "ppo", "ppo@sync", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
-            "Schulman et al. 2017, Proximal Policy Optimization Algorithms",
-        ),
-        _named(
-            "a2c", "a2c@sync", "synchronous rollouts, one update per batch: A3C without its asynchrony",
-            "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning; Wu et al. 2017",
-            {"envs_per_actor": 32, "unroll_length": 16},
-        ),
-        _named(
-            "a3c", "a2c@a3c", "workers that compute gradients on their own envs and update shared weights",
-            "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning",
-        ),
-        _named(
-            "apex-dqn", "dqn@apex", "many actors, one prioritized replay: few env steps, discrete actions",
-            "Horgan et al. 2018, Distributed Prioritized Experience Replay",
-            {"batch_size": 512, "optimizer.clip_norm": 40.0},
-        ),
-        _named(
-            "apex-ddpg", "ddpg@apex", "the same for continuous actions",
-            "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
-            {
-                "algorithm": {
-                    "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0,
-                    "noise.sigma": 0.3,
-                },
-            },
-        ),
-        _named(
-            "r2d2", "r2d2@apex", "Ape-X with memory: recurrent networks, replayed sequences",
-            "Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
-        ),
-        _named(
-            "seed-r2d2", "r2d2@seed", "R2D2 with central inference",
-            "Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019", {"batch_size": 64},
-        ),
-        _named(
-            "gorila-dqn", "dqn@gorila", "bundles of actor, replay and learner around sharded parameter servers",
-            "Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
-            {"algorithm.target_every": 500},
-        ),
-        _named(
-            "dqn", "dqn@single", "one agent in one thread, discrete actions: the reference",
-            "Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
-            {"algorithm": {"epsilon.schedule": "linear", "target_every": 500}},
-        ),
-        _named(
-            "ddpg", "ddpg@single", "one agent in one thread, continuous actions: the reference",
-            "Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
-        ),
-        _named(
-            "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
-            "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
-        ),
-    )
-}
+SYSTEMS: dict[str, System] = _by_name(
+    _named(
+        "impala", "vtrace@impala", "most steps per second: actors lag behind, and the learner corrects for it",
+        "Espeholt et al. 2018, IMPALA",
+    ),
+    _named(
+        "seed-vtrace", "vtrace@seed", "central inference: large networks, actors without one, anywhere",
+        "Espeholt et al. 2019, SEED RL",
+    ),
+    _named(
+        "appo", "appo@impala", "IMPALA with PPO's clipped surrogate",
+        "Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
+    ),
+    _named(
+        "seed-appo", "appo@seed", "the same with central inference",
+        "Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
+    ),
+    _named(
+        "ppo", "ppo@sync", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
+        "Schulman et al. 2017, Proximal Policy Optimization Algorithms",
+    ),
+    _named(
+        "a2c", "a2c@sync", "synchronous rollouts, one update per batch: A3C without its asynchrony",
+        "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning; Wu et al. 2017",
+        {"envs_per_actor": 32, "unroll_length": 16},
+    ),
+    _named(
+        "a3c", "a2c@a3c", "workers that compute gradients on their own envs and update shared weights",
+        "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning",
+    ),
+    _named(
+        "apex-dqn", "dqn@apex", "many actors, one prioritized replay: few env steps, discrete actions",
+        "Horgan et al. 2018, Distributed Prioritized Experience Replay",
+        {"batch_size": 512, "optimizer.clip_norm": 40.0},
+    ),
+    _named(
+        "apex-ddpg", "ddpg@apex", "the same for continuous actions",
+        "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
+        {"algorithm": {
+            "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0, "noise.sigma": 0.3,
+        }},
+    ),
+    _named(
+        "r2d2", "r2d2@apex", "Ape-X with memory: recurrent networks, replayed sequences",
+        "Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
+    ),
+    _named(
+        "seed-r2d2", "r2d2@seed", "R2D2 with central inference",
+        "Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019", {"batch_size": 64},
+    ),
+    _named(
+        "gorila-dqn", "dqn@gorila", "bundles of actor, replay and learner around sharded parameter servers",
+        "Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
+        {"algorithm.target_every": 500},
+    ),
+    _named(
+        "dqn", "dqn@single", "one agent in one thread, discrete actions: the reference",
+        "Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
+        {"algorithm": {"epsilon.schedule": "linear", "target_every": 500}},
+    ),
+    _named(
+        "ddpg", "ddpg@single", "one agent in one thread, continuous actions: the reference",
+        "Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
+    ),
+    _named(
+        "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
+        "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+    ),
+)
 
 
-def find_system(text: str) -> System:
-    """A named system, a pair ALGORITHM@TOPOLOGY, your own `module:name`, or one that an installed package registers
-    (entry points of the group `pappus.systems`)."""
+def find_system(text: str | System) -> System:
+    """A named system, a pair ALGORITHM@TOPOLOGY, your own `module:name`, one that an installed package registers
+    (entry points of the group `pappus.systems`), or the value itself."""
+    if isinstance(text, System):
+        return text
     if text in SYSTEMS:
         return SYSTEMS[text]
     if text.startswith("python:"):
@@ -264,11 +209,16 @@ def find_system(text: str) -> System:
         return _pair(text)
     if ":" in text:
         return replace(_imported(text, System, "system"), found_as=text)
-    registered = {entry.name: entry for entry in entry_points(group="pappus.systems")}
+    registered = registered_systems()
     if text in registered:
-        return replace(_imported(registered[text].value, System, "system"), found_as=text)
+        return replace(_imported(registered[text], System, "system"), found_as=text)
     names = [*SYSTEMS, *registered]
     raise UserError(f"unknown system {text!r}{closest(text, names)}; `pappus systems` lists them all")
+
+
+def registered_systems() -> dict[str, str]:
+    """Systems of installed packages: `module:name` by name."""
+    return {entry.name: entry.value for entry in entry_points(group="pappus.systems")}
 
 
 def _pair(text: str) -> System:
@@ -309,11 +259,6 @@ def _imported(text: str, kind: type[Value], what: str) -> Value:
     if not isinstance(value, kind):
         raise UserError(f"{what} {text!r} is a {type(value).__name__}, not a pappus.{kind.__name__}")
     return value
-
-
-def as_system(system: str | System) -> System:
-    """A system by name, or the value itself."""
-    return find_system(system) if isinstance(system, str) else system
 
 
 def saved_config(directory: Path, system: System | None = None) -> tuple[System, RunConfig]:

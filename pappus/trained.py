@@ -1,7 +1,8 @@
-"""A policy out of a run directory: to act with, and to evaluate."""
+"""A policy out of a run directory: to act with, to evaluate, and to film."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,49 +11,24 @@ from typing import Any
 import numpy as np
 import optree
 
-from pappus.config import RunConfig
-from pappus.core import Algorithm
-from pappus.envs.vector import VectorEnv, WithLastInputs, make_env
+from pappus.accelerator import one_thread
+from pappus.config import EnvOptions, RunConfig
+from pappus.edges.weights import FlatWeights
+from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER
+from pappus.networks.flat import FlatParameters
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, load_state
-from pappus.telemetry.manifest import read_manifest
-from pappus.threads import one_thread
+from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest
+from pappus.transports.memory import HeapBlock
 from pappus.types import Array, Nest, Timestep
 
-
-class StoredWeights:
-    """The weights of a checkpoint, as a policy reads them."""
-
-    name = "weights"
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._flat: Array = stored_weights(checkpoint)
-
-    def version(self) -> int:
-        return 0
-
-    def read(self, into: Array) -> int:
-        """Copy the stored weights."""
-        if into.size != self._flat.size:
-            raise UserError(
-                f"the checkpoint holds {self._flat.size} weights, but this network has {into.size}; "
-                "evaluate with the config that it was trained with"
-            )
-        into[:] = self._flat
-        return 0
-
-    def explain(self) -> str:
-        return "they are stored"
-
-    def fileno(self) -> int:
-        return -1
-
-    def clear(self) -> None: ...
+FRAMES_PER_SECOND = 30
+MIN_SIDE = 336
+"""Smaller pictures are enlarged by a whole factor."""
 
 
 def stored_weights(checkpoint: Path) -> Array:
@@ -78,10 +54,8 @@ class TrainedPolicy:
         self._first = True
 
     def act(self, observation: Nest, reward: float = 0.0) -> Any:
-        """The greedy action for an observation as the env gives it, in the env's own units.
-
-        `reward` is what the last action earned; only networks that were trained with `last_inputs` look at it.
-        """
+        """The greedy action for an observation as the env gives it, in the env's own units. `reward` is what the last
+        action earned; only networks that were trained with `last_inputs` look at it."""
         batched = optree.tree_map(lambda leaf: np.asarray(leaf)[None], observation)
         zeros = np.zeros(1, np.float32)
         first = np.array([self._first])
@@ -91,7 +65,6 @@ class TrainedPolicy:
         self._action = action
         single = self._env.to_action(action)[0]
         return single.item() if single.ndim == 0 else single
-
 
     def _note_last(self, reward: float) -> None:
         if isinstance(self._env, WithLastInputs):
@@ -142,8 +115,6 @@ def evaluate(
     found, config = saved_config(Path(run), system)
     path, source = find_checkpoint(Path(run), checkpoint), env or config.env
     if video is not None:
-        from pappus.video import Recorder
-
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
@@ -160,7 +131,6 @@ def evaluate(
 
 
 def find_checkpoint(run: Path, which: str) -> Path:
-    """The latest or the best checkpoint of a run."""
     store = CheckpointStore(run / "checkpoints")
     path = store.best() if which == "best" else store.latest()
     if path is None:
@@ -169,7 +139,92 @@ def find_checkpoint(run: Path, which: str) -> Path:
 
 
 def _policy(system: System, config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
-    algorithm: Algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
-    policy = LocalPolicy(algorithm, StoredWeights(checkpoint), num_envs, None, config.precision)
+    algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
+    flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
+    if flat.size != size:
+        raise UserError(
+            f"the checkpoint holds {flat.size} weights, but this network has {size}; evaluate with the config that it "
+            "was trained with"
+        )
+    weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
+    weights.publish(flat, 0)
+    policy = LocalPolicy(algorithm, weights, num_envs, None, config.precision)
     policy.refresh()
     return policy
+
+
+class Recorder(VectorEnv):
+    """One env whose episodes are written to `episode-0.mp4`, …: what it renders, or else what the agent sees."""
+
+    num_envs = 1
+
+    def __init__(
+        self, env: str | Callable[..., Any], seed: int, options: EnvOptions, directory: Path, episodes: int
+    ) -> None:
+        self._imageio = _imageio()
+        self._renders = backend_of(env, options) == "gymnasium"
+        if self._renders and isinstance(env, str) and ":" not in env:  # a function decides for itself how it renders
+            options = dataclasses.replace(options, kwargs={**options.kwargs, "render_mode": "rgb_array"})
+        self._env = make_env(env, 1, seed, options)
+        self.spec = self._env.spec
+        self._directory, self._episodes = directory, episodes
+        directory.mkdir(parents=True, exist_ok=True)
+        self._written = 0
+        self._writer: Any = None
+
+    def reset(self) -> Timestep:
+        timestep = self._env.reset()
+        self._film(timestep)
+        return timestep
+
+    def step(self, action: Array) -> Timestep:
+        """Step, film, and start the next film when an episode ended."""
+        timestep = self._env.step(action)
+        if timestep.first[0] or self._writer is not None:  # between films lies one frame of the episode that ended
+            self._film(timestep)
+        if timestep.episodes is not None and self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            self._written += 1
+        return timestep
+
+    def _film(self, timestep: Timestep) -> None:
+        if self._written >= self._episodes:
+            return
+        if self._writer is None:
+            path = self._directory / f"episode-{self._written}.mp4"
+            self._writer = self._imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2)
+        self._writer.append_data(_enlarged(self._picture(timestep)))
+
+    def _picture(self, timestep: Timestep) -> Array:
+        shown = timestep.observation
+        frame = shown["observation"] if isinstance(shown, dict) and "observation" in shown else shown
+        picture: Any = self._env.render() if self._renders else frame[0]
+        if not isinstance(picture, np.ndarray) or picture.ndim not in (2, 3):
+            raise UserError("this env renders no pictures; give it a render_mode='rgb_array', or leave --video out")
+        return picture
+
+    def to_nest(self, batch: Nest) -> Nest:
+        return self._env.to_nest(batch)
+
+    def to_action(self, action: Array) -> Array:
+        return self._env.to_action(action)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._env.close()
+
+
+def _enlarged(picture: Array) -> Array:
+    factor = -(-MIN_SIDE // min(picture.shape[:2]))
+    return picture.repeat(factor, 0).repeat(factor, 1) if factor > 1 else picture
+
+
+def _imageio() -> Any:
+    try:
+        import imageio
+        import imageio_ffmpeg  # noqa: F401  (the codec behind imageio)
+    except ImportError:
+        raise UserError('--video needs imageio and ffmpeg; install them with pip install "pappus[video]"') from None
+    return imageio

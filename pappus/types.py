@@ -87,10 +87,8 @@ class MultiDiscreteAction:
 
 @dataclass(frozen=True)
 class ContinuousAction:
-    """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite.
-
-    The env boundary clips to the bounds; what is recorded is what the policy said.
-    """
+    """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite. The
+    env boundary clips to the bounds; what is recorded is what the policy said."""
 
     shape: tuple[int, ...]
 
@@ -140,10 +138,8 @@ class Timestep(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What N envs ask of a central policy: a timestep `[N, …]`, and the episodes that ended with it.
-
-    `episode_length` is 0 where no episode ended, and `episode_return` counts only where it is not 0.
-    """
+    """What N envs ask of a central policy: a timestep `[N, …]`, and the episodes that ended with it. `episode_length`
+    is 0 where no episode ended, and `episode_return` counts only where it is not 0."""
 
     observation: Nest
     first: Any
@@ -175,23 +171,18 @@ class Unroll(NamedTuple):
 
 def unroll_spec(env: EnvSpec, behaviour: Nest, state: Nest, length: int, num_envs: int) -> Unroll:
     """Specs of an unroll of `length` steps of `num_envs` envs, as `Sink` slots are laid out."""
-    per_env_and_time = (length, num_envs)
 
-    def steps(spec: Nest, time: int) -> Nest:
+    def steps(spec: Nest, time: int = length) -> Nest:
         return optree.tree_map(lambda leaf: leaf.prefixed(time, num_envs), spec)
 
     def scalar(dtype: str) -> ArraySpec:
-        return ArraySpec(per_env_and_time, dtype)
+        return ArraySpec((length, num_envs), dtype)
 
     return Unroll(
-        observation=steps(env.observation, length + 1),
-        first=ArraySpec((length + 1, num_envs), "bool"),
-        action=steps(env.action.array, length),
-        reward=scalar("float32"),
-        discount=scalar("float32"),
-        valid=scalar("bool"),
-        behaviour=steps(behaviour, length),
-        version=scalar("int64"),
+        observation=steps(env.observation, length + 1), first=ArraySpec((length + 1, num_envs), "bool"),
+        action=steps(env.action.array),
+        reward=scalar("float32"), discount=scalar("float32"), valid=scalar("bool"),
+        behaviour=steps(behaviour), version=scalar("int64"),
         state=optree.tree_map(lambda leaf: leaf.prefixed(num_envs), state),
     )
 
@@ -205,11 +196,8 @@ def request_spec(env: EnvSpec, *dims: int) -> Request:
     return Request(
         observation=optree.tree_map(lambda leaf: leaf.prefixed(*dims), env.observation),
         first=scalar("bool"),
-        reward=scalar("float32"),
-        discount=scalar("float32"),
-        valid=scalar("bool"),
-        episode_return=scalar("float32"),
-        episode_length=scalar("int32"),
+        reward=scalar("float32"), discount=scalar("float32"), valid=scalar("bool"),
+        episode_return=scalar("float32"), episode_length=scalar("int32"),
     )
 
 
@@ -221,8 +209,3 @@ def map_leaves(function: Callable[..., Any], nest: Nest, *rest: Nest) -> Nest:
 def leaves_of(nest: Nest) -> list[Any]:
     """All leaves in order; a lone array, the common case, skips the walk."""
     return [nest] if isinstance(nest, np.ndarray) else optree.tree_leaves(nest)
-
-
-def spec_bytes(spec: Nest) -> int:
-    """Bytes of all leaves of a nest of specs."""
-    return sum(leaf.nbytes for leaf in optree.tree_leaves(spec))

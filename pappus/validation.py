@@ -6,33 +6,58 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
 
-POSITIVE = ("steps", "envs_per_actor", "unroll_length", "queue_size")
+RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
+    ("must be at least 1", lambda value: value >= 1, (
+        "steps", "envs_per_actor", "unroll_length", "queue_size", "learners", "evaluation.episodes",
+        "checkpoint.keep_last",
+    )),
+    ("must be positive", lambda value: value > 0, (
+        "seconds", "optimizer.learning_rate", "optimizer.clip_norm", "checkpoint.every_seconds",
+        "evaluation.max_seconds", "supervision.stop_seconds", "cluster.patience", "env_options.atari.frame_skip",
+        "env_options.atari.frame_stack",
+    )),
+    ("must not be negative", lambda value: value >= 0, (
+        "actors", "seed", "evaluation.every_steps", "evaluation.every_seconds",
+    )),
+    ("must not be negative; 0 takes one unroll of every env", lambda value: value >= 0, ("batch_size",)),
+    ("must lie between 0 and 1", lambda value: 0 <= value <= 1, (
+        "optimizer.decay", "optimizer.momentum", "algorithm.discount", "env_options.atari.sticky_actions",
+    )),
+    ("must be a finite number", math.isfinite, ("target_return",)),
+)
+"""Rules, and the settings that must keep each, unless they are None or the config has none of that name."""
 
 
 def validate(config: RunConfig) -> None:
     """Raise `UserError` for the first rule that a config breaks."""
     if not config.env:
         raise UserError("--env is missing; give a Gymnasium id such as --env CartPole-v1")
-    for name in POSITIVE:
-        _require(getattr(config, name) >= 1, name, getattr(config, name), "must be at least 1")
-    _require(config.actors >= 0, "actors", config.actors, "must not be negative")
-    _require(config.seed >= 0, "seed", config.seed, "must not be negative")
-    episodes, keep, rate = config.evaluation.episodes, config.checkpoint.keep_last, config.optimizer.learning_rate
-    _require(episodes >= 1, "evaluation.episodes", episodes, "must be at least 1")
-    _require(keep >= 1, "checkpoint.keep_last", keep, "must be at least 1")
-    _require(rate > 0, "optimizer.learning_rate", rate, "must be positive")
-    _validate_ranges(config)
-    batch = config.batch_size
-    _require(batch >= 0, "batch_size", batch, "must not be negative; 0 takes one unroll of every env")
-    _validate_learners(config)
+    for rule, holds, names in RULES:
+        for name in names:
+            value: object = config
+            for part in name.split("."):
+                value = getattr(value, part, None)
+            _require(not isinstance(value, int | float) or holds(value), name, value, rule)
+    steps = config.evaluation.at_steps
+    _require(min(steps, default=1) > 0, "evaluation.at_steps", steps, "must be positive")
+    if config.learners > 1 and not config.topology.many_learners:
+        raise UserError(
+            f"learners={config.learners}: in {config.system_name!r} no learners share their updates; use --learners 1, "
+            "or impala, seed-vtrace or ppo"
+        )
     config.topology.check(config)
     _validate_device(config)
     _validate_cluster(config)
+
+
+def _require(holds: bool, name: str, value: object, rule: str) -> None:
+    if not holds:
+        raise UserError(f"{name}={value} {rule}")
 
 
 def _validate_cluster(config: RunConfig) -> None:
@@ -47,54 +72,11 @@ def _validate_cluster(config: RunConfig) -> None:
         if importlib.util.find_spec(package) is None:
             raise UserError(f"--runtime ray needs {package}, which is not installed; run pip install 'pappus[ray]'")
     _require(0 <= fewest <= config.actors, "cluster.fewest_actors", fewest, f"must lie in 0 … actors={config.actors}")
-    _require(config.cluster.patience > 0, "cluster.patience", config.cluster.patience, "must be positive")
     if fewest and config.topology.waits_for_all_actors:
         raise UserError(
-            f"--actors {fewest}..{config.actors}: {config.system!r} waits for every actor, and its number cannot "
+            f"--actors {fewest}..{config.actors}: {config.system_name!r} waits for every actor, and its number cannot "
             "change; give one number"
         )
-
-
-def _require(holds: bool, name: str, value: object, rule: str) -> None:
-    if not holds:
-        raise UserError(f"{name}={value} {rule}")
-
-
-def _validate_learners(config: RunConfig) -> None:
-    _require(config.learners >= 1, "learners", config.learners, "must be at least 1")
-    if config.learners > 1 and not config.topology.many_learners:
-        raise UserError(
-            f"learners={config.learners}: in {config.system!r} no learners share their updates; use --learners 1, or "
-            "impala, seed-vtrace or ppo"
-        )
-
-
-def _validate_ranges(config: RunConfig) -> None:
-    optimizer, atari = config.optimizer, config.env_options.atari
-    for name, value, low, high in (
-        ("optimizer.decay", optimizer.decay, 0.0, 1.0),
-        ("optimizer.momentum", optimizer.momentum, 0.0, 1.0),
-        ("algorithm.discount", getattr(config.algorithm, "discount", 1.0), 0.0, 1.0),
-        ("env_options.atari.sticky_actions", atari.sticky_actions, 0.0, 1.0),
-    ):
-        _require(low <= value <= high, name, value, f"must lie between {low:g} and {high:g}")
-    for name, value in (
-        ("optimizer.clip_norm", optimizer.clip_norm),
-        ("checkpoint.every_seconds", config.checkpoint.every_seconds),
-        ("evaluation.max_seconds", config.evaluation.max_seconds),
-        ("supervision.stop_seconds", config.supervision.stop_seconds),
-        ("env_options.atari.frame_skip", atari.frame_skip),
-        ("env_options.atari.frame_stack", atari.frame_stack),
-    ):
-        _require(value > 0, name, value, "must be positive")
-    target, seconds = config.target_return, config.seconds
-    for name in ("every_steps", "every_seconds"):
-        value = getattr(config.evaluation, name)
-        _require(value >= 0, f"evaluation.{name}", value, "must not be negative")
-    _require(min(config.evaluation.at_steps, default=1) > 0, "evaluation.at_steps", config.evaluation.at_steps,
-             "must be positive")
-    _require(seconds is None or seconds > 0, "seconds", seconds, "must be positive")
-    _require(target is None or math.isfinite(target), "target_return", target, "must be a finite number")
 
 
 def validate_memory(needed: Mapping[str, int]) -> None:
@@ -119,17 +101,14 @@ def _validate_device(config: RunConfig) -> None:
         if index:
             raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")
         return
-    if kind == "cuda" and not torch.cuda.is_available():
+    if kind == "cpu":
+        return
+    if not torch.cuda.is_available():
         raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+    count = torch.cuda.device_count()
+    if int(index or 0) >= count:
+        raise UserError(f"device={config.device!r} is not here: there are {count} GPUs, counted from 0; use cuda")
+    if count < config.learners:
         raise UserError(
-            f"device={config.device!r} is not here: there are {torch.cuda.device_count()} GPUs, counted from 0; "
-            "use cuda"
+            f"learners={config.learners} need a GPU each, and there are {count}; use fewer learners, or --device cpu"
         )
-    if kind == "cuda" and torch.cuda.device_count() < config.learners:
-        raise UserError(
-            f"learners={config.learners} need a GPU each, and there are {torch.cuda.device_count()}; use fewer "
-            "learners, or --device cpu"
-        )
-
-

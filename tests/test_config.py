@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
 
 from pappus.api import configure
+from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
 from pappus.presets import PRESETS, presets_for
 from pappus.settings import load_file, option_names, override, parse, to_yaml
@@ -25,6 +27,61 @@ def test_a_config_survives_being_written_and_read(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert override(DEFAULTS, load_file(tmp_path / "config.yaml")) == config
     assert config.network.hidden_sizes == (32, 16) and config.target_return == -100.5 and not config.optimizer.anneal
+
+
+@pytest.mark.parametrize("value", ["1e-3", "9.0", "true", "12", "null", "a: b", 1e-3, 1e-05, 12, None, [1, "2e5"]])
+def test_values_for_an_env_keep_their_type_in_the_file(value: Any, tmp_path: Path) -> None:
+    config = override(DEFAULTS, {"env_options.kwargs": {"value": value}})
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    read = override(DEFAULTS, load_file(tmp_path / "config.yaml")).env_options.kwargs["value"]
+    assert (type(read), read) == (type(value), value)
+
+
+def test_values_for_an_env_are_yaml_on_the_command_line() -> None:
+    words = ["a", "true", "b", "7", "c", "1e-3", "d", "'1e-3'", "e", "[1, x]"]
+    kwargs = parse(DEFAULTS, ["--env-options.kwargs", *words]).env_options.kwargs
+    assert kwargs == {"a": True, "b": 7, "c": 1e-3, "d": "1e-3", "e": [1, "x"]}
+    with pytest.raises(UserError, match=r"--env-options.kwargs: '\[1' is not YAML"):
+        parse(DEFAULTS, ["--env-options.kwargs", "a", "[1"])
+
+
+@dataclass(frozen=True)
+class Rich(AlgorithmConfig):
+    """A user's own config."""
+
+    either: int | str = 1
+    maybe: float | Literal["auto"] | None = None
+    pair: tuple[int, str] = (1, "a")
+    sizes: tuple[int, ...] | None = None
+    weights: dict[str, float] = field(default_factory=dict)
+
+
+RICH = RunConfig(Rich())
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("either", 3, ["3"]), ("either", "three", ["three"]), ("maybe", 0.5, ["0.5"]), ("maybe", "auto", ["auto"]),
+    ("maybe", None, ["none"]), ("pair", (3, "4"), ["3", "4"]), ("sizes", (3, 4), ["3", "4"]), ("sizes", None, ["none"]),
+    ("weights", {"a": 0.5, "b": 2.0}, ["a", "0.5", "b", "2"]),
+])
+def test_an_own_config_may_have_unions_fixed_tuples_and_mappings(name: str, value: Any, words: list[str]) -> None:
+    for config in (override(RICH, {f"algorithm.{name}": value}), parse(RICH, [f"--algorithm.{name}", *words])):
+        assert getattr(config.algorithm, name) == value
+        assert override(RICH, yaml.safe_load(to_yaml(config))) == config
+
+
+@pytest.mark.parametrize(("name", "value", "words", "sentence"), [
+    ("either", 1.5, [], "algorithm.either.*must be a whole number or text|needs a value"),
+    ("maybe", "fast", ["fast"], "algorithm.maybe='fast' must be a number or one of auto or none"),
+    ("pair", (1, "a", "b"), ["1", "a", "b"], "has 3 values and must be a list of 2: a whole number, text"),
+    ("pair", ("a", "b"), ["a", "b"], "algorithm.pair='a' must be a whole number"),
+    ("weights", {"a": "x"}, ["a", "x"], "='x' must be a number"),
+])
+def test_wrong_values_of_an_own_config_get_a_sentence(name: str, value: Any, words: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        override(RICH, {f"algorithm.{name}": value})
+    with pytest.raises(UserError, match=sentence):
+        parse(RICH, [f"--algorithm.{name}", *words])
 
 
 @pytest.mark.parametrize("words", [["--core", "gru"], ["--core=gru"], ["--network.core", "gru"]])

@@ -53,6 +53,16 @@ def test_what_varies_nothing_is_refused(text: str) -> None:
         varied_by([text])
 
 
+@pytest.mark.parametrize(("texts", "sentence"), [
+    (["unroll-length=8,8"], "makes 2 runs of one name, 'unroll-length-8-seed-1'; give each value once"),
+    (["env=a/b,a:b"], "makes 2 runs of one name"),
+    (["unroll-length=8", "unroll_length=16"], "--vary unroll-length is given twice; give all its values at once"),
+])
+def test_values_that_would_share_a_folder_or_replace_others_are_refused(texts: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        members_of("ppo", [], [1], varied_by(texts))
+
+
 def test_the_interval_is_students() -> None:
     values = [1.0, 2.0, 3.0, 4.0]
     half = 3.182 * statistics.stdev(values) / 2
@@ -105,6 +115,16 @@ def test_runs_are_whole_and_a_second_time_nothing_is_left_to_do(
     before = (directory / "seed-1" / "summary.json").stat().st_mtime_ns
     assert main(["train", "--resume", str(directory)]) == 0
     assert (directory / "seed-1" / "summary.json").stat().st_mtime_ns == before
+
+
+def test_a_member_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+    directory = tmp_path / "all"
+    members = members_of("ppo", [*INLINE[1:], "--steps", "64"], [1], {})
+    Population(directory, members, jobs=1)._write()
+    (directory / "seed-1" / "checkpoints" / ".partial-step-000000000032").mkdir(parents=True)
+    (directory / "seed-1" / "config.yaml").write_text("system: ppo\n")
+    assert main(["train", "--resume", str(directory)]) == 0
+    assert json.loads((directory / "seed-1" / "summary.json").read_text())["exit_reason"] == "steps done"
 
 
 def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,8 +182,7 @@ def test_no_run_outlives_its_population(how: signal.Signals, tmp_path: Path) -> 
         assert process.returncode == 130 and "--resume" in output.decode()
         summaries = [json.loads((member / "summary.json").read_text()) for member in members]
         assert [summary["exit_reason"] for summary in summaries] == ["interrupted", "interrupted"]
-        saved = saved_population(directory)
-        assert saved is not None and [member.name for member in saved.members] == ["seed-1", "seed-2"]
+        assert [member.name for member in saved_population(directory).members] == ["seed-1", "seed-2"]
 
 
 def test_who_does_not_stop_is_killed_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 import pappus
 from pappus import api, listing
 from pappus.cli import main
-from pappus.config import NetworkConfig, OptimizerConfig, RunConfig
+from pappus.config import AlgorithmConfig, NetworkConfig, OptimizerConfig, RunConfig, Settings
 from pappus.errors import UserError
 from pappus.settings import ALIASES
-from pappus.system import System
+from pappus.system import AlgorithmSpec, System
 from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table
 from tests.warm_processes import run
 
@@ -68,8 +69,30 @@ def test_a_system_that_a_package_registers_is_found(monkeypatch: pytest.MonkeyPa
     entry = EntryPoint("theirs", "tests.own_system:small_impala", "pappus.systems")
     monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
     assert find_system("theirs").defaults.system == "theirs"
+    assert ["theirs", "vtrace@impala"] in [line.split()[:2] for line in listing.all_systems().splitlines()]
     with pytest.raises(UserError, match="did you mean 'theirs'"):
         find_system("their")
+
+
+def test_a_registered_system_that_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("broken", "tests.own_system:nothing", "pappus.systems")
+    monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
+    assert "has no 'nothing'" in listing.all_systems()
+
+
+@dataclass(frozen=True)
+class Demanding(AlgorithmConfig):
+    """A config of which some settings have no default."""
+
+    width: int
+    depth: int = 2
+
+
+def test_a_config_without_all_defaults_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = System(AlgorithmSpec("own", ALGORITHMS["a2c"].make, Demanding(3)), TOPOLOGIES["sync"])
+    monkeypatch.setattr("pappus.listing.find_system", lambda name: own)
+    shown = listing.one_system("own")
+    assert "--algorithm.width 3" in shown and "--algorithm.depth" not in shown
 
 
 def test_a_system_given_as_a_value_is_passed_again_where_no_name_finds_it(
@@ -78,6 +101,7 @@ def test_a_system_given_as_a_value_is_passed_again_where_no_name_finds_it(
     mine = System(ALGORITHMS["vtrace"], TOPOLOGIES["impala"], "mine", {"unroll_length": 8})
     result = pappus.train(mine, "CartPole-v1", {**SMALL, "run_dir": tmp_path / "run"})
     assert result.policy.act(np.zeros(4, np.float32)) in (0, 1)
+    assert result.summary.system == "mine" and "mine · CartPole-v1" in capsys.readouterr().out
     assert pappus.evaluate(result.directory, episodes=1, system=mine).mean > 0
     assert pappus.resume(result.directory, system=mine, steps=128).summary.steps >= 128
     assert main(["eval", str(result.directory)]) == 2
@@ -117,7 +141,7 @@ def test_a_group_that_is_given_in_several_ways_keeps_all_of_them() -> None:
 
 def test_an_editor_completes_every_setting_of_a_run() -> None:
     fields = set(RunConfig.__dataclass_fields__) - {"system", "env"}
-    assert set(api.Settings.__annotations__) == fields | set(ALIASES)
+    assert set(Settings.__annotations__) == fields | set(ALIASES)
 
 
 OWN_SYSTEM = """

@@ -17,7 +17,7 @@ import numpy as np
 
 from pappus.core import AllReduce
 from pappus.edges.edge import Edge, Port, PortRef
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, SharedBlock, aligned
 
 if TYPE_CHECKING:  # a node agent makes blocks without torch

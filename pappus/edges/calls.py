@@ -25,7 +25,7 @@ from pappus.config import WireConfig
 from pappus.core import Call, RequestClient, RequestServer
 from pappus.edges.edge import Edge, Port, PortRef
 from pappus.edges.mirrored_rings import RingsMirror
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
 from pappus.transports.mirrors import Hold
 from pappus.types import Array, ArraySpec, Nest, leaves_of

@@ -21,7 +21,7 @@ import numpy as np
 from pappus.core import Sink, Source
 from pappus.edges.edge import Edge, Port, PortRef
 from pappus.edges.mirrored_rings import RingsMirror
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import Block, lay_out, layout_bytes
 from pappus.transports.mirrors import Hold
 from pappus.types import Array, Nest, Unroll, leaves_of

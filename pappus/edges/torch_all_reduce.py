@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from pappus.edges.edge import Port
 from pappus.errors import RunError
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import Block, Notifier
 
 HOST = "127.0.0.1"

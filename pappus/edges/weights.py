@@ -14,7 +14,7 @@ import numpy as np
 
 from pappus.core import ShardWeights, WeightsReader
 from pappus.edges.edge import Edge, Port, PortRef
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, aligned
 from pappus.types import Array
 

@@ -18,7 +18,6 @@ import gymnasium as gym
 import numpy as np
 
 from pappus.config import AtariOptions, EnvOptions
-from pappus.envs.gym_backend import parse_kwargs
 from pappus.envs.gym_vector import NextStepStream, Transition
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
@@ -106,13 +105,12 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
     return AtariEnv(games, first_env_seed(seed, num_envs), atari)
 
 
-def open_kwargs(kwargs: dict[str, str], names: tuple[str, ...]) -> dict[str, Any]:
+def open_kwargs(kwargs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Constructor arguments that neither `AtariOptions` nor this backend sets."""
-    values = parse_kwargs(kwargs)
-    for name in values:
+    for name in kwargs:
         if name not in names:
             raise UserError(f"env kwarg {name!r} cannot be set for Atari; use the atari options or {', '.join(names)}")
-    return values
+    return kwargs
 
 
 def _rom_of(env: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.atari import AtariEnv, open_kwargs
-from pappus.envs.gym_backend import parse_kwargs
 from pappus.envs.gym_vector import GymVectorEnv
 from pappus.envs.vector import VectorEnv, first_env_seed
 from pappus.errors import UserError, closest
@@ -33,7 +32,7 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
     kwargs = _atari_kwargs(options.atari) | open_kwargs(options.kwargs, _OPEN_KWARGS) if is_atari else {}
     pool: Any = envpool.make_gymnasium(
         name, num_envs=num_envs, num_threads=options.threads, seed=first_env_seed(seed, num_envs),
-        **(kwargs or parse_kwargs(options.kwargs)),
+        **(kwargs or options.kwargs),
     )
     with warnings.catch_warnings():  # Gymnasium warns of EnvPool's float64 bounds when the spaces are first read
         warnings.simplefilter("ignore")

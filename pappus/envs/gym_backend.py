@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import yaml
 from gymnasium.envs.registration import EnvSpec as GymSpec
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import SyncVectorEnv
@@ -26,26 +25,14 @@ def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: E
     return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs))
 
 
-def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, str]) -> GymVector:
-    values = parse_kwargs(kwargs)
+def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
     source = _resolve(env) if isinstance(env, str) else env
     try:
         if isinstance(source, GymSpec):
-            return _from_spec(source, num_envs, values)
-        return _from_factory(source, num_envs, values)
+            return _from_spec(source, num_envs, kwargs)
+        return _from_factory(source, num_envs, kwargs)
     except gym.error.DependencyNotInstalled as missing:
         raise UserError(f"env {env!r} needs a package that is missing: {missing}") from None
-
-
-def parse_kwargs(kwargs: dict[str, str]) -> dict[str, Any]:
-    """Constructor arguments, each value parsed as YAML."""
-    values: dict[str, Any] = {}
-    for name, text in kwargs.items():
-        try:
-            values[name] = yaml.safe_load(text) if isinstance(text, str) else text
-        except yaml.YAMLError:
-            raise UserError(f"env kwarg {name}={text!r} is not YAML; quote it as a string or fix it") from None
-    return values
 
 
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:

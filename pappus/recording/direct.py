@@ -25,7 +25,7 @@ from pappus.replay.sampling.fields import Batch
 from pappus.replay.service.service import Service
 from pappus.replay.tables.table import Table
 from pappus.replay.wire.sockets import SharedMemory
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.types import Array, EnvSpec, Nest, Timestep, leaves_of
 
 

@@ -25,7 +25,7 @@ from pappus.replay.clients.session import Session
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.replay.wire.sockets import connect as connect_near
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.transports.addresses import private_socket
 from pappus.transports.memory import EventNotifier
 from pappus.types import Array

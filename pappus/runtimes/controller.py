@@ -20,9 +20,8 @@ from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import kept_signals
-from pappus.telemetry.run_log import RunLog
+from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
-from pappus.telemetry.summary import Summary
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
@@ -305,7 +304,7 @@ class Controller:
         run_stats, config, seconds = self._run_stats, self._config, self.seconds()
         here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
         return Summary(
-            system=config.system, env=config.env, seed=config.seed,
+            system=config.system_name, env=config.env, seed=config.seed,
             steps=run_stats.env_steps, updates=run_stats.updates,
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
             steps_per_second=(run_stats.env_steps - self._steps_before) / max(here, 1e-9),

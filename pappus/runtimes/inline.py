@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pappus.accelerator import one_thread
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import FRESH_START, Controller, interrupts
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
-from pappus.threads import one_thread
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 

@@ -38,7 +38,7 @@ from pappus.runtimes.resources import Amounts, Colocation, colocations, refuse_w
 from pappus.runtimes.role_process import Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.telemetry.manifest import verify
+from pappus.telemetry.checkpoint import verify
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
 

@@ -13,8 +13,8 @@ import ray
 from pappus.config import ClusterConfig
 from pappus.errors import RunError, UserError
 from pappus.runtimes.resources import NodeRoom
+from pappus.telemetry.files import versions
 from pappus.telemetry.processes import kept_signals, usable_cores
-from pappus.telemetry.versions import versions
 from pappus.transports.addresses import Address
 
 COMPARED = ("python", "pappus", "torch")

@@ -27,8 +27,8 @@ from pappus.runtimes.connections import StreamConnection, readable
 from pappus.runtimes.file_transfer import FileTransfer
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message
 from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
-from pappus.telemetry.versions import versions
 from pappus.transports.addresses import private_path
 from pappus.transports.fd_server import fetch_blocks
 

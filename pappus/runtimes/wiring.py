@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pappus.edges.edge import Edge, PortRef
 from pappus.roles.role import Role
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.telemetry.run_stats import BYTES
 from pappus.topologies.program import RoleSpec
 from pappus.transports.memory import Block

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -19,12 +20,18 @@ from typing import Any
 import safetensors
 import safetensors.torch
 
-from pappus.errors import PappusError, RunError
-from pappus.telemetry.files import sync, write_text
-from pappus.telemetry.manifest import NewerFormatError, sequence_of, verify, write_manifest
+from pappus.errors import PappusError, RunError, UserError
+from pappus.telemetry.files import sync, versions, write_json, write_text
 from pappus.telemetry.state_codec import Encoder, decode
 
 PARTIAL, REPLACED = ".partial-", ".replaced-"
+MANIFEST = "checkpoint.json"
+FORMAT = "pappus-checkpoint"
+FORMAT_VERSION = 1
+
+
+class NewerFormatError(UserError):
+    """A checkpoint that a later Pappus wrote."""
 
 
 def save_state(directory: Path | str, name: str, state: Any) -> None:
@@ -44,9 +51,7 @@ def load_state(directory: Path | str, name: str) -> Any:
     try:
         return decode(json.loads(tree.read_text(encoding="utf-8")), safetensors.torch.load_file(tensors))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
-        raise RunError(
-            f"checkpoint {str(directory)!r} is damaged, {name}: {error}; use an earlier checkpoint of the run"
-        ) from None
+        raise _damaged(Path(directory), name, str(error)) from None
 
 
 class CheckpointStore:
@@ -73,12 +78,9 @@ class CheckpointStore:
     def commit(self, temporary: Path, metadata: dict[str, Any]) -> Path:
         """Make a checkpoint of what was written, and drop the oldest beyond `keep_last`, never the best."""
         target = self.directory / temporary.name.removeprefix(PARTIAL)
-        replaced = self.directory / f"{REPLACED}{target.name}"
-        sequence = 1 + max(map(sequence_of, self._checkpoints()), default=0)
-        write_manifest(temporary, int(target.name.removeprefix("step-")), sequence, metadata)
-        shutil.rmtree(replaced, ignore_errors=True)
-        if target.exists():
-            os.rename(target, replaced)
+        sequence = 1 + max(map(_sequence_of, self._checkpoints()), default=0)
+        _write_manifest(temporary, int(target.name.removeprefix("step-")), sequence, metadata)
+        replaced = self._set_aside(target)
         os.rename(temporary, target)
         sync(self.directory)
         shutil.rmtree(replaced, ignore_errors=True)
@@ -95,34 +97,26 @@ class CheckpointStore:
         return self.directory / name if name and self._is_good(self.directory / name) else None
 
     def latest(self) -> Path | None:
-        """The newest good checkpoint, None if there are none; damaged newer ones are skipped with a warning.
-
-        One in a newer format is refused, not skipped: going on from an older one would lose what it holds.
-        """
+        """The newest good checkpoint, None if there are none. Damaged newer ones are skipped with a warning; one in a
+        newer format is refused: continuing from an older one would lose what it holds."""
         checkpoints = self._checkpoints()
-        for path in sorted(checkpoints, key=lambda path: (sequence_of(path) > 0, -sequence_of(path))):
+        for path in sorted(checkpoints, key=lambda path: (_sequence_of(path) > 0, -_sequence_of(path))):
             if self._is_good(path):
                 return path
         if checkpoints:
             raise RunError(f"no checkpoint in {str(self.directory)!r} is usable: {self.warnings[-1]}")
         return None
 
-    def verify(self, path: Path) -> dict[str, Any]:
-        """The manifest of a good checkpoint (`step`, `metadata`, `versions`, …), or an error saying what is wrong."""
-        return verify(path)
-
     def _checkpoints(self) -> list[Path]:
         return [path for path in sorted(self.directory.glob("step-*")) if path.is_dir()]
 
     def _is_good(self, path: Path) -> bool:
-        try:
-            verify(path)
-        except NewerFormatError:
-            raise
-        except PappusError as error:
-            self.warnings.append(str(error))
-            return False
-        return True
+        problem = _problem(path)
+        if isinstance(problem, NewerFormatError):
+            raise problem
+        if problem:
+            self.warnings.append(str(problem))
+        return problem is None
 
     def _best_name(self) -> str:
         try:
@@ -131,32 +125,107 @@ class CheckpointStore:
             return ""
 
     def _prune(self) -> None:
-        newest_first = sorted(self._checkpoints(), key=sequence_of, reverse=True)
+        newest_first = sorted(self._checkpoints(), key=_sequence_of, reverse=True)
         best = self._best_name()
         for path in newest_first[max(1, self._keep_last or 1) :]:
             if path.name != best:
-                self._remove(path)
+                shutil.rmtree(self._set_aside(path), ignore_errors=True)
 
-    def _remove(self, path: Path) -> None:
-        """Rename first: a checkpoint under its own name is never half deleted."""
-        condemned = self.directory / f"{REPLACED}{path.name}"
-        shutil.rmtree(condemned, ignore_errors=True)
-        os.rename(path, condemned)
-        shutil.rmtree(condemned, ignore_errors=True)
+    def _set_aside(self, path: Path) -> Path:
+        """Rename a checkpoint before it is deleted: one under its own name is never half deleted."""
+        replaced = self.directory / f"{REPLACED}{path.name}"
+        shutil.rmtree(replaced, ignore_errors=True)
+        if path.exists():
+            os.rename(path, replaced)
+        return replaced
 
     def _clear_leftovers(self) -> None:
         """A killed run leaves half a checkpoint, or a whole one that only lacks its name."""
         for leftover in [*self.directory.glob(f"{PARTIAL}*"), *self.directory.glob(f"{REPLACED}*")]:
             target = self.directory / leftover.name.removeprefix(PARTIAL).removeprefix(REPLACED)
-            if not target.exists() and _is_whole(leftover):
+            if not target.exists() and _problem(leftover) is None:
                 os.rename(leftover, target)
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _is_whole(path: Path) -> bool:
+def _problem(path: Path) -> PappusError | None:
     try:
         verify(path)
-    except PappusError:
-        return False
-    return True
+    except PappusError as error:
+        return error
+    return None
+
+
+def _write_manifest(directory: Path, step: int, sequence: int, metadata: dict[str, Any]) -> None:
+    """Describe the files of a finished checkpoint; everything is on the disk when this returns."""
+    files = {}
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        sync(path)
+        files[path.relative_to(directory).as_posix()] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
+    write_json(directory / MANIFEST, {
+        "format": FORMAT, "format_version": FORMAT_VERSION, "step": step, "sequence": sequence, "versions": versions(),
+        "metadata": metadata, "files": files,
+    })
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest, if it is one that this version reads; the files that it names are not checked."""
+    if not directory.is_dir():
+        raise UserError(f"checkpoint {str(directory)!r} does not exist; pass a RUN/checkpoints/step-… directory")
+    try:
+        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{str(directory)!r} is no checkpoint, it has no {MANIFEST}; pass a RUN/checkpoints/step-… directory"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _damaged(directory, MANIFEST, str(error)) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UserError(f"{str(directory / MANIFEST)!r} was not written by Pappus; pass a checkpoint of a Pappus run")
+    version = content.get("format_version")
+    if not isinstance(version, int):
+        raise _damaged(directory, MANIFEST, f"its format_version is {version!r}")
+    if version > FORMAT_VERSION:
+        writer = content.get("versions", {}).get("pappus", "unknown")
+        raise NewerFormatError(
+            f"checkpoint {str(directory)!r} has format {version} (Pappus {writer}), this Pappus reads up to "
+            f"{FORMAT_VERSION}; upgrade Pappus"
+        )
+    return content
+
+
+def verify(directory: Path) -> dict[str, Any]:
+    """The manifest (`step`, `metadata`, `versions`, …) of a checkpoint whose every file is as it was written; otherwise
+    `UserError` or `RunError`."""
+    content = read_manifest(directory)
+    try:
+        expected = {name: (entry["bytes"], entry["sha256"]) for name, entry in content["files"].items()}
+    except (KeyError, TypeError, AttributeError):
+        raise _damaged(directory, MANIFEST, "it lists no files") from None
+    for name, (size, digest) in expected.items():
+        path = directory / name
+        if not path.is_file():
+            raise _damaged(directory, name, "it is missing")
+        if path.stat().st_size != size:
+            raise _damaged(directory, name, f"it has {path.stat().st_size} bytes instead of {size}")
+        if _digest(path) != digest:
+            raise _damaged(directory, name, "its content changed since it was written")
+    return content
+
+
+def _sequence_of(directory: Path) -> int:
+    """The number of a checkpoint within its run, from 1; 0 if it does not say."""
+    try:
+        return int(json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sequence"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _damaged(directory: Path, name: str, why: str) -> RunError:
+    return RunError(f"checkpoint {str(directory)!r} is damaged, {name}: {why}; use an earlier checkpoint of the run")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

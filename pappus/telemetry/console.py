@@ -8,25 +8,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console as RichConsole
 
 from pappus.telemetry.live_view import LiveView
-from pappus.telemetry.plain_view import PlainView
+from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.summary import Summary
-from pappus.telemetry.wording import farewell
+from pappus.telemetry.verdict import percent
+from pappus.telemetry.wording import farewell, figure, lag, printable, queue_depth, remaining, returns, title
 
 REFRESH_SECONDS = 0.25
-
-
-class View(Protocol):
-    """One way to show a run."""
-
-    def update(self) -> None: ...
-    def event(self, text: str) -> None: ...
-    def close(self, lines: list[str]) -> None: ...
+LINE_SECONDS = 10.0
 
 
 class Output(RichConsole):
@@ -36,20 +28,57 @@ class Output(RichConsole):
         raise BrokenPipeError
 
 
+class PlainView:
+    """A line every ten seconds or ten percent, whichever comes first."""
+
+    def __init__(self, run_stats: RunStats, write: Callable[[str], None], clock: Callable[[], float], run: str) -> None:
+        self._run_stats, self._write, self._clock = run_stats, write, clock
+        self._written = clock()
+        self._tenth = int(10 * run_stats.progress)
+        self._bottleneck = ""
+        write(printable(f"{title(run_stats)} · {run_stats.config.steps:,} steps → {run}"))
+
+    def update(self) -> None:
+        """Write a line if one is due."""
+        tenth = int(10 * self._run_stats.progress)
+        if tenth == self._tenth and self._clock() - self._written < LINE_SECONDS:
+            return
+        self._tenth, self._written = tenth, self._clock()
+        self._write(status_line(self._run_stats))
+        verdict = self._run_stats.verdict()
+        bottleneck = verdict.partition(":")[0]
+        if bottleneck != self._bottleneck:  # the shares themselves change all the time
+            self._bottleneck = bottleneck
+            self._write(f"       {verdict}")
+
+    def event(self, text: str) -> None:
+        self._write(f"  {printable(text)}")
+
+    def close(self, lines: list[str]) -> None:
+        for line in lines:
+            self._write(printable(line))
+
+
+def status_line(run_stats: RunStats) -> str:
+    """`  41 %  412,160 steps  48,211 steps/s  return 132.4, length 132  lag 1.2 (max 4)  queue 3  ETA 0:12`."""
+    speed = f"{figure(run_stats.steps_per_second)} steps/s"
+    return "  ".join([
+        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats),
+        f"lag {lag(run_stats)}", f"queue {queue_depth(run_stats)}", f"ETA {remaining(run_stats)}",
+    ])
+
+
 class Console:
     """Shows a run and never raises: when output fails it stops, and the run goes on."""
 
     def __init__(
-        self,
-        run_stats: RunStats,
-        run: Path | str = "",
-        output: Output | None = None,
+        self, run_stats: RunStats, run: Path | str = "", output: Output | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_stats, self._clock = run_stats, clock
         self._run = _short(run or run_stats.config.run_dir)
         self._output = output or _standard_output()
-        self._view: View | None = None
+        self._view: LiveView | PlainView | None = None
         self._updated = -float("inf")
         self._over = False
 
@@ -60,7 +89,6 @@ class Console:
             self._attempt(lambda view: view.update())
 
     def event(self, event: object) -> None:
-        """Show something that happened."""
         self._attempt(lambda view: view.event(str(event)))
 
     def close(self, summary: Summary | None = None) -> None:
@@ -68,7 +96,7 @@ class Console:
         self._attempt(lambda view: view.close(farewell(summary, self._run, self._run_stats.verdict(whole_run=True))))
         self._over = True
 
-    def _attempt(self, show: Callable[[View], None]) -> None:
+    def _attempt(self, show: Callable[[LiveView | PlainView], None]) -> None:
         if self._over:
             return
         try:
@@ -77,7 +105,7 @@ class Console:
         except Exception as error:
             self._give_up(error)
 
-    def _make_view(self) -> View:
+    def _make_view(self) -> LiveView | PlainView:
         if self._output.is_terminal and not self._output.is_dumb_terminal and self._output.encoding.startswith("utf"):
             return LiveView(self._run_stats, self._output, self._run)
         return PlainView(self._run_stats, self._write_line, self._clock, self._run)

@@ -1,18 +1,22 @@
-"""Files that are whole or absent, whenever the power goes."""
+"""Files that are whole or absent whenever the power goes, and versions of what wrote them."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import platform
+import subprocess
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+PACKAGES = ("pappus", "torch", "numpy", "gymnasium")
+
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON beside `path` and rename it into place."""
     write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
 
 
@@ -43,3 +47,25 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, np.generic):
         return jsonable(value.item())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def versions() -> dict[str, str]:
+    """Installed versions, `unknown` for a package that is used from its source tree."""
+    return {"python": platform.python_version()} | {package: _version(package) for package in PACKAGES}
+
+
+def git_hash(directory: Path | None = None) -> str | None:
+    """Commit of the repository around `directory` (default: the working directory), `-dirty` if changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        result = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"

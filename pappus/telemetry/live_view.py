@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
@@ -17,7 +18,7 @@ from rich.text import Text
 from pappus.kinds import RoleKind
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import RoleView, percent
-from pappus.telemetry.wording import figure, lag, memory, printable, remaining, returns, title
+from pappus.telemetry.wording import figure, lag, memory, printable, queue_depth, remaining, returns, title
 
 NARROW = 90
 OTHER_LINES = 15
@@ -34,7 +35,6 @@ class LiveView:
         self._live.start()
 
     def update(self) -> None:
-        """Paint the present state."""
         self._live.update(picture(self._run_stats, self._run, self._output.width, self._output.height), refresh=True)
 
     def event(self, text: str) -> None:
@@ -54,10 +54,7 @@ def picture(run_stats: RunStats, run: str, width: int, height: int) -> Renderabl
     views = shown_roles(run_stats.views(), rows=max(4, height - OTHER_LINES))
     return Group(
         Panel(header, title=Text(printable(title(run_stats)), style="bold"), title_align="left", width=width),
-        _progress(run_stats, width),
-        _numbers(run_stats),
-        _roles(views, width < NARROW),
-        _events(run_stats),
+        _progress(run_stats, width), _numbers(run_stats), _roles(views, width < NARROW), _events(run_stats),
         Text(f"▸ {run_stats.verdict()}", style="bold"),
     )
 
@@ -75,22 +72,14 @@ def _together(kind: RoleKind, views: Sequence[RoleView]) -> RoleView:
         return views[0]
     reasons = dict.fromkeys(what for view in views for what in view.waiting)
     states = [view.state for view in views]
+    nodes = Counter(view.node for view in views if view.node)
     return RoleView(
-        role=f"{kind.name} ×{len(views)}",
-        kind=kind,
-        state=max(set(states), key=states.count),
-        busy=sum(view.busy for view in views) / len(views),
-        waiting={what: sum(view.waiting.get(what, 0.0) for view in views) / len(views) for what in reasons},
-        restarts=sum(view.restarts for view in views),
-        memory=sum(view.memory or 0 for view in views) or None,
-        node=_nodes(views),
+        role=f"{kind.name} ×{len(views)}", kind=kind, state=max(set(states), key=states.count),
+        busy=fmean(view.busy for view in views),
+        waiting={what: fmean(view.waiting.get(what, 0.0) for view in views) for what in reasons},
+        restarts=sum(view.restarts for view in views), memory=sum(view.memory or 0 for view in views) or None,
+        node=", ".join(f"{node} ×{count}" for node, count in nodes.items()),
     )
-
-
-def _nodes(views: Sequence[RoleView]) -> str:
-    """`10.0.0.2 ×4, 10.0.0.3 ×3`: how many roles each node has."""
-    counts = Counter(view.node for view in views if view.node)
-    return ", ".join(f"{node} ×{count}" for node, count in counts.items())
 
 
 def _flow(run_stats: RunStats) -> Text:
@@ -118,20 +107,17 @@ def _progress(run_stats: RunStats, width: int) -> RenderableType:
 
 def _numbers(run_stats: RunStats) -> RenderableType:
     limits = ", ".join(f"{kind} {figure(limit)}" for kind, limit in run_stats.limits().items())
-    depth = "–" if run_stats.queue_depth is None else f"{run_stats.queue_depth:.0f}"
+    greedy = "" if run_stats.eval_return is None else f" · greedy {figure(run_stats.eval_return)}"
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim", no_wrap=True, min_width=len("policy lag"))
     lines.add_column(overflow="ellipsis", no_wrap=True)
     speed, updates = figure(run_stats.steps_per_second), figure(run_stats.updates_per_second)
+    depth = queue_depth(run_stats)
     lines.add_row("speed", f"{speed} steps/s, {updates} updates/s")
     lines.add_row("limits", f"{limits} steps/s" if limits else "–")
-    lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{_evaluation(run_stats)}")
+    lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{greedy}")
     lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
     return lines
-
-
-def _evaluation(run_stats: RunStats) -> str:
-    return "" if run_stats.eval_return is None else f" · greedy {figure(run_stats.eval_return)}"
 
 
 def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
@@ -143,7 +129,8 @@ def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
     for view in views:
         cells = [Text(view.role), *([_one_line(view.node)] if where else [])]
         cells += [_bar(view, 8 if narrow else 20), _one_line(_waits(view))]
-        cells += [] if narrow else [_one_line(_state(view)), Text(str(view.restarts or ""))]
+        state = view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
+        cells += [] if narrow else [_one_line(state), Text(str(view.restarts or ""))]
         table.add_row(*cells, Text(memory(view.memory)))
     return table
 
@@ -157,10 +144,6 @@ def _bar(view: RoleView, width: int) -> Text:
     full = round(width * min(1.0, view.busy))
     idle = round(width * min(1.0, view.busy + view.idle)) - full
     return Text.assemble(("█" * full, "green"), ("▒" * idle, "yellow"), f" {percent(view.busy):>5}")
-
-
-def _state(view: RoleView) -> str:
-    return view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
 
 
 def _waits(view: RoleView) -> str:

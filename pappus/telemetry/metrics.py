@@ -1,4 +1,5 @@
-"""What a role counts between two reports. Everything is bounded, and recording costs a few dict operations."""
+"""What a role counts between two reports, and how it spends its time. Everything is bounded, and recording costs a few
+dict operations."""
 
 from __future__ import annotations
 
@@ -7,13 +8,50 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypedDict
 
-from pappus.telemetry.clocks import RoleClock
-from pappus.telemetry.meter import Meter
-
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
+
+
+class RoleClock:
+    """Seconds per state. A role is in exactly one state at any time, so the states add up to the time passed."""
+
+    __slots__ = ("_clock", "_seconds", "_since", "_state")
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._seconds: dict[str | None, float] = {}  # None is busy, anything else is what is waited for
+        self._state: str | None = None
+        self._since = clock()
+
+    def busy(self) -> None:
+        self.waiting(None)
+
+    def waiting(self, what: str | None) -> None:
+        """The role waits for `what` from now on."""
+        now = self._clock()
+        seconds, state = self._seconds, self._state
+        seconds[state] = seconds.get(state, 0.0) + now - self._since
+        self._state = what
+        self._since = now
+
+    def drain(self) -> tuple[float, dict[str, float]]:
+        """Busy seconds and seconds per thing waited for since the last drain, the present state included."""
+        self.waiting(self._state)
+        seconds, self._seconds = self._seconds, {}
+        busy = seconds.pop(None, 0.0)
+        return busy, {what: spent for what, spent in seconds.items() if what is not None}
+
+
+class Meter:
+    """Bytes that passed through the ends of an edge in one process, once for every receiver: what would cross a network
+    if every role were on a machine of its own. Weights count when they are read, everything else when it is sent."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total = 0
 
 
 class Report(TypedDict):
@@ -32,23 +70,16 @@ class Report(TypedDict):
 
 
 class Metrics:
-    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it.
+    """The numbers of one role; its `clock` says busy or waiting. Not thread-safe: one thread owns it. Names with a
+    slash (`losses/policy`) reach the curves as they are, others get the role's kind in front."""
 
-    Names with a slash (`losses/policy`) reach the curves as they are, others get the role's kind in front.
-    """
-
-    def __init__(
-        self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time
-    ) -> None:
-        self.role = role
-        self.clock = clock or RoleClock()
-        self._wall_time = wall_time
+    def __init__(self, role: str, clock: RoleClock | None = None, wall_time: Callable[[], float] = time.time) -> None:
+        self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time
         self._meters: list[tuple[str, Meter]] = []
         self._told: dict[Meter, int] = {}
         self._reset()
 
     def count(self, name: str, n: int = 1) -> None:
-        """Add `n` occurrences."""
         self._counts[name] = self._counts.get(name, 0) + int(n)
 
     def mean(self, name: str, value: float, weight: float = 1) -> None:
@@ -67,7 +98,6 @@ class Metrics:
         self._maxima[name] = max(value, self._maxima.get(name, value))
 
     def gauge(self, name: str, value: float) -> None:
-        """Keep the newest value."""
         self._gauges[name] = float(value)
 
     def watch(self, name: str, meter: Meter) -> None:
@@ -91,14 +121,12 @@ class Metrics:
         self._unfolded.clear()
 
     def event(self, text: str) -> None:
-        """Add a line for the log."""
         if len(self._events) < MAX_EVENTS:
             self._events.append(text)
         else:
             self._more_events += 1
 
     def drain(self) -> Report:
-        """Everything since the last drain."""
         self._fold()
         if self._counts:  # traffic alone is no progress
             self._read_meters()
@@ -113,11 +141,9 @@ class Metrics:
 
     def _read_meters(self) -> None:
         for name, meter in self._meters:
-            total = meter.total
-            told = self._told.get(meter, 0)
-            if total > told:
-                self.count(name, total - told)
-                self._told[meter] = total
+            if new := meter.total - self._told.get(meter, 0):
+                self.count(name, new)
+                self._told[meter] = meter.total
 
     def _reset(self) -> None:
         self._counts: dict[str, float] = {}

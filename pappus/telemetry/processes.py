@@ -21,13 +21,10 @@ def set_title(name: str) -> None:
 def resident_bytes(pid: int) -> int | None:
     """Memory that a process holds (shared pages included), or None where it cannot be known."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except OSError:
         return None
-    for line in status.splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return None  # a zombie holds nothing
+    return pages * os.sysconf("SC_PAGE_SIZE") or None  # a zombie holds nothing
 
 
 def cpu_seconds(pid: int) -> float | None:

@@ -7,21 +7,46 @@ import json
 import mmap
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pappus.telemetry.files import jsonable, write_json
-from pappus.telemetry.summary import Summary
-from pappus.telemetry.tensorboard import TensorBoardWriter
+from pappus.telemetry.files import git_hash, jsonable, versions, write_json
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run's outcome. Unknown numbers are None, never NaN."""
+
+    system: str
+    env: str
+    seed: int
+    steps: int
+    updates: int
+    wall_seconds: float
+    """From the command to the end."""
+    train_seconds: float
+    """From the first update to the last."""
+    steps_per_second: float
+    episodic_return: float | None
+    eval_return: float | None
+    solved_at_step: int | None
+    exit_reason: str
+    extras: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the file, such as `precision`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `summary.json`: every field, the extras, versions and commit."""
+        content = {**vars(self), "versions": versions(), "git_hash": git_hash(), **self.extras}
+        del content["extras"]
+        return content
 
 
 class RunLog:
     """The files of one run directory. Opening an existing one continues it; `resume_step` is where from."""
 
     def __init__(
-        self,
-        directory: Path | str,
-        wall_time: Callable[[], float] = time.time,
-        resume_step: int | None = None,
+        self, directory: Path | str, wall_time: Callable[[], float] = time.time, resume_step: int | None = None,
         tensorboard: bool = True,
     ) -> None:
         self.directory = Path(directory)
@@ -30,8 +55,8 @@ class RunLog:
         repair(self.directory / "metrics.jsonl")
         self._metrics = (self.directory / "metrics.jsonl").open("a", encoding="utf-8")
         self._log = (self.directory / "log.txt").open("a", encoding="utf-8")
-        self._tensorboard: TensorBoardWriter | None = None
-        self._use_tensorboard = tensorboard
+        self._curves: Any = None
+        self._has_curves = tensorboard
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
@@ -52,11 +77,10 @@ class RunLog:
         write_json(self.directory / "summary.json", summary.to_dict())
 
     def close(self) -> None:
-        """Close every file."""
         self._metrics.close()
         self._log.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        if self._curves is not None:
+            self._curves.close()
 
     def __enter__(self) -> RunLog:
         return self
@@ -65,15 +89,24 @@ class RunLog:
         self.close()
 
     def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
-        if not self._use_tensorboard:
+        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
+        if not self._has_curves:
             return
-        try:
-            self._tensorboard = self._tensorboard or TensorBoardWriter(self.directory, self._resume_step)
+        try:  # importing TensorBoard takes half a second
+            from tensorboard.compat.proto.summary_pb2 import Summary as Points
+            from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            self._use_tensorboard = False
+            self._has_curves = False
             self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
             return
-        self._tensorboard.write(step, now, scalars)
+        if self._curves is None:
+            make: Any = SummaryWriter
+            # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
+            purge = None if self._resume_step is None else self._resume_step + 1
+            self._curves = make(str(self.directory), purge_step=purge)
+        points = [Points.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        self._curves.file_writer.add_summary(Points(value=points), step, walltime=now)
+        self._curves.flush()
 
 
 def repair(path: Path) -> None:

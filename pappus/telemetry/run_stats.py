@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import NamedTuple
 
 from pappus.config import RunConfig
@@ -13,9 +15,8 @@ from pappus.kinds import RoleKind
 from pappus.telemetry import verdict as verdicts
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
-from pappus.telemetry.scalars import full_name, window_scalars
 from pappus.telemetry.verdict import RoleView
-from pappus.telemetry.window import Totals, Window, totals_of
+from pappus.telemetry.window import Totals, Window, full_name, totals_of, window_scalars
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
@@ -35,18 +36,25 @@ class Event(NamedTuple):
         return f"{self.role}: {self.text}" if self.role else self.text
 
 
+@dataclass
 class _Role:
-    def __init__(self, kind: RoleKind, window: Window, now: float) -> None:
-        self.kind, self.window = kind, window
-        self.run = Totals()
-        self.gauges: dict[str, float] = {}
-        self.pid: int | None = None
-        self.node = ""
-        self.measured: tuple[int, float] | None = None
-        self.restarts = 0
-        self.heard_at = now
-        self._pending = Totals()
-        self._started = False
+    kind: RoleKind
+    window: Window
+    heard_at: float
+    run: Totals = field(default_factory=Totals)
+    gauges: dict[str, float] = field(default_factory=dict)
+    pid: int | None = None
+    node: str = ""
+    measured: tuple[int, float] | None = None
+    restarts: int = 0
+    _pending: Totals = field(default_factory=Totals)
+    _started: bool = False
+
+    @property
+    def memory(self) -> int | None:
+        if self.measured is not None:
+            return self.measured[0]
+        return None if self.pid is None else resident_bytes(self.pid)
 
     def add(self, report: Report) -> None:
         """Rates and shares start with the first count, and `run` ends with the last one."""
@@ -66,13 +74,8 @@ class RunStats:
     """Totals, rates and shares of a run. `kinds` are those of its roles; rates cover the last `window` seconds."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        kinds: Mapping[str, RoleKind],
-        clock: Callable[[], float] = time.monotonic,
-        wall_time: Callable[[], float] = time.time,
-        window: float = 5.0,
-        cores: int | None = None,
+        self, config: RunConfig, kinds: Mapping[str, RoleKind], clock: Callable[[], float] = time.monotonic,
+        wall_time: Callable[[], float] = time.time, window: float = 5.0, cores: int | None = None,
     ) -> None:
         self.config = config
         self.env_steps = 0
@@ -83,24 +86,19 @@ class RunStats:
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.restarts = 0
         self.cores = cores or usable_cores()
-        self._kinds = kinds
-        self._one_thread, self._slack_option = config.inline, config.topology.slack_option
-        self._clock, self._wall_time, self._window = clock, wall_time, window
+        self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, _Role] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
     def kind(self, role: str) -> RoleKind:
-        """What a role declares of itself."""
         return self._kinds.get(role) or RoleKind(role)
 
     def roles(self, which: Callable[[RoleKind], bool]) -> list[str]:
-        """The program's roles of some kinds."""
         return [role for role, kind in self._kinds.items() if which(kind)]
 
     def resume(self, env_steps: int, updates: int) -> None:
-        """Continue the counts of a checkpoint."""
         self.env_steps, self.updates = env_steps, updates
 
     def process(self, role: str, pid: int, node: str = "") -> None:
@@ -113,37 +111,29 @@ class RunStats:
 
     def measured(self, role: str, memory: int, cpu: float) -> None:
         """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
-        self._role(role).measured = (memory, cpu)
+        self._role(role).measured = memory, cpu
 
     def add(self, report: Report) -> None:
-        """Add one report."""
-        name = report["role"]
-        role = self._role(name)
+        role, counts = self._role(report["role"]), report["counts"]
         role.heard_at = self._clock()
         role.add(report)
         if role.kind.trains:
-            self.env_steps += int(report["counts"].get("env_steps", 0))
-            self.updates += int(report["counts"].get("updates", 0))
+            self.env_steps += int(counts.get("env_steps", 0))
+            self.updates += int(counts.get("updates", 0))
         if not role.kind.evaluates:
-            self._add_training(report)
+            for name, value in counts.items():
+                self._counts[name.rpartition("/")[2]] += int(value)
+            self.episodes += int(counts.get("episodes", 0))
+            self._recent.extend(report["episodes"])
         for text in report["events"]:
-            self._remember(Event(report["time"], name, text))
-
-    def _add_training(self, report: Report) -> None:
-        for count, value in report["counts"].items():
-            name = count.rpartition("/")[2]
-            self._counts[name] = self._counts.get(name, 0) + int(value)
-        self.episodes += int(report["counts"].get("episodes", 0))
-        self._recent.extend(report["episodes"])
+            self._remember(Event(report["time"], report["role"], text))
 
     def event(self, text: str, role: str = "") -> None:
-        """Add a line of the main process."""
         self._remember(Event(self._wall_time(), role, text))
 
     def new_events(self) -> list[Event]:
         """Events since the last call, each exactly once."""
-        events = list(self._new_events)
-        self._new_events.clear()
+        events, self._new_events = list(self._new_events), deque(maxlen=MAX_EVENTS)
         return events
 
     @property
@@ -154,12 +144,12 @@ class RunStats:
     @property
     def episodic_return(self) -> float | None:
         """Mean over the last 100 training episodes, None before the first ends."""
-        return _mean(self._recent, 0)
+        return fmean(episode[0] for episode in self._recent) if self._recent else None
 
     @property
     def episodic_length(self) -> float | None:
-        """Mean over the last 100 training episodes, None before the first ends."""
-        return _mean(self._recent, 1)
+        """As `episodic_return`."""
+        return fmean(episode[1] for episode in self._recent) if self._recent else None
 
     @property
     def eval_return(self) -> float | None:
@@ -168,12 +158,10 @@ class RunStats:
 
     @property
     def steps_per_second(self) -> float:
-        """Steps trained on per second, lately."""
         return sum(totals.rate("env_steps") for totals in self._training_windows())
 
     @property
     def updates_per_second(self) -> float:
-        """Updates per second, lately."""
         return sum(totals.rate("updates") for totals in self._training_windows())
 
     @property
@@ -190,12 +178,11 @@ class RunStats:
 
     def limits(self) -> dict[str, float]:
         """Steps per second that each kind of role could do if it never waited."""
-        limits: dict[str, float] = {}
-        for kind, windows in self.windows().items():
-            limit = sum(one.counts.get("env_steps", 0.0) / one.busy for one in windows if one.busy)
-            if limit:
-                limits[kind.name] = limit
-        return limits
+        limits = {
+            kind.name: sum(one.counts.get("env_steps", 0.0) / one.busy for one in windows if one.busy)
+            for kind, windows in self.windows().items()
+        }
+        return {kind: limit for kind, limit in limits.items() if limit}
 
     def count(self, name: str) -> int | None:
         """What all roles that do not evaluate have counted under a name, None if nothing ever was."""
@@ -221,32 +208,27 @@ class RunStats:
         for role in self._roles.values():
             for gauge, value in role.gauges.items():
                 values.setdefault(full_name(role.kind.name, gauge), []).append(value)
-        return {gauge: sum(several) / len(several) for gauge, several in values.items()}
+        return {gauge: fmean(several) for gauge, several in values.items()}
 
     def views(self, whole_run: bool = False) -> list[RoleView]:
         """What every role did (lately, or over the whole run), in the order in which they appeared."""
         return [self._view(name, role, whole_run) for name, role in self._roles.items()]
 
     def verdict(self, whole_run: bool = False) -> str:
-        """The bottleneck (lately, or over the whole run), in words."""
-        return verdicts.verdict(self.views(whole_run), self.cores, self._one_thread, self._slack_option)
+        config = self.config
+        return verdicts.verdict(self.views(whole_run), self.cores, config.inline, config.topology.slack_option)
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
-        scalars: dict[str, float] = {}
-        if self._training_windows():
-            scalars = {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known = {
-            "charts/episodic_return": self.episodic_return,
-            "charts/episodic_length": self.episodic_length,
+            "charts/episodic_return": self.episodic_return, "charts/episodic_length": self.episodic_length,
+            "charts/cpu_seconds": self.cpu_seconds,
         }
-        scalars |= {name: value for name, value in known.items() if value is not None}
-        scalars |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
-        for view in self.views():
-            if view.memory is not None:
-                scalars[f"memory/{view.role}"] = view.memory / 2**20
-        scalars["charts/cpu_seconds"] = self.cpu_seconds
-        return scalars
+        if self._training_windows():
+            known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
+        known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
+        known |= {f"memory/{view.role}": view.memory and view.memory / 2**20 for view in self.views()}
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def cpu_seconds(self) -> float:
@@ -263,14 +245,8 @@ class RunStats:
         what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
         state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
         return RoleView(
-            role=name,
-            kind=role.kind,
-            state=state if totals.seconds else "no report",
-            busy=totals.busy / seconds,
-            waiting=waiting,
-            restarts=role.restarts,
-            memory=_memory(role),
-            node=role.node,
+            role=name, kind=role.kind, state=state if totals.seconds else "no report", busy=totals.busy / seconds,
+            waiting=waiting, restarts=role.restarts, memory=role.memory, node=role.node,
             silent_seconds=0.0 if whole_run else self._clock() - role.heard_at,
         )
 
@@ -282,13 +258,3 @@ class RunStats:
     def _remember(self, event: Event) -> None:
         self.events.append(event)
         self._new_events.append(event)
-
-
-def _memory(role: _Role) -> int | None:
-    if role.measured is not None:
-        return role.measured[0]
-    return None if role.pid is None else resident_bytes(role.pid)
-
-
-def _mean(episodes: Collection[list[float]], column: int) -> float | None:
-    return sum(episode[column] for episode in episodes) / len(episodes) if episodes else None

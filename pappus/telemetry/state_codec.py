@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import collections
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -123,28 +123,25 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if tag == "$dict":
         return {decode(key, tensors): decode(item, tensors) for key, item in content}
     if tag == "$tensor":
-        return _decode_tensor(tensors[content], value)
+        tensor = tensors[content]
+        return tensor.view(getattr(torch, value["dtype"])).reshape(value["shape"]) if "dtype" in value else tensor
     if tag == "$array":
-        return _decode_array(tensors[content], value)
-    if tag == "$scalar":
-        return np.frombuffer(_from_text(content), np.dtype(value["dtype"]))[0]
-    if tag == "$text":
-        return np.frombuffer(_from_text(content), np.dtype(value["dtype"])).reshape(value["shape"]).copy()
-    return _SIMPLE[tag](content)
+        return _decode_array(tensors[content].numpy(), value)
+    if tag in ("$scalar", "$text"):
+        flat = np.frombuffer(_from_text(content), np.dtype(value["dtype"]))
+        return flat[0] if tag == "$scalar" else flat.reshape(value["shape"]).copy()
+    if tag == "$int":
+        return int(content, 16)
+    if tag == "$float":
+        return float(content)
+    if tag == "$bytes":
+        return _from_text(content)
+    raise KeyError(tag)
 
 
-def _decode_tensor(tensor: torch.Tensor, note: Mapping[str, Any]) -> torch.Tensor:
-    if "dtype" not in note:
-        return tensor
-    return tensor.view(getattr(torch, note["dtype"])).reshape(note["shape"])
-
-
-def _decode_array(tensor: torch.Tensor, note: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    array: np.ndarray[Any, Any] = tensor.numpy()
+def _decode_array(array: np.ndarray[Any, Any], note: Mapping[str, Any]) -> np.ndarray[Any, Any]:
     dtype: np.dtype[Any] = np.dtype(note["dtype"])
-    if "shape" in note:
-        return array.view(dtype).reshape(note["shape"])
-    return array.astype(dtype, copy=False)
+    return array.view(dtype).reshape(note["shape"]) if "shape" in note else array.astype(dtype, copy=False)
 
 
 def _to_text(content: bytes) -> str:
@@ -153,10 +150,3 @@ def _to_text(content: bytes) -> str:
 
 def _from_text(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
-
-
-_SIMPLE: dict[str, Callable[[str], Any]] = {
-    "$int": lambda text: int(text, 16),
-    "$float": float,
-    "$bytes": _from_text,
-}

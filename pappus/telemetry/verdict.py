@@ -45,10 +45,7 @@ def percent(share: float) -> str:
 
 
 def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False, slack_option: str = "") -> str:
-    """One sentence: the bottleneck, the evidence, and what to change.
-
-    `slack_option` is how the topology lets actors run further ahead, if it can.
-    """
+    """One sentence: the bottleneck, the evidence, and what to change. `slack_option` lets actors run further ahead."""
     views = [view for view in views if not view.kind.background]
     slowest = max(views, key=lambda view: view.silent_seconds, default=None)
     if slowest and slowest.silent_seconds > SILENT_SECONDS:
@@ -69,9 +66,8 @@ def verdict(views: Sequence[RoleView], cores: int, one_thread: bool = False, sla
 
 
 def _bottleneck(busiest: RoleView, views: Sequence[RoleView], cores: int) -> str:
-    victims = [_waits(view) for view in views if view.kind != busiest.kind]
-    evidence = max(victims, default=(0.0, ""))
-    clause = f", {evidence[1]}" if evidence[0] >= NOTICEABLE else ""
+    share, evidence = max((_waits(view) for view in views if view.kind != busiest.kind), default=(0.0, ""))
+    clause = f", {evidence}" if share >= NOTICEABLE else ""
     return f"{_name(busiest)} is the bottleneck: busy {percent(busiest.busy)}{clause}; {_remedy(busiest, views, cores)}"
 
 

@@ -1,4 +1,4 @@
-"""The last few seconds of one role's reports, folded into a bounded number of buckets."""
+"""The last few seconds of a role's reports in a bounded number of buckets, and the scalars that curves show of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ class Totals:
         return self.busy + sum(self.waiting.values())
 
     def rate(self, name: str) -> float:
-        """Counts per second."""
         return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
 
     def add(self, other: Totals) -> None:
-        """Add another period."""
         _add(self.counts, other.counts)
         _add(self.sums, other.sums)
         _add(self.weights, other.weights)
@@ -50,7 +48,6 @@ class Window:
         self._buckets: deque[tuple[float, Totals]] = deque()
 
     def add(self, report: Report) -> None:
-        """Add one report."""
         now = self._clock()
         if not self._buckets or now - self._buckets[-1][0] >= self._seconds / BUCKETS:
             self._buckets.append((now, Totals()))
@@ -58,11 +55,9 @@ class Window:
         self._forget(now)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._buckets.clear()
 
     def totals(self) -> Totals:
-        """Sums over the window."""
         self._forget(self._clock())
         result = Totals()
         for _, bucket in self._buckets:
@@ -75,18 +70,58 @@ class Window:
 
 
 def totals_of(report: Report) -> Totals:
-    """One report as sums."""
     means = report["means"].items()
     return Totals(
-        counts=report["counts"],
-        sums={name: cell[0] for name, cell in means},
-        weights={name: cell[1] for name, cell in means},
-        maxima=report["maxima"],
-        busy=report["busy"],
-        waiting=report["waiting"],
+        report["counts"], {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},
+        report["maxima"], report["busy"], report["waiting"],
     )
 
 
 def _add(into: dict[str, float], other: Mapping[str, float]) -> None:
     for name, value in other.items():
         into[name] = into.get(name, 0.0) + value
+
+
+def window_scalars(windows: Mapping[str, list[Totals]]) -> dict[str, float]:
+    """Rates, means, maxima and time shares of the windows of each kind of role, by full name."""
+    scalars: dict[str, float] = {}
+    for kind, roles in windows.items():
+        members = [totals for totals in roles if totals.seconds > 0]
+        if members:
+            scalars |= _rates(kind, members) | _means(kind, members) | _shares(kind, members)
+    return scalars
+
+
+def full_name(kind: str, name: str) -> str:
+    """Names with a slash are full names already."""
+    return name if "/" in name else f"{kind}/{name}"
+
+
+def _rates(kind: str, members: list[Totals]) -> dict[str, float]:
+    names = dict.fromkeys(name for totals in members for name in totals.counts)
+    return {f"{full_name(kind, name)}_per_second": sum(totals.rate(name) for totals in members) for name in names}
+
+
+def _means(kind: str, members: list[Totals]) -> dict[str, float]:
+    together = Totals()
+    for totals in members:
+        together.add(totals)
+    scalars = {
+        full_name(kind, name): together.sums[name] / weight
+        for name, weight in together.weights.items()
+        if weight and not name.startswith("episodes/")  # charts/episodic_* show the last 100 episodes
+    }
+    for name, value in together.maxima.items():
+        scalars[f"{full_name(kind, name).removesuffix('_max')}_max"] = value
+    return scalars
+
+
+def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
+    """Shares of time, averaged over roles, independent of how often each reports."""
+    reasons = dict.fromkeys(what for totals in members for what in totals.waiting)
+    shares = {"busy": sum(totals.busy / totals.seconds for totals in members) / len(members)}
+    shares["waiting"] = 1.0 - shares["busy"]
+    for what in reasons:
+        share = sum(totals.waiting.get(what, 0.0) / totals.seconds for totals in members) / len(members)
+        shares[f"waiting_for_{what.replace(' ', '_')}"] = share
+    return {f"{kind}/{name}": share for name, share in shares.items()}

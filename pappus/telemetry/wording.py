@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
-from pappus.telemetry.summary import Summary
 
-RUNTIMES = {"ray": "cluster (ray)"}
 OUTCOMES = {
-    "steps done": "Trained",
-    "time is up": "Time was up after",
-    "target reached": "Solved after",
+    "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after",
 }
 
@@ -60,11 +57,15 @@ def lag(run_stats: RunStats) -> str:
     return "–" if run_stats.policy_lag is None else f"{run_stats.policy_lag[0]:.1f} (max {run_stats.policy_lag[1]:.0f})"
 
 
+def queue_depth(run_stats: RunStats) -> str:
+    return "–" if run_stats.queue_depth is None else f"{run_stats.queue_depth:.0f}"
+
+
 def title(run_stats: RunStats) -> str:
-    """System, env, seed and runtime."""
     config = run_stats.config
-    runtime = "one thread (inline)" if config.inline else RUNTIMES.get(config.runtime, "processes (local)")
-    return f"{config.system} · {config.env} · seed {config.seed} · {runtime}"
+    processes = "cluster (ray)" if config.runtime == "ray" else "processes (local)"
+    runtime = "one thread (inline)" if config.inline else processes
+    return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
 
 
 def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
@@ -86,10 +87,8 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
 
 
 def _outcome(summary: Summary) -> str:
-    if summary.episodic_return is None:
-        parts = [NO_EPISODE]
-    else:
-        parts = [f"{figure(summary.episodic_return)} (last 100 episodes)"]
+    shown = summary.episodic_return
+    parts = [NO_EPISODE if shown is None else f"{figure(shown)} (last 100 episodes)"]
     if summary.eval_return is not None:
         parts.append(f"{figure(summary.eval_return)} (greedy evaluation)")
     if summary.solved_at_step is not None:

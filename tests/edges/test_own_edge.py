@@ -15,7 +15,7 @@ from pappus.errors import DeadlockError, RunError
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.topologies.program import Program
 from pappus.transports.memory import Block, HeapBlock, Notifier
 from tests.contracts.runtime_contract import CONSUMER, PRODUCER, FakeController

@@ -128,7 +128,7 @@ def test_an_unknown_game_is_refused(name: str) -> None:
 
 def test_a_kwarg_that_the_atari_options_decide_is_refused() -> None:
     with pytest.raises(UserError, match="'frameskip' cannot be set"):
-        make_env("ALE/Pong-v5", 1, 0, EnvOptions(kwargs={"frameskip": "2"}))
+        make_env("ALE/Pong-v5", 1, 0, EnvOptions(kwargs={"frameskip": 2}))
 
 
 def test_missing_ale_py_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

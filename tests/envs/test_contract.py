@@ -20,7 +20,7 @@ class TestNativeCartPole(EnvContract):
 
 class TestTruncatedNativeCartPole(EnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
-        return make_env("CartPole-v1", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": "7"}))
+        return make_env("CartPole-v1", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": 7}))
 
 
 class TestCartPoleOneByOne(EnvContract):
@@ -30,7 +30,7 @@ class TestCartPoleOneByOne(EnvContract):
 
 class TestPendulum(EnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
-        return make_env("Pendulum-v1", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": "20"}))
+        return make_env("Pendulum-v1", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": 20}))
 
 
 class TestAcrobot(EnvContract):
@@ -42,7 +42,7 @@ class TestAcrobot(EnvContract):
 
 class TestMountainCar(EnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
-        return make_env("MountainCar-v0", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": "20"}))
+        return make_env("MountainCar-v0", num_envs, seed, EnvOptions(kwargs={"max_episode_steps": 20}))
 
 
 class TestNestedObservations(EnvContract):

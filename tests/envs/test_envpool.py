@@ -21,7 +21,7 @@ def test_atari_gives_single_frames_as_ale_py_does(name: str) -> None:
 
 
 def test_a_truncated_episode_shows_its_final_observation_with_discount_one() -> None:
-    env = make_env("CartPole-v1", 1, 0, EnvOptions(backend="envpool", kwargs={"max_episode_steps": "3"}))
+    env = make_env("CartPole-v1", 1, 0, EnvOptions(backend="envpool", kwargs={"max_episode_steps": 3}))
     env.reset()
     seen = [env.step(np.array([step % 2])) for step in range(4)]
     assert [t.discount[0] for t in seen] == [1, 1, 1, 0] and [t.valid[0] for t in seen] == [True, True, True, False]

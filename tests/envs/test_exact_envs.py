@@ -33,7 +33,7 @@ def test_the_closed_forms_solve_bellmans_equation(name: str) -> None:
 
 @pytest.mark.parametrize("same_step", [False, True])
 def test_the_edges_episodes_end_with_unrolls_and_not_where_they_begin(same_step: bool) -> None:
-    options = EnvOptions(kwargs={"same_step": str(same_step)})
+    options = EnvOptions(kwargs={"same_step": same_step})
     edge = list(WALKS).index("edge")
     with closing(make_env("tests.envs.exact_envs:walks", 2 * len(WALKS), 0, options)) as env:
         shown, first = [], []

@@ -46,8 +46,8 @@ def test_env_spec_tells_what_one_env_shows_and_accepts() -> None:
     assert env_spec("CartPole-v1", EnvOptions()) == EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
 
 
-def test_kwargs_are_read_as_yaml() -> None:
-    env = make_gym_vector("CartPole-v1", 1, {"sutton_barto_reward": "true", "max_episode_steps": "7"})
+def test_kwargs_reach_the_env_as_they_are() -> None:
+    env = make_gym_vector("CartPole-v1", 1, {"sutton_barto_reward": True, "max_episode_steps": 7})
     assert env.unwrapped._sutton_barto_reward is True and env.unwrapped.max_episode_steps == 7
 
 

@@ -94,7 +94,7 @@ def test_termination_wins_over_truncation_in_the_same_step() -> None:
 
 
 def test_no_array_of_a_transition_is_changed_by_the_next_step() -> None:
-    env = make_env("CartPole-v1", 2, 0, EnvOptions(kwargs={"max_episode_steps": "2"}))
+    env = make_env("CartPole-v1", 2, 0, EnvOptions(kwargs={"max_episode_steps": 2}))
     env.reset()
     seen = [env.step(np.zeros(2, np.int64)) for _ in range(6)]
     assert [t.first.all() for t in seen] == [False, False, True, False, False, True]

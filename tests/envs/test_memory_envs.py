@@ -18,7 +18,7 @@ class TestMaskedCartPole(EnvContract):
 
 class TestDelayedRecall(EnvContract):
     def make(self, num_envs: int, seed: int) -> VectorEnv:
-        return make_env(RECALL, num_envs, seed, EnvOptions(kwargs={"delay": "6", "cues": "5"}))
+        return make_env(RECALL, num_envs, seed, EnvOptions(kwargs={"delay": 6, "cues": 5}))
 
 
 def test_the_masked_cartpole_is_cartpole_without_velocities() -> None:
@@ -36,7 +36,7 @@ def test_the_masked_cartpole_is_cartpole_without_velocities() -> None:
 @pytest.mark.parametrize(("delay", "cues"), [(1, 2), (4, 3)])
 @pytest.mark.parametrize("right", [True, False])
 def test_recall_shows_the_cue_once_and_rewards_its_name_at_the_end(delay: int, cues: int, right: bool) -> None:
-    env = make_env(RECALL, 4, 0, EnvOptions(kwargs={"delay": str(delay), "cues": str(cues)}))
+    env = make_env(RECALL, 4, 0, EnvOptions(kwargs={"delay": delay, "cues": cues}))
     timestep = env.reset()
     for _ in range(3):
         assert timestep.first.all() and not timestep.observation[:, -1].any()
@@ -55,7 +55,7 @@ def test_recall_shows_the_cue_once_and_rewards_its_name_at_the_end(delay: int, c
 
 
 def test_cues_are_drawn_evenly_and_anew_for_every_episode() -> None:
-    env = make_env(RECALL, 500, 0, EnvOptions(kwargs={"delay": "1", "cues": "4"}))
+    env = make_env(RECALL, 500, 0, EnvOptions(kwargs={"delay": 1, "cues": 4}))
     first = env.reset().observation[:, :4]
     for _ in range(3):
         second = env.step(np.zeros(500, np.int64))

@@ -16,7 +16,7 @@ from pappus.recording.shared import SharedReplay
 from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
-from pappus.telemetry.meter import Meter
+from pappus.telemetry.metrics import Meter
 from pappus.types import leaves_of
 from tests.recording.streams import ENV, Streams, dqn
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pappus.accelerator import one_thread
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.core import AllReduce, Source, Waitable
@@ -19,7 +20,6 @@ from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.learner import Learner, Publication, UnrollTraining
 from pappus.roles.role import Role
 from pappus.telemetry.metrics import Metrics
-from pappus.threads import one_thread
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 
 T, N, UPDATES = 5, 3, 50

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from pappus.accelerator import one_thread
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.ops.distributions import Categorical
 from pappus.roles.gradient_step import LearnerSettings
 from pappus.roles.learner import Learner
-from pappus.threads import one_thread
 from tests.roles.learner_tools import ENV, NETWORK, Recorded, record, unroll_learner, weights_of
 
 CONFIG = PPOConfig(epochs=2, minibatches=3)

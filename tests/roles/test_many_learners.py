@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from pappus.accelerator import one_thread
 from pappus.edges.all_reduce import MemoryAllReduce
 from pappus.errors import NonFiniteError, RunError
 from pappus.roles.learner import Learner
-from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from tests.roles.learner_tools import UPDATES, N, T, all_reduce_edge, alone, learner, record, weights_of
 from tests.roles.test_learner import Spy

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pappus.accelerator import one_thread
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.config import NetworkConfig, OptimizerConfig
@@ -18,7 +19,6 @@ from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.learner import Learner, Publication
 from pappus.roles.role import IDLE
-from pappus.threads import one_thread
 from pappus.transports.memory import HeapBlock
 from pappus.types import Unroll
 from tests.roles.learner_tools import ENV, NETWORK, UPDATES, N, Recorded, T, record, unroll_learner, weights_of

@@ -12,7 +12,7 @@ from pappus.config import EvaluationConfig, RunConfig
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.runtimes.controller import Controller
 from pappus.systems import find_system
-from pappus.telemetry.checkpoint import CheckpointStore, save_state
+from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RunStats
@@ -196,7 +196,7 @@ def test_checkpoints_are_written_on_time_and_the_best_is_marked(tmp_path: Path) 
         play.controller.decide()
         play.finish_save()
     best = play.store.best()
-    assert best is not None and play.store.verify(best)["metadata"]["episodic_return"] == 90.0
+    assert best is not None and verify(best)["metadata"]["episodic_return"] == 90.0
 
 
 def test_evaluations_come_as_often_as_asked(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_counts_of_a_checkpoint_are_those_of_its_state_though_the_run_has_go
     play.learn(500, 5)  # while somebody else was still writing
     save_state(play.saves[-1], "learner", {"steps": 1000})
     path = play.controller.saved(play.saves[-1], (1000, 10))
-    metadata = play.store.verify(path)["metadata"]
+    metadata = verify(path)["metadata"]
     assert (metadata["steps"], metadata["updates"]) == (1000, 10)
 
 
@@ -264,7 +264,7 @@ def test_a_resumed_run_has_the_seconds_that_are_left_though_its_replay_was_fille
     latest = first.store.latest()
     assert latest is not None
     second = Play(tmp_path / "second", seconds=20.0)
-    second.controller.resume(first.store.verify(latest)["metadata"])
+    second.controller.resume(verify(latest)["metadata"])
     second.now = 100.0
     second.act()
     for second.now, told in ((104.0, []), (105.0, [("learner", "finish", 0)])):

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pappus.errors import UserError
-from pappus.telemetry.versions import versions
+from pappus.telemetry.files import versions
 
 ray = pytest.importorskip("ray")
 

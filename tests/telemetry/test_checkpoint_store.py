@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pappus.errors import RunError, UserError
-from pappus.telemetry.checkpoint import CheckpointStore, load_state, save_state
+from pappus.telemetry.checkpoint import CheckpointStore, load_state, save_state, verify
 
 
 def _save(store: CheckpointStore, step: int, **metadata: object) -> Path:
@@ -30,7 +30,7 @@ def test_a_committed_checkpoint_is_named_by_its_step_and_found_again(tmp_path):
 
 def test_the_manifest_says_what_and_by_whom(tmp_path):
     store = CheckpointStore(tmp_path, keep_last=3)
-    manifest = store.verify(_save(store, 7, episodic_return=float("nan"), env="CartPole-v1"))
+    manifest = verify(_save(store, 7, episodic_return=float("nan"), env="CartPole-v1"))
     assert (manifest["step"], manifest["format_version"]) == (7, 1)
     assert manifest["metadata"] == {"episodic_return": None, "env": "CartPole-v1"}
     assert set(manifest["versions"]) == {"python", "pappus", "torch", "numpy", "gymnasium"}
@@ -60,7 +60,7 @@ def test_a_checkpoint_of_the_same_step_replaces_the_one_before(tmp_path):
     store = CheckpointStore(tmp_path, keep_last=1)
     _save(store, 5, take=1)
     path = _save(store, 5, take=2)
-    assert store.verify(path)["metadata"] == {"take": 2} and _names(tmp_path) == [path.name]
+    assert verify(path)["metadata"] == {"take": 2} and _names(tmp_path) == [path.name]
 
 
 def test_latest_is_the_last_written_even_after_going_back(tmp_path):
@@ -117,7 +117,7 @@ def test_latest_skips_a_damaged_checkpoint_and_says_so(tmp_path, name, damage, w
     good, bad = _save(store, 1), _save(store, 2)
     damage(bad / name)
     with pytest.raises(RunError, match=r"is damaged, .*use an earlier checkpoint"):
-        store.verify(bad)
+        verify(bad)
     assert store.latest() == good
     assert len(store.warnings) == 1 and bad.name in store.warnings[0] and why in store.warnings[0]
 
@@ -155,16 +155,15 @@ def test_a_newer_format_is_refused_not_skipped(tmp_path):
 
 
 def test_foreign_and_missing_directories_are_named(tmp_path):
-    store = CheckpointStore(tmp_path, keep_last=3)
     with pytest.raises(UserError, match="does not exist"):
-        store.verify(tmp_path / "step-7")
+        verify(tmp_path / "step-7")
     foreign = tmp_path / "step-8"
     foreign.mkdir()
     with pytest.raises(UserError, match="is no checkpoint"):
-        store.verify(foreign)
+        verify(foreign)
     (foreign / "checkpoint.json").write_text('{"model": "other"}')
     with pytest.raises(UserError, match="not written by Pappus"):
-        store.verify(foreign)
+        verify(foreign)
 
 
 def test_files_in_folders_are_checked_too(tmp_path):
@@ -175,4 +174,4 @@ def test_files_in_folders_are_checked_too(tmp_path):
     path = store.commit(temporary, {})
     (path / "replay" / "chunk").write_bytes(b"abd")
     with pytest.raises(RunError, match="replay/chunk"):
-        store.verify(path)
+        verify(path)

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from helpers import FakeTime
 
-from pappus.telemetry.clocks import RoleClock
-from pappus.telemetry.meter import Meter
-from pappus.telemetry.metrics import MAX_EPISODES, MAX_EVENTS, Metrics
+from pappus.telemetry.metrics import MAX_EPISODES, MAX_EVENTS, Meter, Metrics, RoleClock
 
 
 def test_a_report_survives_json_unchanged():

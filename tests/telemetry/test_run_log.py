@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from pappus.telemetry.run_log import RunLog, repair
-from pappus.telemetry.summary import Summary
+from pappus.telemetry.run_log import RunLog, Summary, repair
 
 KEYS = {
     "system", "env", "seed", "steps", "updates", "wall_seconds", "train_seconds", "steps_per_second",
