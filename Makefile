@@ -29,7 +29,8 @@ test: $(STAMP)
 $(LANES:%=test-%): test-%: $(STAMP)
 	$(BIN)/python -m pytest -m $*
 
-test-fast: test-quick
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -m quick --numprocesses 2
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -168,13 +168,13 @@ def arguments_in(node: ast.AST) -> Iterator[tuple[str, str, str]]:
 
 
 def pairs(_: str = "") -> str:
-    """The table algorithm × topology, from `pappus.systems.pair_table()`; left out where that cannot be imported.
+    """The table algorithm × topology, from `pappus.listing.pair_table()`; left out where that cannot be imported.
 
     It returns {algorithm: {topology: text}}. The text is the name of a system, ALGORITHM@TOPOLOGY, or the sentence with
     which the pair is refused.
     """
     try:
-        found: dict[str, dict[str, str]] = import_module("pappus.systems").pair_table()
+        found: dict[str, dict[str, str]] = import_module("pappus.listing").pair_table()
     except (ImportError, AttributeError):
         return ""
     topologies = list(next(iter(found.values())))

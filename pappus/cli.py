@@ -134,7 +134,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
 
 def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
-    from pappus import population
+    from pappus import members, population
     from pappus.validation import validate
 
     if run is not None:
@@ -146,13 +146,13 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
     directory, words = _taken(words, "--run-dir")
     if not words or words[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
-    seeds, varied = population.seeds_of(given["--seeds"] or "1"), population.varied_by(given["--vary"] or [])
-    members = population.members_of(words[0], words[1:], seeds, varied)
-    configs = [_config(member.words)[1] for member in members]
+    seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
+    runs = members.members_of(words[0], words[1:], seeds, varied)
+    configs = [_config(member.words)[1] for member in runs]
     for config in configs:
         validate(config)
     return population.Population(
-        population.new_directory(directory["--run-dir"], words[0], configs[0].env), members,
+        population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
         population.jobs_of(given["--jobs"], all(config.inline for config in configs)),
     ).run()
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from pappus.errors import UserError
-from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table, registered_systems
+from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, registered_systems
 
 
 def all_systems() -> str:
@@ -32,6 +32,19 @@ def one_system(name: str) -> str:
     lines += [f"  --{option} {value}" for option, value in _differences(system.defaults).items()]
     lines += ["", f"All options: pappus train {name} --help"]
     return "\n".join(lines)
+
+
+def pair_table() -> dict[str, dict[str, str]]:
+    """Of every algorithm and topology: the name of the system, the pair where it has none, or why it is refused."""
+    table: dict[str, dict[str, str]] = {}
+    for algorithm in ALGORITHMS:
+        for topology in TOPOLOGIES:
+            try:
+                entry = find_system(f"{algorithm}@{topology}").name
+            except UserError as error:
+                entry = str(error)
+            table.setdefault(algorithm, {})[topology] = entry
+    return table
 
 
 def _row(name: str) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import itertools
 import json
 import math
 import os
@@ -22,8 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pappus.errors import UserError
+from pappus.members import Member
 from pappus.telemetry.processes import usable_cores
 
 FILE = "population.json"
@@ -47,17 +46,6 @@ T_QUANTILES = (
     2.09,
 )
 """97.5 % quantiles of Student's t with 1, 2, … degrees of freedom."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One run of a population."""
-
-    name: str
-    setting: str
-    """What it was varied by, apart from the seed; empty where nothing is."""
-    words: tuple[str, ...]
-    """Of its command line, from the system on."""
 
 
 @dataclass
@@ -193,52 +181,6 @@ class Population:
             "results": {member.name: self.summary(member) for member in self.members}, "verdict": self.verdict(),
         }
         (self.directory / FILE).write_text(json.dumps(content, indent=1))
-
-
-def seeds_of(text: str) -> list[int]:
-    """`1..5` or `1,2,7`."""
-    seeds = []
-    if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
-        seeds = list(range(int(match[1]), int(match[2]) + 1))
-    elif re.fullmatch(r"\d+(,\d+)*", text):
-        seeds = [int(word) for word in text.split(",")]
-    if seeds and len(set(seeds)) == len(seeds):
-        return seeds
-    raise UserError(f"--seeds {text} names no seeds; write such as 1..5 or 1,2,7, each once")
-
-
-def members_of(
-    system: str, words: Sequence[str], seeds: Sequence[int], varied: Mapping[str, Sequence[str]]
-) -> list[Member]:
-    """Every combination of values, with every seed."""
-    members = []
-    for values in itertools.product(*varied.values()):
-        pairs = list(zip(varied, values, strict=True))
-        setting = ", ".join(f"{name}={value}" for name, value in pairs)
-        options = [word for name, value in pairs for word in (f"--{name}", value)]
-        for seed in seeds:
-            name = "-".join([*(f"{name.rpartition('.')[2]}-{value}" for name, value in pairs), f"seed-{seed}"])
-            command = (system, *words, *options, "--seed", str(seed))
-            members.append(Member(re.sub(r"[^\w.+-]", "_", name), setting, command))
-    names = Counter(member.name for member in members)
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise UserError(f"--vary makes {names[twice[0]]} runs of one name, {twice[0]!r}; give each value once")
-    return members
-
-
-def varied_by(texts: Iterable[str]) -> dict[str, list[str]]:
-    """`NAME=VALUE,VALUE` as a name and its values."""
-    varied: dict[str, list[str]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        found = [value for value in values.split(",") if value]
-        if not equals or not name or not found:
-            raise UserError(f"--vary {text} names no values; write such as --vary optimizer.learning-rate=1e-3,3e-4")
-        name = name.removeprefix("--").replace("_", "-")
-        if name in varied:
-            raise UserError(f"--vary {name} is given twice; give all its values at once: --vary {name}=VALUE,VALUE")
-        varied[name] = found
-    return varied
 
 
 def jobs_of(text: str | None, inline: bool) -> int:

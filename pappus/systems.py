@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -21,6 +20,7 @@ from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import RunConfig
 from pappus.errors import UserError, closest
+from pappus.imports import imported
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
 from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
@@ -239,23 +239,7 @@ def _of(known: Mapping[str, Value], name: str, kind: type[Value], what: str) -> 
 
 
 def _imported(text: str, kind: type[Value], what: str) -> Value:
-    """The value that `module:name` names."""
-    module, _, name = text.partition(":")
-    if not module or module.startswith(".") or not name:
-        raise UserError(f"{what} {text!r} must be module:name, such as my_module:my_{what}")
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that the user's own module needs
-        raise UserError(
-            f"{what} {text!r}: there is no module {module!r} here; run this in the folder that holds it, or add that "
-            "folder to PYTHONPATH"
-        ) from None
-    if not hasattr(found, name):
-        place = getattr(found, "__file__", None) or "built in"
-        raise UserError(f"{what} {text!r}: module {module!r} ({place}) has no {name!r}")
-    value = getattr(found, name)
+    value = imported(text, f"{what} ")
     if not isinstance(value, kind):
         raise UserError(f"{what} {text!r} is a {type(value).__name__}, not a pappus.{kind.__name__}")
     return value
@@ -269,16 +253,3 @@ def saved_config(directory: Path, system: System | None = None) -> tuple[System,
     content = load_file(path)
     found = system or find_system(str(content.get("system", "")))
     return found, override(found.defaults, content, str(path))
-
-
-def pair_table() -> dict[str, dict[str, str]]:
-    """Of every algorithm and topology: the name of the system, the pair where it has none, or why it is refused."""
-    table: dict[str, dict[str, str]] = {}
-    for algorithm in ALGORITHMS:
-        for topology in TOPOLOGIES:
-            try:
-                entry = find_system(f"{algorithm}@{topology}").name
-            except UserError as error:
-                entry = str(error)
-            table.setdefault(algorithm, {})[topology] = entry
-    return table

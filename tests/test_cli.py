@@ -47,7 +47,7 @@ WRONG = [
     ("train impala --env CartPole-v1 --algorithm.entropy 0.1", "did you mean 'algorithm.entropy-cost'?"),
     ("train impala --env CartPole-v1 --optimizer.learning-rate 0", "optimizer.learning_rate=0.0 must be positive"),
     ("train impala --env CartPole-v1 --network.torso nature", "torso='nature' needs an image"),
-    ("train impala --env CartPole-v1 --network.factory no:where", "network.factory='no:where' cannot be imported"),
+    ("train impala --env CartPole-v1 --network.factory no:where", "'no:where': there is no module 'no' here"),
     ("train impala --env CartPole-v1 --device cuda:7", "device='cuda:7'"),
     ("train impala --env CartPole-v1 --device tpu", "device='tpu' is unknown; use cpu, cuda, or cuda:0 and so on"),
     ("train impala --env CartPole-v1 --device cuda:x", "device='cuda:x' is unknown; use cpu, cuda, or cuda:0"),

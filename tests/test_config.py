@@ -10,9 +10,10 @@ import yaml
 from pappus.api import configure
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
+from pappus.listing import pair_table
 from pappus.presets import PRESETS, presets_for
 from pappus.settings import load_file, option_names, override, parse, to_yaml
-from pappus.systems import SYSTEMS, find_system, pair_table
+from pappus.systems import SYSTEMS, find_system
 from pappus.validation import validate
 
 DEFAULTS = find_system("impala").defaults

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 import pappus
-import pappus.systems as systems
+import pappus.listing as listing
 from docs import hooks, tables
 from pappus.config import NetworkConfig
 from pappus.networks.build import own_network
@@ -234,7 +234,7 @@ def is_system(name: str) -> bool:
     """A system by its name, as ALGORITHM@TOPOLOGY, or as module:name; or a placeholder."""
     algorithm, _, topology = name.partition("@")
     if topology and ":" not in algorithm:
-        return " " not in systems.pair_table()[algorithm][topology]  # else it is the sentence of a refusal
+        return " " not in listing.pair_table()[algorithm][topology]  # else it is the sentence of a refusal
     return name in SYSTEMS or bool(re.fullmatch(r"\w+:\w+(@\w+)?", name)) or name in ("SYSTEM", "…")
 
 

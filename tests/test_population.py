@@ -16,7 +16,8 @@ import pytest
 
 from pappus.cli import main
 from pappus.errors import UserError
-from pappus.population import Member, Population, interval, members_of, saved_population, seeds_of, varied_by
+from pappus.members import Member, members_of, seeds_of, varied_by
+from pappus.population import Population, interval, saved_population
 
 TINY = [
     "ppo", "--env", "CartPole-v1", "--envs-per-actor", "2", "--unroll-length", "8", "--algorithm.epochs", "1",

@@ -16,9 +16,10 @@ from pappus import api, listing
 from pappus.cli import main
 from pappus.config import AlgorithmConfig, NetworkConfig, OptimizerConfig, RunConfig, Settings
 from pappus.errors import UserError
+from pappus.listing import pair_table
 from pappus.settings import ALIASES
 from pappus.system import AlgorithmSpec, System
-from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, pair_table
+from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system
 from tests.warm_processes import run
 
 FRESH = "needs unrolls of the newest weights, and impala's actors lag behind; use {0}@sync, or vtrace or appo"

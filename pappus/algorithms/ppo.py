@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import optree
 import torch
 from torch import Tensor, nn
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
+from pappus.algorithms.minibatches import Steps, balanced, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.core import ArrayLoss, SyncedEpochs
 from pappus.errors import UserError
@@ -31,10 +31,7 @@ from pappus.ops.losses import clipped_surrogate, clipped_value_loss
 from pappus.ops.numpy_ops import categorical_surrogate
 from pappus.ops.returns import gae
 from pappus.overrides import stands_for
-from pappus.types import ArraySpec, EnvSpec, Nest, Unroll, map_leaves
-
-SMALLEST_DEVIATION = 1e-8
-"""Added to the deviation of advantages, which may all be equal."""
+from pappus.types import ArraySpec, EnvSpec, Unroll, map_leaves
 
 
 @dataclass(frozen=True)
@@ -77,24 +74,6 @@ class PPOConfig(AlgorithmConfig):
                 f"algorithm.clip={self.clip} must be positive, value_clip={self.value_clip} and "
                 f"target_kl={self.target_kl} at least 0"
             )
-
-
-class Steps(NamedTuple):
-    """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
-
-    `share` is the weight of a step in the mean: 0 where it is invalid, and 1 in total over a minibatch. `state` is the
-    recurrent state before each sequence, `[B, …]`; rows have neither `state` nor `first`.
-    """
-
-    observation: Nest
-    first: Any
-    action: Any
-    log_prob: Any
-    value: Any
-    target: Any
-    advantage: Any
-    share: Any
-    state: Nest
 
 
 class PPO(ActorCriticAlgorithm):
@@ -243,44 +222,6 @@ class PPO(ActorCriticAlgorithm):
         if has_memory(network):
             return network(steps.observation, steps.first, steps.state)
         return self._look(network, steps.observation)
-
-
-def shuffled(steps: Steps, parts: int, normalize: bool) -> Iterator[Steps]:
-    """`parts` minibatches of all steps in a new order, each `balanced`."""
-    size = steps.share.shape[-1]
-    order: Any = torch.randperm(size)
-    order = order.to(steps.share.device) if isinstance(steps.share, Tensor) else order.numpy()
-    mixed = balanced(chosen(steps, order), parts, normalize)
-    for i in range(parts):
-        yield chosen(mixed, slice(size * i // parts, size * (i + 1) // parts))
-
-
-def balanced(steps: Steps, parts: int, normalize: bool) -> Steps:
-    """The shares in each of `parts` equal parts sum to 1; normalised advantages have mean 0 and deviation 1."""
-    shape = steps.share.shape
-    apart = (*shape[:-1], parts, -1)
-    share, advantage = steps.share.reshape(apart), steps.advantage.reshape(apart)
-    over = tuple(dim for dim in range(len(apart)) if dim != len(apart) - 2)
-    share = share / share.sum(over, keepdims=True).clip(min=1)
-    if normalize:
-        advantage = advantage - (share * advantage).sum(over, keepdims=True)
-        deviation = (share * advantage**2).sum(over, keepdims=True) ** 0.5
-        advantage = advantage / (deviation + SMALLEST_DEVIATION)
-    return steps._replace(share=share.reshape(shape), advantage=advantage.reshape(shape))
-
-
-def chosen(steps: Steps, rows: Any) -> Steps:
-    """Some of the rows or sequences, along the last dimension of `share`."""
-    axis = len(steps.share.shape) - 1
-    index = (slice(None),) * axis + (rows,)
-
-    def pick(leaf: Any) -> Any:
-        by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
-        return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
-
-    first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
-    state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
 
 
 def has_memory(network: Any) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.ppo import PPO, SMALLEST_DEVIATION, Steps, chosen
+from pappus.algorithms.minibatches import SMALLEST_DEVIATION, Steps, chosen
+from pappus.algorithms.ppo import PPO
 from pappus.networks.modules import merged, moments_of
 from pappus.types import Unroll
 

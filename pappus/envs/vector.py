@@ -15,7 +15,6 @@ short name with an entry point:
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -26,6 +25,7 @@ import numpy as np
 from pappus.config import EnvOptions
 from pappus.envs.external import external_spec, is_external
 from pappus.errors import UserError, closest
+from pappus.imports import imported_callable
 from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
 EnvSource: TypeAlias = str | Callable[..., Any]
@@ -206,7 +206,8 @@ def backend_of(env: EnvSource, options: EnvOptions) -> str:
 def find_backend(name: str) -> EnvBackend:
     """A built-in backend, an installed one (entry point of the group `pappus.env_backends`), or `module:name`."""
     if name in BUILT_IN or ":" in name:
-        return _imported(BUILT_IN.get(name, name))
+        own: EnvBackend = imported_callable(BUILT_IN.get(name, name), "env_options.backend=")
+        return own
     installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if name in installed:
         backend: EnvBackend = installed[name].load()
@@ -215,15 +216,3 @@ def find_backend(name: str) -> EnvBackend:
     hint = closest(name, known) or f"; use {', '.join(known)} or module:name"
     raise UserError(f"env_options.backend={name!r} is not installed{hint}")
 
-
-def _imported(path: str) -> EnvBackend:
-    module, _, name = path.partition(":")
-    try:
-        found: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        text = f"env_options.backend={path!r} cannot be imported ({error}); write module:name and check PYTHONPATH"
-        raise UserError(text) from None
-    if not callable(found):
-        raise UserError(f"env_options.backend={path!r} is not callable; name a function or a class")
-    backend: EnvBackend = found
-    return backend

@@ -6,7 +6,6 @@ number of policy parameters is `distribution_for(env_spec.action).parameter_size
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from typing import TypeAlias
@@ -16,6 +15,7 @@ from torch import nn
 
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
+from pappus.imports import imported_callable
 from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
@@ -72,12 +72,7 @@ def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
     """The user's own network, if the config names one."""
     if not config.factory:
         return None
-    module, _, name = config.factory.partition(":")
-    try:
-        factory: NetworkFactory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        text = f"network.factory={config.factory!r} cannot be imported ({error}); write module:function"
-        raise UserError(text) from None
+    factory: NetworkFactory = imported_callable(config.factory, "network.factory=")
     return factory(env, config)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pappus.systems import pair_table
+from pappus.listing import pair_table
 from tests.conformance.harness import TOLERANCE, Learnt, deviations, learn, report
 from tests.conformance.systems import ROWS, courses_of
 

@@ -75,9 +75,9 @@ def test_an_installed_backend_is_found_by_its_entry_point(monkeypatch: pytest.Mo
     [
         ("gymnasum", "env_options.backend='gymnasum' is not installed; did you mean 'gymnasium'?"),
         ("xyz", "env_options.backend='xyz' is not installed; use auto, gymnasium, ale, envpool or module:name"),
-        ("nowhere:make", "cannot be imported .*; write module:name and check PYTHONPATH"),
-        ("examples.own_backend:Nothing", "cannot be imported .*; write module:name and check PYTHONPATH"),
-        ("examples.own_backend:LIMIT", "is not callable; name a function or a class"),
+        ("nowhere:make", "there is no module 'nowhere' here; .* add that folder to PYTHONPATH"),
+        ("examples.own_backend:Nothing", "own_backend.py\\) has no 'Nothing'"),
+        ("examples.own_backend:LIMIT", "is .*; name a function or a class"),
     ],
 )
 def test_what_is_no_backend_is_refused_in_one_sentence(name: str, message: str) -> None:

@@ -94,8 +94,8 @@ def test_an_entry_point_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
     ("name", "sentence"),
     [
         ("prioritised", "no selector is called 'prioritised'; did you mean 'prioritized'?; use uniform, prioritized"),
-        ("no.such:Selector", "selector 'no.such:Selector' cannot be imported"),
-        (f"{HERE}:Missing", "cannot be imported"), (f"{HERE}:NUMBER", "must be a class or a function"),
+        ("no.such:Selector", "selector 'no.such:Selector': there is no module 'no.such' here"),
+        (f"{HERE}:Missing", "has no 'Missing'"), (f"{HERE}:NUMBER", "; name a function or a class"),
         (f"{HERE}:incomplete", "has no random, oldest_first, insert"),
     ],
 )
@@ -136,7 +136,7 @@ tables:
     found = load_tables(file).tables[0]
     assert found.sampler == Selection(f"{HERE}:Even", 0.5) and found.remover == Selection(f"{HERE}:Highest")
     file.write_text(text.replace(":Highest", ":Hihgest"))
-    with pytest.raises(UserError, match=r"\(t\): remover: selector .* cannot be imported"):
+    with pytest.raises(UserError, match=r"\(t\): remover: selector .* has no 'Hihgest'"):
         load_tables(file)
 
 

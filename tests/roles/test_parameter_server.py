@@ -106,14 +106,14 @@ def test_a_loss_that_is_no_number_is_dropped() -> None:
 def test_a_successor_goes_on_with_what_was_published_and_counts_no_step_twice() -> None:
     shard = Shard()
     saved = shard.server.save()
-    shard.counters.add(0, 40)
+    shard.counters.counter(0).add(40)
     shard.send(1.0, 0)
     assert shard.server.metrics.drain()["counts"]["env_steps"] == 40
     shard.server = shard.new()
     shard.server.load(saved)
     shard.server.step()
     assert shard.published() == (1, np.float32(-0.1)) and shard.server.progress() == (40, 1)
-    shard.counters.add(0, 10)
+    shard.counters.counter(0).add(10)
     shard.send(-1.0, 1)
     assert shard.server.metrics.drain()["counts"]["env_steps"] == 10
 
@@ -121,10 +121,10 @@ def test_a_successor_goes_on_with_what_was_published_and_counts_no_step_twice() 
 def test_all_shards_anneal_alike_and_one_leads() -> None:
     shards = [Shard(leads=True), Shard(leads=False)]
     for shard in shards:
-        shard.counters.add(0, 50)
+        shard.counters.counter(0).add(50)
         shard.send(1.0, 0)
         assert shard.server.learning_rate() == 0.05
-        shard.counters.add(0, 50)
+        shard.counters.counter(0).add(50)
         shard.send(1.0, 1)
     assert [shard.server.finished for shard in shards] == [True, False]
     assert [shard.server.progress() for shard in shards] == [(100, 2), None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from pappus.errors import UserError, closest
+from pappus.imports import imported_callable
 from pappus.replay.tables import rate_limiters
 from pappus.replay.tables.built_in_selectors import BUILT_IN
 from pappus.replay.tables.rate_limiters import RateLimiter
@@ -25,22 +25,14 @@ def find_selector(name: str) -> SelectorFactory:
     if name in BUILT_IN:
         return BUILT_IN[name]
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    module, colon, attribute = name.partition(":")
-    try:
-        if name in installed:
-            found = installed[name].load()
-        elif colon:
-            found = getattr(importlib.import_module(module), attribute)
-        else:
-            names = [*BUILT_IN, *installed]
-            near = closest(name, names)
-            raise UserError(
-                f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name"
-            )
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"selector {name!r} cannot be imported ({error}); write module:name") from None
-    if not callable(found):
-        raise UserError(f"selector {name!r} is {found!r:.60}; it must be a class or a function (capacity, alpha)")
+    if name in installed:
+        found = installed[name].load()
+    elif ":" in name:
+        found = imported_callable(name, "selector ")
+    else:
+        names = [*BUILT_IN, *installed]
+        near = closest(name, names)
+        raise UserError(f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name")
     factory: SelectorFactory = found
     return factory
 
