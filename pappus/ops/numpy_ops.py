@@ -202,31 +202,41 @@ def _value_loss(value: Array, target: Array, before: Array, clip: float) -> tupl
     return np.maximum(loss, clipped), slope
 
 
-class SmallAdam(torch.optim.Adam):
-    """torch's Adam for one float32 parameter, stepped in NumPy; its state and checkpoints are torch's."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class SmallAdam:
+    """torch's Adam for one float32 parameter, stepped in NumPy; its state is torch's, so either continues the other's.
+
+    It is no `torch.optim.Optimizer`: the first of those that a process makes imports torch's compiler, which takes a
+    second.
+    """
 
     def __init__(self, parameter: torch.nn.Parameter, rate: float, betas: tuple[float, float], epsilon: float) -> None:
-        super().__init__([parameter], rate, betas=betas, eps=epsilon, fused=True)
-        self._begin()
+        self._parameter: Any = parameter
+        self.param_groups: list[dict[str, Any]] = [{
+            "lr": rate, "betas": betas, "eps": epsilon, "weight_decay": 0, "amsgrad": False, "maximize": False,
+            "foreach": None, "capturable": False, "differentiable": False, "fused": True,
+            "decoupled_weight_decay": False,
+        }]
+        self._state = {"step": torch.zeros(()), **{name: torch.zeros_like(parameter.data) for name in MOMENTS}}
         self._scratch = tuple(np.empty(parameter.numel(), np.float32) for _ in range(2))
 
-    def load_state_dict(self, state_dict: Any) -> None:
+    def state_dict(self) -> dict[str, Any]:
+        state = {name: value.clone() for name, value in self._state.items()}
+        return {"state": {0: state}, "param_groups": [{**self.param_groups[0], "params": [0]}]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a state; torch's own is empty before its first step."""
-        super().load_state_dict(state_dict)
-        self._begin()
+        self.param_groups = [{name: value for name, value in state_dict["param_groups"][0].items() if name != "params"}]
+        for name, value in state_dict["state"].get(0, {}).items():
+            self._state[name].copy_(value)
 
-    def _begin(self) -> None:
-        (parameter,) = self.param_groups[0]["params"]
-        if not self.state[parameter]:
-            nothing = torch.zeros_like(parameter)
-            self.state[parameter] = {"step": torch.zeros(()), "exp_avg": nothing, "exp_avg_sq": nothing.clone()}
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """Kingma and Ba 2015, algorithm 1."""
-        group = self.param_groups[0]
-        (parameter,), (mean_decay, square_decay) = group["params"], group["betas"]
-        state = self.state[parameter]
-        count, mean, square = (state[name].numpy() for name in ("step", "exp_avg", "exp_avg_sq"))
+        group, parameter = self.param_groups[0], self._parameter
+        mean_decay, square_decay = group["betas"]
+        count, mean, square = (state.numpy() for state in self._state.values())
         count += 1
         gradient, weights = parameter.grad.numpy(), parameter.detach().numpy()
         change, root = self._scratch
@@ -243,5 +253,3 @@ class SmallAdam(torch.optim.Adam):
         np.divide(mean, root, out=change)
         change *= group["lr"] / (1 - mean_decay ** float(count))
         weights -= change
-
-    step.hooked = True  # type: ignore[attr-defined]  # otherwise torch wraps it in a profiler record, which is slow

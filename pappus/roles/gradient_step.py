@@ -86,7 +86,7 @@ class GradientStep:
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"
         self.others = None if all_reduce is None else AllReducedGradient(self.flat, all_reduce, loss_is_mean)
         self.channel = channel
-        self._optimizer: Any = None  # torch takes a second of a core to make its first one
+        self._optimizer: Any = None
         if channel is None:
             self._optimizer = make_optimizer(settings.optimizer, self.parameters)
         self.leads = channel is None and (all_reduce is None or all_reduce.member == 0)
@@ -267,7 +267,9 @@ def learning_rate_at(config: OptimizerConfig, steps: int, total_steps: int) -> f
     return config.learning_rate * left
 
 
-def make_optimizer(config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(
+    config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer | SmallAdam:
     """The configured optimizer over flat parameters; on an accelerator such that a graph can hold its step."""
     device = parameters[0].device
     capturable = device.type == "cuda"

@@ -40,7 +40,7 @@ def test_workers_in_turn_are_one_optimizer_of_torchs(config: OptimizerConfig) ->
         optimizer.step()
     torch.testing.assert_close(torch.tensor(setup.read()), alone.detach())
     for name, statistic in zip(statistics_of(config), setup.shared_parameters.rows[1:], strict=True):
-        torch.testing.assert_close(torch.from_numpy(statistic), optimizer.state[alone][name])
+        torch.testing.assert_close(torch.from_numpy(statistic), optimizer.state_dict()["state"][0][name])
     assert setup.updates.total() == 12
 
 
