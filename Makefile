@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-LANES := ray long processes quick learning
+LANES := ray processes learning values long quick
 # each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy
 
 .PHONY: setup demo test test-fast check docs docs-serve clean $(LANES:%=test-%)

@@ -4,7 +4,8 @@ A lane is a marker that each test gets from the place where it stands. `make tes
 time; `make test-fast` runs the lane `quick` alone.
 
     quick      in one process, most in milliseconds
-    long       in one process, for seconds: whole runs, values of the closed form, the suite of all replay sessions
+    long       in one process, for seconds: whole runs, the suite of all replay sessions
+    values     in one process: every pair finds the values of the closed form
     learning   the known scores, in real processes
     processes  commands that are killed, interrupted and resumed
     ray        clusters
@@ -29,8 +30,9 @@ LANES = {
         "test_api.py", "test_kinds.py", "test_population.py", "test_processes.py", "test_remote.py",
         "test_systems.py", "test_without_ray.py",
     ),
+    "values": ("conformance/",),
     "long": (
-        "conformance/", "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py",
+        "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py",
         "test_seconds.py", "topologies/",
     ),
 }
