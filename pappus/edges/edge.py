@@ -74,6 +74,10 @@ class Edge:
         """`unrolls` for `unrolls-1`: edges that differ in a number only share their metrics."""
         return re.sub(r"-\d+$", "", self.name)
 
+    def outline(self) -> Edge:
+        """What a node agent must know of it: its memory, and how it is carried to other nodes."""
+        return self
+
     def memory(self) -> tuple[int, int]:
         """Bytes and notifiers of its block."""
         raise NotImplementedError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,11 @@ class ReplayEdge(Edge):
     def host(self) -> PortRef[DirectReplay | SharedReplayHost]:
         """For the role that holds the table."""
         return PortRef(self.name, _host)
+
+    def outline(self) -> ReplayEdge:
+        """Without the table, which refers to the algorithm and so to torch."""
+        bare: Any = None
+        return replace(self, spec=bare)
 
     def memory(self) -> tuple[int, int]:
         return 8, 0

@@ -79,8 +79,9 @@ class RayRuntime(Supervisor):
         self._connection_listener = ConnectionListener(host, self._token)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         registry = ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
+        outlines = {name: edge.outline() for name, edge in self._program.edges.items()}
         self._registry = registry.options(name=f"pappus-{self._token[:8]}", scheduling_strategy=here).remote(
-            self._program.edges, mirrored_ends(self._program), self._token
+            outlines, mirrored_ends(self._program), self._token
         )
         self._registry_life = self._registry.live.remote()
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"

@@ -20,12 +20,11 @@ from typing import Any
 
 import cloudpickle
 import ray
-import torch
 
 from pappus.errors import RunError
 from pappus.runtimes.connections import StreamConnection, readable
 from pappus.runtimes.file_transfer import FileTransfer
-from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message
+from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message, set_threads
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
@@ -92,7 +91,7 @@ class Host:
         file_transfer = FileTransfer(where.ask, Path(driver.marker), names, tables)
         if assignment.checkpoint is not None:
             file_transfer.fetch(assignment.checkpoint)
-        torch.set_num_threads(assignment.threads)
+        set_threads(assignment.threads)
         roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
         drive_all(roles, ProcessConnection(line, node_agent, file_transfer), assignment.spin)
 

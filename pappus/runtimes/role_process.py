@@ -20,7 +20,6 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-import torch
 
 from pappus.edges.edge import Edge
 from pappus.errors import PappusError
@@ -68,7 +67,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
-        torch.set_num_threads(assignment.threads)
+        set_threads(assignment.threads)
         blocks = {
             name: SharedBlock(size, [descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
@@ -88,11 +87,19 @@ def failure_message(error: BaseException) -> dict[str, Any]:
     return {"died": traceback.format_exc(), **sentence}
 
 
+def set_threads(count: int) -> None:
+    """Threads of torch's operations, imported or not yet."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(count)
+
+
 def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
     seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
     random.seed(seed)  # workers are forked from one process: envs that use global random states would be identical
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    if (torch := sys.modules.get("torch")) is not None:  # a role without a network does not import it
+        torch.manual_seed(seed)
     roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]
     for spec, role in zip(assignment.specs, roles, strict=True):
         if assignment.checkpoint is not None and spec.begins_with:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 
 from pappus.errors import PappusError, RunError, UserError
 from pappus.telemetry.files import sync, versions, write_json, write_text
@@ -36,20 +35,24 @@ class NewerFormatError(UserError):
 
 def save_state(directory: Path | str, name: str, state: Any) -> None:
     """Write a nest of tensors, arrays and plain values as NAME.safetensors and NAME.json; tensors move to the CPU."""
+    from safetensors.torch import save_file
+
     encoder = Encoder()
     text = json.dumps(encoder.encode(state), indent=1, allow_nan=False)
-    safetensors.torch.save_file(encoder.tensors, str(Path(directory) / f"{name}.safetensors"))
+    save_file(encoder.tensors, str(Path(directory) / f"{name}.safetensors"))
     (Path(directory) / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def load_state(directory: Path | str, name: str) -> Any:
     """The nest that `save_state` wrote, types and values exact; tensors are on the CPU and need no gradient."""
+    from safetensors.torch import load_file
+
     tree, tensors = Path(directory) / f"{name}.json", Path(directory) / f"{name}.safetensors"
     for path in (tree, tensors):
         if not path.is_file():
             raise RunError(f"checkpoint {str(directory)!r} lacks {path.name}; use an earlier checkpoint of the run")
     try:
-        return decode(json.loads(tree.read_text(encoding="utf-8")), safetensors.torch.load_file(tensors))
+        return decode(json.loads(tree.read_text(encoding="utf-8")), load_file(tensors))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise _damaged(Path(directory), name, str(error)) from None
 

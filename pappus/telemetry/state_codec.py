@@ -13,13 +13,16 @@ from __future__ import annotations
 import base64
 import collections
 import math
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from pappus.errors import UserError
+
+if TYPE_CHECKING:  # a role without a network needs no torch
+    import torch
 
 Path = tuple[str, ...]
 
@@ -66,7 +69,8 @@ class Encoder:
         return {"$dict": [[self.encode(key, (*path, "key")), item] for key, item in items]}
 
     def _encode_numbers(self, value: Any, path: Path) -> Any:
-        if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and isinstance(value, torch.Tensor) and value.layout == torch.strided:
             return self._encode_tensor(value, path)
         if type(value) is np.ndarray and value.dtype.kind in NUMPY_KINDS:
             return self._encode_array(value, path)
@@ -80,6 +84,8 @@ class Encoder:
         )
 
     def _encode_tensor(self, value: torch.Tensor, path: Path) -> Any:
+        import torch
+
         tensor = value.detach().cpu().contiguous()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype in SAFETENSORS_TYPES:
@@ -88,6 +94,8 @@ class Encoder:
         return {"$tensor": self._store(raw, path), "dtype": dtype, "shape": list(value.shape)}
 
     def _encode_array(self, value: np.ndarray[Any, Any], path: Path) -> Any:
+        import torch
+
         dtype = value.dtype
         if dtype.name in SAFETENSORS_TYPES:
             plain = np.require(value, dtype.newbyteorder("="), ["C_CONTIGUOUS", "WRITEABLE"])
@@ -123,6 +131,8 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if tag == "$dict":
         return {decode(key, tensors): decode(item, tensors) for key, item in content}
     if tag == "$tensor":
+        import torch
+
         tensor = tensors[content]
         return tensor.view(getattr(torch, value["dtype"])).reshape(value["shape"]) if "dtype" in value else tensor
     if tag == "$array":
