@@ -65,7 +65,8 @@ def test_evaluation_plays_the_saved_policy(tmp_path: Path) -> None:
 def test_episodes_are_filmed(tmp_path: Path) -> None:
     result = pappus.train("impala", "CartPole-v1", run_dir=tmp_path / "run", **TINY)
     words = (str(result.directory), "--episodes", "2", "--video", str(tmp_path / "films"))
-    filming = Training(tmp_path / "eval", *words, command="eval")  # ffmpeg is forked: gRPC's threads of other tests forbid that
+    # In a process of its own: ffmpeg is forked, and gRPC's threads of other tests forbid that here.
+    filming = Training(tmp_path / "eval", *words, command="eval")
     assert filming.wait(60) == 0, filming.output()
     assert [film.name for film in sorted((tmp_path / "films").iterdir())] == ["episode-0.mp4", "episode-1.mp4"]
     assert all(film.stat().st_size > 1000 for film in (tmp_path / "films").iterdir())

@@ -1,6 +1,6 @@
 """What all actor-critics share: a policy-value network and how it acts.
 
-To change how actors act, override `act`, or pass `transform` to `roles.policy.LocalPolicy`. Both are honoured whichever
+To change how actors act, override `act`, or pass `transform` to `roles.acting.LocalPolicy`. Both are honoured whichever
 way the network is computed: the NumPy path is taken only where `act` and `_recorded` are those that it stands for.
 """
 

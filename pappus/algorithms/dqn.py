@@ -57,7 +57,7 @@ class EpsilonConfig:
 class EpsilonGreedy:
     """How DQN and R2D2 act. They record the value of the action, that of the best action, and ε.
 
-    To change how actors act, override `act`, or pass `transform` to `roles.policy.LocalPolicy`.
+    To change how actors act, override `act`, or pass `transform` to `roles.acting.LocalPolicy`.
     """
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
