@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from pappus.errors import UserError
@@ -16,7 +17,7 @@ def imported(text: str, what: str) -> Any:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise UserError(
                 f"{what}{text!r}: there is no module {module!r} here; run this in the folder that holds it, or add "
                 "that folder to PYTHONPATH"
@@ -28,9 +29,9 @@ def imported(text: str, what: str) -> Any:
     return getattr(found, name)
 
 
-def imported_callable(text: str, what: str) -> Any:
-    """The same, where a function or a class is expected."""
-    found = imported(text, what)
+def imported_callable(text: str, what: str, entry: EntryPoint | None = None) -> Any:
+    """The same, or what an installed package registers as `entry`, where a function or a class is expected."""
+    found = imported(text if entry is None else entry.value, what)
     if not callable(found):
         raise UserError(f"{what}{text!r} is {found!r:.60}; name a function or a class")
     return found

@@ -32,9 +32,11 @@ from rich.table import Table
 
 from pappus.errors import UserError
 from pappus.members import Member
+from pappus.telemetry.checkpoint import has_checkpoint
 from pappus.telemetry.processes import usable_cores
 
 FILE = "population.json"
+OUTPUT = "output.txt"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
 STOP_SECONDS = 1000.0
@@ -92,19 +94,23 @@ class Population:
             console.print(line, highlight=False, soft_wrap=True)
         failed = [name for name, code in self.codes.items() if code]
         if failed:
-            log = self.directory / failed[0] / "output.txt"
+            log = self.directory / failed[0] / OUTPUT
             print(f"pappus: {len(failed)} of {len(self.members)} runs failed; see {log}", file=sys.stderr)
         return 1 if failed else 0
 
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
-        begun = any((directory / "checkpoints").glob("step-*"))
+        begun = has_checkpoint(directory / "checkpoints")
         words = ["--resume", str(directory)] if begun else [*member.words, "--run-dir", str(directory)]
         if self.resumed and not begun:  # it was killed before its first checkpoint, and starts anew
-            shutil.rmtree(directory, ignore_errors=True)
+            for path in directory.glob("*"):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != OUTPUT:  # which says what happened
+                    path.unlink()
         directory.mkdir(parents=True, exist_ok=True)
-        with (directory / "output.txt").open("ab") as output:
+        with (directory / OUTPUT).open("ab") as output:
             command = [sys.executable, "-m", "pappus", "train", *words]
             self.running[member.name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,

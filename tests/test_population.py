@@ -18,6 +18,7 @@ from pappus.cli import main
 from pappus.errors import UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
 from pappus.population import Population, interval, saved_population
+from pappus.telemetry.checkpoint import CheckpointStore, has_checkpoint
 
 TINY = [
     "ppo", "--env", "CartPole-v1", "--envs-per-actor", "2", "--unroll-length", "8", "--algorithm.epochs", "1",
@@ -124,8 +125,21 @@ def test_a_member_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_pa
     Population(directory, members, jobs=1)._write()
     (directory / "seed-1" / "checkpoints" / ".partial-step-000000000032").mkdir(parents=True)
     (directory / "seed-1" / "config.yaml").write_text("system: ppo\n")
+    (directory / "seed-1" / "output.txt").write_text("what happened\n")
     assert main(["train", "--resume", str(directory)]) == 0
+    assert (directory / "seed-1" / "output.txt").read_text().startswith("what happened\n")
     assert json.loads((directory / "seed-1" / "summary.json").read_text())["exit_reason"] == "steps done"
+
+
+def test_a_checkpoint_whose_name_was_being_changed_counts(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep_last=1)
+    assert not has_checkpoint(tmp_path)
+    saved = store.commit(store.begin(3), {})
+    assert has_checkpoint(tmp_path)
+    saved.rename(tmp_path / f".replaced-{saved.name}")
+    assert has_checkpoint(tmp_path), "a store that is opened to write gives it its name back"
+    (tmp_path / f".replaced-{saved.name}" / "checkpoint.json").unlink()
+    assert not has_checkpoint(tmp_path)
 
 
 def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,7 +122,6 @@ class SharedCalls:
         here = SharedRequestServer(self._name, self, self._env_groups)
         return here if self._listen is None else CombinedRequestServer(here, self._listen(self.asked))
 
-
     def mirror(self) -> RingsMirror:
         """What a node agent sees of it: each env group is a ring of one slot, whose release carries the reply."""
         arrays = self.memory[len(self.sent) * _COUNTERS :].reshape(len(self.sent), -1)

@@ -210,7 +210,7 @@ def find_backend(name: str) -> EnvBackend:
         return own
     installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if name in installed:
-        backend: EnvBackend = installed[name].load()
+        backend: EnvBackend = imported_callable(name, "env_options.backend=", installed[name])
         return backend
     known = ["auto", *BUILT_IN, *installed]
     hint = closest(name, known) or f"; use {', '.join(known)} or module:name"

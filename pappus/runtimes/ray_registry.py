@@ -226,6 +226,8 @@ class Registry:
     def _placement(self, ends: Ends) -> PortLocations:
         hub = self._locations[ends.hub]
         agent = self._agents.get(hub.node)
+        if agent is not None and (not agent.started.done() or agent.started.exception() is not None):
+            agent = None  # it is being replaced: the group that waits for it will say where it is
         locations = {index: self._locations[group] for index, group in ends.ends.items()}
         return PortLocations(
             hub="" if agent is None else hub.node, hub_epoch=hub.epoch,

@@ -87,6 +87,14 @@ def failure_message(error: BaseException) -> dict[str, Any]:
     return {"died": traceback.format_exc(), **sentence}
 
 
+def _seed_torch(seed: int) -> bool:
+    """Seed torch, if something has imported it."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+    return torch is not None
+
+
 def set_threads(count: int) -> None:
     """Threads of torch's operations, imported or not yet."""
     os.environ["OMP_NUM_THREADS"] = str(count)
@@ -98,9 +106,10 @@ def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
     seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
     random.seed(seed)  # workers are forked from one process: envs that use global random states would be identical
     np.random.seed(seed)
-    if (torch := sys.modules.get("torch")) is not None:  # a role without a network does not import it
-        torch.manual_seed(seed)
+    seeded = _seed_torch(seed)
     roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]
+    if not seeded:  # a role that needs no torch may have an env that does
+        _seed_torch(seed)
     for spec, role in zip(assignment.specs, roles, strict=True):
         if assignment.checkpoint is not None and spec.begins_with:
             role.load(load_state(assignment.checkpoint, spec.begins_with))

@@ -152,6 +152,12 @@ class CheckpointStore:
                 shutil.rmtree(leftover, ignore_errors=True)
 
 
+def has_checkpoint(directory: Path) -> bool:
+    """Whether a checkpoint is there, be it one that a killed run left under another name."""
+    named = (*directory.glob("step-*"), *directory.glob(f"{PARTIAL}step-*"), *directory.glob(f"{REPLACED}step-*"))
+    return any(path.name.startswith("step-") or _problem(path) is None for path in named)
+
+
 def _problem(path: Path) -> PappusError | None:
     try:
         verify(path)

@@ -38,8 +38,11 @@ R2D2: Settings = {
     "env_options.last_inputs": False,
 }
 
-ONE_BUNDLE: Settings = {"actors": 1, "steps": 2_400}
-"""How bundles meet is shown by DQN and DDPG, whose updates cost a tenth of an LSTM's."""
+TWO_MEMORIES: Settings = {
+    "steps": 4_000, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
+    "optimizer.learning_rate": 0.02,
+}
+"""Each bundle warms its own memory up, and steps a network that the other one changes, too."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ ROWS: dict[str, Row] = {
     "ppo@seed": Row("ppo@seed", PPO),
     "dqn@seed": Row("dqn@seed", DQN),
     "r2d2@single": Row("r2d2@single", R2D2),
-    "r2d2@gorila": Row("r2d2@gorila", R2D2 | ONE_BUNDLE),
+    "r2d2@gorila": Row("r2d2@gorila", R2D2 | TWO_MEMORIES),
     "ddpg@seed": Row("ddpg@seed", DDPG, continuous=True),
     "ddpg@gorila": Row("ddpg@gorila", DDPG | {"steps": 3_600}, continuous=True),
     "td3@seed": Row("td3@seed", DDPG, continuous=True),

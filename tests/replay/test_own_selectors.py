@@ -88,6 +88,10 @@ def test_an_entry_point_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) ->
     assert find_selector("even") is Even
     with pytest.raises(UserError, match=r"no selector is called .evem.; did you mean .even."):
         find_selector("evem")
+    broken = EntryPoint("gone", f"{HERE}:Gone", tables.GROUP)
+    monkeypatch.setattr(tables, "entry_points", lambda group: [broken])
+    with pytest.raises(UserError, match=r"selector .* has no 'Gone'"):
+        find_selector("gone")
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,8 @@ class Service:
         self._waits[wait] = None
         try:
             while not last or go_on():
-                self._changed.wait(min(wait.deadline.left or ALIVE_SECONDS, ALIVE_SECONDS))
+                left = wait.deadline.left
+                self._changed.wait(ALIVE_SECONDS if last or left is None else min(left, ALIVE_SECONDS))
                 if not holder.alive():
                     raise RunError(f"{holder.name} has disconnected")
                 if wait.deadline.waited > patience:

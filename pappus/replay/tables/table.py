@@ -25,15 +25,11 @@ def find_selector(name: str) -> SelectorFactory:
     if name in BUILT_IN:
         return BUILT_IN[name]
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name in installed:
-        found = installed[name].load()
-    elif ":" in name:
-        found = imported_callable(name, "selector ")
-    else:
+    if name not in installed and ":" not in name:
         names = [*BUILT_IN, *installed]
         near = closest(name, names)
         raise UserError(f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name")
-    factory: SelectorFactory = found
+    factory: SelectorFactory = imported_callable(name, "selector ", installed.get(name))
     return factory
 
 
