@@ -4,7 +4,7 @@ calls, so that the same code runs there synchronously."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -44,8 +44,14 @@ class Accelerator:
         return event
 
     def follow(self, event: Any) -> None:
+        """What is queued on the current stream from now on waits for the event."""
         if event is not None:
             event.wait()
+
+    def reach(self, event: Any) -> None:
+        """Block until the event has happened: from then on the host may write to what was read before it."""
+        if event is not None:
+            event.synchronize()
 
     def wait(self) -> None:
         """Block until the current stream has done everything."""
@@ -61,6 +67,12 @@ class Accelerator:
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
+
+
+def copy_all(into: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> None:
+    """Copy many tensors with one call, without waiting: each call lets another thread have the interpreter."""
+    copy: Any = torch._foreach_copy_
+    copy(into, leaves, non_blocking=True)
 
 
 class CapturedGraph:

@@ -6,7 +6,7 @@ import dataclasses
 import fcntl
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import Any, Unpack
 from pappus.config import RunConfig, Settings
 from pappus.envs.vector import env_spec
 from pappus.errors import UserError
+from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
@@ -24,7 +25,7 @@ from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
-from pappus.systems import find_system, saved_config
+from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
@@ -61,9 +62,10 @@ def train(
     config objects (`optimizer=OptimizerConfig(learning_rate=3e-4)`), or dotted, in a mapping
     (`{"algorithm.entropy_cost": 0.02}`).
     """
-    chosen = find_system(system)
     name = env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
-    return execute(configure(chosen, name, {**(settings or {}), **named}), env, system=chosen)
+    given: dict[str, Any] = {**(settings or {}), **named}
+    chosen = system_here(system, configure(system, name, given), given)
+    return execute(configure(chosen, name, given), env, system=chosen)
 
 
 def resume(
@@ -94,6 +96,21 @@ def configure(
     return same_system(override(config, settings or {}), chosen)
 
 
+def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) -> System:
+    """The system that was asked for. If it was by name, it takes the topology that the env's preset wants where the
+    learner can compute on a GPU (`ppo` becomes `ppo@seed`), unless settings of its own topology are given."""
+    system = find_system(asked)
+    wanted = [preset.on_gpu for preset in presets_for(system, config.env) if preset.on_gpu]
+    named = isinstance(asked, str) and asked in SYSTEMS
+    own = any(name.partition(".")[0] in ("topology", "system") for name in given)
+    if not wanted or not named or own or config.device == "cpu" or why_no_gpu(config):
+        return system
+    if config.device == "auto" and not machine_for(config).gpu:
+        return system
+    pair = f"{system.algorithm.name}@{wanted[-1]}"
+    return dataclasses.replace(system, topology=TOPOLOGIES[wanted[-1]], found_as=pair)
+
+
 def same_system(config: RunConfig, system: System) -> RunConfig:
     """`config`, unless its settings name another system than the one that is trained."""
     if config.system != system.defaults.system:
@@ -106,18 +123,20 @@ def execute(
     system: System | None = None,
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it."""
-    validate(config)
     system = system or find_system(config.system)
+    config, chosen = fit(config, env, system)
+    validate(config)
     run = describe(config, env, system)
     directory = resumed or new_directory(config)
     run = dataclasses.replace(run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory)))
     with locked(directory):
-        return _execute(system, run, directory, resumed is not None, began)
+        return _execute(system, run, directory, resumed is not None, began, chosen)
 
 
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
     system = system or find_system(config.system)
+    config, _ = fit(config, env, system)
     spec = env_spec(env, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
@@ -130,7 +149,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     return run
 
 
-def _execute(system: System, run: Run, directory: Path, resumed: bool, began: float | None) -> Result:
+def _execute(system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str) -> Result:
     config = run.config
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
@@ -142,8 +161,8 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for warning in store.warnings:
-            controller.event(warning)
+        for text in (*([f"auto: {chosen}"] if chosen else []), *store.warnings):
+            controller.event(text)
         if metadata:
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -118,7 +119,7 @@ def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     """The system and the config that the words of a command mean."""
     from pappus import api
-    from pappus.settings import parse
+    from pappus.settings import load_file, parse
     from pappus.systems import find_system
 
     given, rest = _taken(words, "--config")
@@ -127,14 +128,21 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     if _value(rest, "--system"):
         raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     name, *rest = rest
-    system = find_system(name)
-    config = api.configure(system, _value(rest, "--env"), {}, Path(given["--config"]) if given["--config"] else None)
-    return system, parse(config, rest, f"pappus train {name}")
+    file = Path(given["--config"]) if given["--config"] else None
+
+    def config_of(system: System) -> RunConfig:
+        return parse(api.configure(system, _value(rest, "--env"), {}, file), rest, f"pappus train {name}")
+
+    words_given = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
+    written = load_file(file) if file is not None else {}
+    system = api.system_here(name, config_of(find_system(name)), [*words_given, *written])
+    return system, config_of(system)
 
 
 def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
+    from pappus.machine import chosen_words, fit
     from pappus.validation import validate
 
     if run is not None:
@@ -148,9 +156,11 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
         raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
     runs = members.members_of(words[0], words[1:], seeds, varied)
-    configs = [_config(member.words)[1] for member in runs]
-    for config in configs:
-        validate(config)
+    configs = []
+    for i, (system, config) in enumerate([_config(member.words) for member in runs]):
+        configs.append(fit(config, config.env, system)[0])
+        validate(configs[-1])
+        runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
         population.jobs_of(given["--jobs"], all(config.inline for config in configs)),

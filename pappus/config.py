@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict
 
+AUTO = -(1 << 31)
+"""Stands for `auto` where a number is wanted: one that is chosen for the machine."""
+
 
 @dataclass(frozen=True)
 class AtariOptions:
@@ -43,7 +46,7 @@ class EnvOptions:
     last_inputs: bool = False
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
-    """Threads that step a natively vectorised env (ale, envpool); 0 chooses."""
+    """Threads that step the natively vectorised envs (ale, envpool) of an actor; 0: its share of the cores."""
     atari: AtariOptions = AtariOptions()
 
 
@@ -61,6 +64,8 @@ class NetworkConfig:
     """Memory between torso and heads (also as --core)."""
     core_size: int = 64
     """Units of the memory."""
+    layer_norm: bool = False
+    """Layer normalisation before every activation of MLP and CNN (PQN); impala-deep has none."""
     normalize: bool = False
     """Observations that are no pictures get mean 0 and deviation 1, by running moments that the learner keeps."""
     deviation: Literal["free", "predicted"] = "free"
@@ -73,8 +78,8 @@ class NetworkConfig:
 class OptimizerConfig:
     """How gradients become weights."""
 
-    name: Literal["adam", "rmsprop", "adagrad"] = "adam"
-    """RMSProp is the papers' choice for IMPALA and Ape-X on Atari, AdaGrad that of Gorila."""
+    name: Literal["adam", "radam", "rmsprop", "adagrad"] = "adam"
+    """RMSProp is the papers' choice for IMPALA and Ape-X on Atari, AdaGrad that of Gorila, RAdam that of PQN."""
     learning_rate: float = 1e-3
     """Step size at the start."""
     anneal: bool = True
@@ -201,6 +206,8 @@ class TopologyConfig:
     """Whether several learners can share its updates."""
     waits_for_all_actors: ClassVar[bool] = False
     """Whether a missing actor keeps the others waiting: then their number cannot change while a run goes on."""
+    uses_gpu: ClassVar[bool] = True
+    """Whether its learner can compute on a GPU."""
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
@@ -212,6 +219,10 @@ class TopologyConfig:
     def fewest_actors(self, learners: int) -> int:
         """The fewest local actors with which each of `learners` learners has data."""
         return 0
+
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """Actors that a machine with so many cores has use for; `heavy` envs take a core each."""
+        return 1
 
     def takes_turns(self, config: RunConfig) -> bool:
         """Whether at any time only one of the roles can do anything: then one thread is as fast, and deterministic."""
@@ -238,10 +249,12 @@ class RunConfig:
     """Train for so long at most, from the first env step on; each part of a resumed run has this time anew."""
     seed: int = 1
     """All random states derive from it."""
-    actors: int = 1
-    """Processes that step envs; --learners without --actors may bring more."""
+    actors: int = AUTO
+    """Processes that step envs; auto: as many as this machine has use for."""
+    envs: int = 0
+    """Envs in total, shared among the actors; 0: --envs-per-actor for each."""
     envs_per_actor: int = 64
-    """Envs that an actor steps at once."""
+    """Envs that an actor steps at once, where --envs does not say how many there are in total."""
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
@@ -256,8 +269,8 @@ class RunConfig:
     runtime: Literal["auto", "inline", "local", "ray"] = "auto"
     """inline: one thread, deterministic. local: a process per role, with shared memory. ray: the same on the nodes of a
     Ray cluster. auto: inline where only one role can work at any time, local otherwise."""
-    device: str = "cpu"
-    """Where the learner computes."""
+    device: str = "auto"
+    """Where the learner computes: cpu, cuda, cuda:1 …; auto: on a GPU if there is one and the network sees pictures."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
     target_return: float | None = None
@@ -284,6 +297,11 @@ class RunConfig:
         return self.runtime == "inline" or (self.runtime == "auto" and self.topology.takes_turns(self))
 
     @property
+    def cpu_precision(self) -> str:
+        """The precision of networks on a CPU. Where the learner is on a GPU, it was not chosen for them."""
+        return self.precision if self.device == "cpu" else "float32"
+
+    @property
     def batch_envs(self) -> int:
         """Unrolls (of one env each) per update and learner."""
         return self.batch_size or self.steady_actors * self.envs_per_actor // self.learners or 32
@@ -302,7 +320,8 @@ class Settings(TypedDict, total=False):
     steps: int
     seconds: float | None
     seed: int
-    actors: int
+    actors: int | Literal["auto"]
+    envs: int
     envs_per_actor: int
     unroll_length: int
     batch_size: int

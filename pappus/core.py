@@ -378,7 +378,10 @@ class SyncedEpochs(Protocol):
 
 
 class ReplayAlgorithm(Algorithm, Protocol):
-    """Learns from items that are drawn again and again, with a target network beside the network."""
+    """Learns from items that are drawn again and again, with a target network beside the network.
+
+    It may offer more: `on_arrays(network, target) -> ReplayArrayLoss | None`, a faster `loss` on a CPU.
+    """
 
     @property
     def experience(self) -> Experience:
@@ -405,3 +408,8 @@ class ReplayAlgorithm(Algorithm, Protocol):
 
     def loss(self, network: nn.Module, target: nn.Module, batch: Any, weight: Tensor, update: int) -> LossOutput:
         """For a batch of items (`Transition` or `Sequence`), their importance weights `[B]` and the update's number."""
+
+
+ReplayArrayLoss: TypeAlias = Callable[[Any, Array], LossOutput]
+"""`ReplayAlgorithm.loss` of items and weights that are arrays. It replaces the `.grad` of the network's parameters by
+the gradient, and returns numbers, and an array of priorities."""

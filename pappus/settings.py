@@ -21,12 +21,14 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, Union
 
 import yaml
 
-from pappus.config import RunConfig
+from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError, closest
 
 ALIASES = {"core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address"}
 """Short names of settings that live deeper."""
 
+AUTOMATIC = ("actors", "--actors")
+"""Numbers that may be `auto`."""
 UNIONS = (Union, types.UnionType)
 Config = TypeVar("Config")
 Given: TypeAlias = list[tuple[list[str], Any]]
@@ -72,6 +74,8 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
         if not values and last.startswith("no_"):  # --optimizer.no-anneal; the last of several counts
             last, values = last[3:], ["false"]
         given.append(([*group, last], values))
+    if {"envs", "envs_per_actor"} <= {path[0] for path, _ in given}:
+        raise UserError("--envs is the number of all envs, --envs-per-actor that of each actor; give one of them")
     return _applied_all(config, given, _from_text)
 
 
@@ -136,9 +140,12 @@ def _options(words: Sequence[str], source: str) -> list[tuple[str, list[str]]]:
 
 
 def _applied_all(config: RunConfig, given: Given, convert: Convert) -> RunConfig:
-    """`config` with settings replaced. More learners bring the actors that they need, unless actors are given, too."""
+    """`config` with settings replaced. Envs per actor that are given replace envs in total that are not. More learners
+    bring the actors that they need, unless actors are given, too."""
     config, names = _applied(config, given, convert), {path[0] for path, _ in given}
-    if "learners" not in names or "actors" in names:
+    if "envs_per_actor" in names and "envs" not in names:
+        config = dataclasses.replace(config, envs=0)
+    if "learners" not in names or "actors" in names or config.actors == AUTO:
         return config
     return dataclasses.replace(config, actors=max(config.actors, config.topology.fewest_actors(config.learners)))
 
@@ -190,6 +197,8 @@ def _refuse_unknown(config: object, name: str) -> NoReturn:
 
 def _checked(value: Any, hint: Any, name: str) -> Any:
     """A Python value as the type hint wants it."""
+    if name in AUTOMATIC and value == "auto":
+        return AUTO
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in UNIONS:
         for one in arguments:
@@ -210,7 +219,7 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return hint(value)
     elif hint is str and isinstance(value, Path):
         return str(value)
-    raise UserError(f"{name}={value!r} must be {_kind(hint)}")
+    raise UserError(f"{name}={value!r} must be {_kind(hint)}{' or auto' if name in AUTOMATIC else ''}")
 
 
 def _element_hints(hint: Any, length: int, name: str) -> list[Any]:
@@ -305,7 +314,8 @@ def _help(config: Any, prefix: str, width: int) -> list[str]:
             groups += ["", f"{name}: {about}", *_help(value, f"{name}.", width)]
         elif name != "system":
             hint = typing.get_type_hints(type(config))[item.name]
-            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            shown = "auto" if item.name in AUTOMATIC and value == AUTO else value
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else shown
             default = "" if value in ("", None, (), {}) else f" (default: {shown})"
             text = f"{texts.get(item.name, '')} [{_kind(hint)}]{default}"
             lines += [f"  --{name}", textwrap.indent(textwrap.fill(text, width - 8), " " * 8)]

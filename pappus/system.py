@@ -105,6 +105,8 @@ class Preset:
     pairs: tuple[str, ...]
     envs: str
     settings: Mapping[str, Any]
+    on_gpu: str = ""
+    """The topology that named systems take instead where the learner computes on a GPU, such as `seed`."""
 
     def matches(self, pair: str, env: str) -> bool:
         """Whether it is for this pair on this env."""

@@ -16,6 +16,7 @@ from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
+from pappus.algorithms.pqn import PQN, PQNConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import RunConfig
@@ -50,6 +51,14 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="clipped surrogate, several epochs per batch",
     ),
     AlgorithmSpec(
+        "pqn", PQN, PQNConfig(), several_epochs=True,
+        settings={
+            "envs_per_actor": 32, "unroll_length": 32, "network.layer_norm": True, "optimizer.name": "radam",
+            "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 10.0,
+        },
+        purpose="Q(λ) without replay or target network, several epochs per batch; discrete actions",
+    ),
+    AlgorithmSpec(
         "dqn", DQN, DQNConfig(), learns_from_replay=True, settings=OFF_POLICY,
         purpose="double, dueling, n-step Q-learning; discrete actions",
     ),
@@ -76,20 +85,6 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
 )
 
 
-def _refuse_epochs(algorithm: AlgorithmSpec) -> str:
-    return "" if not algorithm.several_epochs else (
-        f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per unroll; "
-        f"use {algorithm.name}@sync"
-    )
-
-
-def _refuse_partial_updates(algorithm: AlgorithmSpec) -> str:
-    return "" if algorithm.updates_all_weights else (
-        f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each gradient "
-        f"to all weights; use {algorithm.name}@apex"
-    )
-
-
 TOPOLOGIES: dict[str, Topology] = _by_name(
     Topology(
         "single", apex.apex, single.SingleConfig(), {"envs_per_actor": 4, "batch_size": 64}, replay=True,
@@ -105,12 +100,12 @@ TOPOLOGIES: dict[str, Topology] = _by_name(
         ),
     ),
     Topology(
-        "a3c", a3c.a3c, a3c.A3CConfig(), {"actors": 2, "envs_per_actor": 8}, replay=False, refusal=_refuse_epochs
+        "a3c", a3c.a3c, a3c.A3CConfig(), {"envs_per_actor": 8}, replay=False, refusal=a3c.refusal
     ),
     Topology("apex", apex.apex, apex.ApexConfig(), APEX_SIZES, replay=True),
     Topology(
-        "gorila", gorila.gorila, gorila.GorilaConfig(), {"actors": 2, "envs_per_actor": 8, "batch_size": 64},
-        replay=True, refusal=_refuse_partial_updates,
+        "gorila", gorila.gorila, gorila.GorilaConfig(), {"envs_per_actor": 8, "batch_size": 64},
+        replay=True, refusal=gorila.refusal,
     ),
 )
 
@@ -142,6 +137,10 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "ppo", "ppo@sync", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
         "Schulman et al. 2017, Proximal Policy Optimization Algorithms",
+    ),
+    _named(
+        "pqn", "pqn@sync", "Q-learning from fresh batches of many envs: no replay, no target network",
+        "Gallici et al. 2024, Simplifying Deep Temporal Difference Learning",
     ),
     _named(
         "a2c", "a2c@sync", "synchronous rollouts, one update per batch: A3C without its asynchrony",

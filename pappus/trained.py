@@ -148,7 +148,7 @@ def _policy(system: System, config: RunConfig, env: VectorEnv, checkpoint: Path,
         )
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, None, config.precision)
+    policy = LocalPolicy(algorithm, weights, num_envs, None, config.cpu_precision)
     policy.refresh()
     return policy
 

@@ -22,7 +22,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         "env_options.atari.frame_stack",
     )),
     ("must not be negative", lambda value: value >= 0, (
-        "actors", "seed", "evaluation.every_steps", "evaluation.every_seconds",
+        "actors", "envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
     )),
     ("must not be negative; 0 takes one unroll of every env", lambda value: value >= 0, ("batch_size",)),
     ("must lie between 0 and 1", lambda value: 0 <= value <= 1, (
@@ -96,7 +96,7 @@ def _validate_device(config: RunConfig) -> None:
 
     kind, _, index = config.device.partition(":")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
-        raise UserError(f"device={config.device!r} is unknown; use cpu, cuda, or cuda:0 and so on")
+        raise UserError(f"device={config.device!r} is unknown; use auto, cpu, cuda, or cuda:0 and so on")
     if config.runtime == "ray":  # a node of the cluster has it, or Ray refuses to place the learner
         if index:
             raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")

@@ -11,6 +11,7 @@ from pappus.api import configure
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
 from pappus.listing import pair_table
+from pappus.machine import Machine, fit
 from pappus.presets import PRESETS, presets_for
 from pappus.settings import load_file, option_names, override, parse, to_yaml
 from pappus.systems import SYSTEMS, find_system
@@ -128,10 +129,12 @@ def test_every_option_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_learners_bring_the_actors_that_they_need_unless_actors_are_given() -> None:
-    assert parse(DEFAULTS, ["--learners", "3"]).actors == 3
-    assert parse(DEFAULTS, ["--learners=3", "--actors=1"]).actors == 1, "and is refused later"
+    one = parse(DEFAULTS, ["--actors", "1"])
+    assert parse(one, ["--learners", "3"]).actors == 3
+    assert parse(one, ["--learners=3", "--actors=1"]).actors == 1, "and is refused later"
     assert parse(parse(DEFAULTS, ["--actors", "4"]), ["--learners", "2"]).actors == 4
-    assert parse(find_system("seed-vtrace").defaults, ["--learners", "2"]).actors == 1, "inference deals for all"
+    central = parse(find_system("seed-vtrace").defaults, ["--actors", "1"])
+    assert parse(central, ["--learners", "2"]).actors == 1, "inference deals for all"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,8 @@ def test_learners_bring_the_actors_that_they_need_unless_actors_are_given() -> N
     ],
 )
 def test_one_thread_is_enough_where_roles_take_turns(system: str, settings: dict[str, Any], inline: bool) -> None:
-    assert override(SYSTEMS[system].defaults, settings).inline is inline
+    config = override(SYSTEMS[system].defaults, settings)
+    assert fit(config, "CartPole-v1", SYSTEMS[system], Machine(2))[0].inline is inline
 
 
 @pytest.mark.parametrize(("device", "learners", "message"), [
@@ -157,7 +161,7 @@ def test_gpus_that_are_not_there_are_refused(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    config = configure("impala", "CartPole-v1", {"device": device, "learners": learners})
+    config = configure("impala", "CartPole-v1", {"device": device, "learners": learners, "actors": learners})
     if message is None:
         validate(config)
         return

@@ -75,9 +75,9 @@ def test_action_values_balance_a_pole(system: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("system", "settings"), [
     ("ppo", {}), ("ppo", {"actors": 2, "envs_per_actor": 8}), ("ppo", {"learners": 2, "envs_per_actor": 8}),
-    ("appo", {}), ("seed-appo", {}),
+    ("appo", {}), ("seed-appo", {}), ("pqn", {}), ("pqn@seed", {}),
 ])  # fmt: skip
-def test_clipped_surrogates_solve_cartpole(system: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_fresh_batches_solve_cartpole(system: str, settings: dict[str, Any], tmp_path: Path) -> None:
     result = pappus.train(system, "CartPole-v1", seed=1, target_return=475.0, run_dir=tmp_path / "run", **settings)
     assert result.summary.exit_reason == "target reached"
 

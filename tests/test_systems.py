@@ -25,11 +25,15 @@ from tests.warm_processes import run
 FRESH = "needs unrolls of the newest weights, and impala's actors lag behind; use {0}@sync, or vtrace or appo"
 REPLAY = "learns from replay, and {1} has none; use {0}@apex"
 UNROLLS = "learns from fresh unrolls, each used once, and {1} trains on replayed items; use {0}@sync"
+EPOCHS = "makes several updates from each batch, and a worker of a3c sends one gradient per unroll"
 REFUSED = {
-    **{(name, other): UNROLLS for name in ("vtrace", "appo", "a2c", "ppo") for other in ("single", "apex", "gorila")},
+    **{
+        (name, other): UNROLLS
+        for name in ("vtrace", "appo", "a2c", "ppo", "pqn") for other in ("single", "apex", "gorila")
+    },
     **{(name, other): REPLAY for name in ("dqn", "r2d2", "ddpg", "td3") for other in ("sync", "impala", "a3c")},
-    **{(name, "impala"): FRESH for name in ("a2c", "ppo")},
-    ("ppo", "a3c"): "makes several updates from each batch, and a worker of a3c sends one gradient per unroll",
+    **{(name, "impala"): FRESH for name in ("a2c", "ppo", "pqn")},
+    **{(name, "a3c"): EPOCHS for name in ("ppo", "pqn")},
     ("td3", "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient",
 }
 SMALL: dict[str, Any] = {
@@ -120,7 +124,7 @@ def test_python_settings_are_objects_names_and_dotted_names(tmp_path: Path) -> N
     for settings, sentence in (
         ({"steps": "10"}, "steps='10' must be a whole number"), ({"steps": True}, "steps=True must be a whole number"),
         ({"optimizer": 3}, "optimizer=3 is a group of settings"),
-        ({"optimizer.name": "sgd"}, "optimizer.name='sgd' must be one of adam, rmsprop, adagrad"),
+        ({"optimizer.name": "sgd"}, "optimizer.name='sgd' must be one of adam, radam, rmsprop, adagrad"),
         ({"network.hidden_sizes": 64}, "network.hidden_sizes=64 must be a list"),
         ({"algorithm": OptimizerConfig()}, "is a group of settings: give VTraceConfig"),
     ):

@@ -11,7 +11,7 @@ With `quantiles`, the distribution of returns is learnt instead of its mean (Dab
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -19,13 +19,16 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.core import ReplayArrayLoss
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_q_network, own_network
-from pappus.networks.numpy_mlp import NumpyStep
+from pappus.networks.numpy_mlp import NumpyStep, numpy_mlp
+from pappus.networks.q_networks import QNetwork
 from pappus.networks.steps import BatchForward, StepFunction
 from pappus.ops.numpy_ops import NoiseAhead, uniform
-from pappus.ops.q_learning import double_q, ladder, linear, quantile_huber, taken
+from pappus.ops.q_learning import double_q, huber_q_loss, ladder, linear, quantile_huber, taken
+from pappus.overrides import stands_for
 from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest
 
 SCALAR = ArraySpec((), "float32")
@@ -55,7 +58,7 @@ class EpsilonConfig:
 
 
 class EpsilonGreedy:
-    """How DQN and R2D2 act. They record the value of the action, that of the best action, and ε.
+    """How DQN, R2D2 and PQN act. The former record the value of the action, that of the best action, and ε.
 
     To change how actors act, override `act`, or pass `transform` to `roles.acting.LocalPolicy`.
     """
@@ -184,6 +187,29 @@ class DQN(EpsilonGreedy):
         values = q.detach()
         error = (goal - values).abs()
         return LossOutput(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)
+
+    def on_arrays(self, network: nn.Module, target: nn.Module) -> ReplayArrayLoss | None:
+        """`loss` and its gradient in closed form, for items that are arrays: values of a small network on a CPU.
+
+        None for other networks and observations, quantiles, and where a subclass has a loss of its own."""
+        mlp, judge = numpy_mlp(network, replaces=True), numpy_mlp(target)
+        plain = self.config.quantiles == 1 and isinstance(self.env.observation, ArraySpec)
+        if mlp is None or judge is None or not plain or not stands_for(type(self), "on_arrays", "loss"):
+            return None
+        head, config = cast(QNetwork, network).head, self.config
+        mixing = head.mixing().numpy() if head.dueling else np.eye(head.num_actions, dtype=np.float32)
+
+        def learn(batch: Transition, weight: Array) -> LossOutput:
+            rows, backward = mlp.forward(batch.observation)
+            later = judge(batch.next_observation).q
+            chooser = mlp(batch.next_observation).q if config.double else later
+            goal = batch.reward + batch.discount * later[np.arange(len(later)), chooser.argmax(-1)]
+            found = huber_q_loss(rows @ mixing, batch.action, goal, weight, config.huber)
+            backward(found.gradient @ mixing.T)
+            q, error = (float(np.add.reduce(values)) / len(goal) for values in (found.q, found.error))
+            return LossOutput(found.loss, {"td_loss": found.loss, "q": q, "td_error": error}, found.error)
+
+        return learn
 
 
 def _any_action(dice: Tensor, count: int, observation: Nest) -> Tensor:

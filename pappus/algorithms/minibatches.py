@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pappus.errors import UserError
 from pappus.types import Nest, map_leaves
 
 SMALLEST_DEVIATION = 1e-8
@@ -19,7 +20,8 @@ class Steps(NamedTuple):
     """Steps to learn from, tensors or arrays: rows `[M, …]`, or for networks with memory whole sequences `[T, B, …]`.
 
     `share` is the weight of a step in the mean: 0 where it is invalid, and 1 in total over a minibatch. `state` is the
-    recurrent state before each sequence, `[B, …]`; rows have neither `state` nor `first`.
+    recurrent state before each sequence, `[B, …]`; rows have neither `state` nor `first`. What an algorithm has no use
+    for is `()`.
     """
 
     observation: Nest
@@ -33,7 +35,25 @@ class Steps(NamedTuple):
     state: Nest
 
 
-def shuffled(steps: Steps, parts: int, normalize: bool) -> Iterator[Steps]:
+def check_minibatches(count: int, length: int, envs: int, sequences: bool = False) -> None:
+    """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into `count` minibatches of one size;
+    `sequences` stay whole."""
+    size = envs if sequences else length * envs
+    if size % count:
+        what = f"{envs} envs, whose sequences stay whole" if sequences else f"{length} steps of {envs} envs"
+        choices = [str(n) for n in range(1, size + 1) if size % n == 0]
+        raise UserError(
+            f"algorithm.minibatches={count} does not divide a batch of {what}; use {', '.join(choices[:12])}"
+        )
+
+
+def drawn(steps: Steps, parts: int) -> list[Steps]:
+    """All steps, tensors, in a new order and `parts` equal parts, with their shares as they are."""
+    order = torch.randperm(steps.share.shape[-1]).to(steps.share.device)
+    return [chosen(steps, rows) for rows in order.view(parts, -1)]
+
+
+def shuffled(steps: Steps, parts: int, normalize: bool = False) -> Iterator[Steps]:
     """`parts` minibatches of all steps in a new order, each `balanced`."""
     size = steps.share.shape[-1]
     order: Any = torch.randperm(size)
@@ -47,14 +67,17 @@ def balanced(steps: Steps, parts: int, normalize: bool) -> Steps:
     """The shares in each of `parts` equal parts sum to 1; normalised advantages have mean 0 and deviation 1."""
     shape = steps.share.shape
     apart = (*shape[:-1], parts, -1)
-    share, advantage = steps.share.reshape(apart), steps.advantage.reshape(apart)
+    share = steps.share.reshape(apart)
     over = tuple(dim for dim in range(len(apart)) if dim != len(apart) - 2)
     share = share / share.sum(over, keepdims=True).clip(min=1)
+    balanced_steps = steps._replace(share=share.reshape(shape))
     if normalize:
+        advantage = steps.advantage.reshape(apart)
         advantage = advantage - (share * advantage).sum(over, keepdims=True)
         deviation = (share * advantage**2).sum(over, keepdims=True) ** 0.5
         advantage = advantage / (deviation + SMALLEST_DEVIATION)
-    return steps._replace(share=share.reshape(shape), advantage=advantage.reshape(shape))
+        return balanced_steps._replace(advantage=advantage.reshape(shape))
+    return balanced_steps
 
 
 def chosen(steps: Steps, rows: Any) -> Steps:
@@ -66,6 +89,5 @@ def chosen(steps: Steps, rows: Any) -> Steps:
         by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
         return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
 
-    first = steps.first if isinstance(steps.first, tuple) else pick(steps.first)
     state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    return Steps._make([map_leaves(pick, steps.observation), first, *map(pick, steps[2:-1]), state])
+    return Steps._make([*(map_leaves(pick, leaf) for leaf in steps[:-1]), state])

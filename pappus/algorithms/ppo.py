@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
-from pappus.algorithms.minibatches import Steps, balanced, shuffled
+from pappus.algorithms.minibatches import Steps, balanced, check_minibatches, shuffled
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.core import ArrayLoss, SyncedEpochs
 from pappus.errors import UserError
@@ -88,14 +88,7 @@ class PPO(ActorCriticAlgorithm):
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into minibatches of one size."""
-        count, memory = self.config.minibatches, has_memory(self.build_network())
-        size = envs if memory else length * envs
-        if size % count:
-            what = f"{envs} envs, whose sequences stay whole" if memory else f"{length} steps of {envs} envs"
-            choices = [str(n) for n in range(1, size + 1) if size % n == 0]
-            raise UserError(
-                f"algorithm.minibatches={count} does not divide a batch of {what}; use {', '.join(choices[:12])}"
-            )
+        check_minibatches(self.config.minibatches, length, envs, has_memory(self.build_network()))
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own; with the moments of returns, if rewards are divided by them."""

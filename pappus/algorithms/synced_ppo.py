@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pappus.algorithms.minibatches import SMALLEST_DEVIATION, Steps, chosen
+from pappus.algorithms.minibatches import SMALLEST_DEVIATION, Steps, drawn
 from pappus.algorithms.ppo import PPO
 from pappus.networks.modules import merged, moments_of
 from pappus.types import Unroll
@@ -43,9 +43,7 @@ class SyncedPPO:
     def epoch(self, steps: Steps) -> Generator[Tensor, Tensor, list[tuple[Steps, Tensor]]]:
         """This learner's parts of the minibatches of an epoch. Advantages are normalised over whole minibatches; shares
         sum to 1 over the part, so that the learner's own loss is a mean."""
-        size = steps.share.shape[-1]
-        order = torch.randperm(size).to(steps.share.device)
-        parts = [chosen(steps, rows) for rows in order.view(self._ppo.config.minibatches, -1)]
+        parts = drawn(steps, self._ppo.config.minibatches)
         own = [moments_of(part.advantage[part.share > 0].unsqueeze(-1)) for part in parts]
         of_all = merged((yield torch.stack(own)))
         return [self._balanced(part, moments) for part, moments in zip(parts, of_all.float(), strict=True)]

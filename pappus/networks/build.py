@@ -38,12 +38,15 @@ def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
 
 
 def build_q_network(
-    env: EnvSpec, config: NetworkConfig, dueling: bool = True, hidden: int = 0, quantiles: int = 1
+    env: EnvSpec, config: NetworkConfig, dueling: bool = True, hidden: int = 0, quantiles: int = 1,
+    replay: bool = True,
 ) -> QNetwork:
-    """A Q network for this env; raises `UserError` for combinations that cannot work."""
+    """A Q network for this env that learns from `replay`, or else from fresh unrolls; raises `UserError` for
+    combinations that cannot work."""
     if not isinstance(env.action, DiscreteAction):
         raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
-    _refuse_moments(config)
+    if replay:
+        _refuse_moments(config)
     torso, core, frame_stack = _body_parts(env, config)
     return QNetwork(torso, core, QHead(core.output_size, env.action.n, dueling, hidden, quantiles), frame_stack)
 
@@ -61,8 +64,10 @@ def build_deterministic(
     cnns = _choose_cnns(env.observation, config)
     size = math.prod(env.action.shape)
     critics = [
-        Critic(_encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes, config.activation)
-        for _ in range(num_critics)
+        Critic(
+            _encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes, config.activation,
+            config.layer_norm,
+        ) for _ in range(num_critics)
     ]
     memory = env.action.array if correlated_noise else ()
     return DeterministicActorCritic(_encoder(env.observation, cnns, config), critics, env.action.shape, memory)
@@ -123,17 +128,17 @@ def _is_image(leaf: ArraySpec, cnn: type[CNN]) -> bool:
 
 def _encoder(observation: Nest, cnns: list[type[CNN] | None], config: NetworkConfig, trunk: bool = True) -> Encoder:
     leaves: list[ArraySpec] = optree.tree_leaves(observation)
-    torsos = [_torso(leaf, cnn, config.normalize) for leaf, cnn in zip(leaves, cnns, strict=True)]
+    torsos = [_torso(leaf, cnn, config) for leaf, cnn in zip(leaves, cnns, strict=True)]
     if not trunk or (len(leaves) == 1 and cnns[0] is not None):
         return Encoder(torsos, None)
     width = sum(torso.output_size for torso in torsos)
-    return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation))
+    return Encoder(torsos, MLP(width, config.hidden_sizes, config.activation, config.layer_norm))
 
 
-def _torso(leaf: ArraySpec, cnn: type[CNN] | None, normalize: bool) -> Torso:
+def _torso(leaf: ArraySpec, cnn: type[CNN] | None, config: NetworkConfig) -> Torso:
     if cnn is not None:
-        return cnn(leaf)
-    return Flat(leaf, normalize) if leaf.num_values is None else OneHot(leaf)
+        return cnn(leaf, config.layer_norm)
+    return Flat(leaf, config.normalize) if leaf.num_values is None else OneHot(leaf)
 
 
 def _refuse_moments(config: NetworkConfig) -> None:

@@ -44,20 +44,25 @@ class Torso(nn.Module):
 
 
 class MLP(Torso):
-    """Linear layers of these sizes, each followed by the activation; orthogonal, gain √2."""
+    """Linear layers of these sizes, each followed by the activation, or by a layer norm and the activation;
+    orthogonal, gain √2."""
 
-    def __init__(self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "relu") -> None:
+    def __init__(
+        self, input_size: int, sizes: tuple[int, ...] = (64, 64), activation: Activation = "relu",
+        layer_norm: bool = False,
+    ) -> None:
         super().__init__()
         pairs = pairwise((input_size, *sizes))
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), math.sqrt(2)) for pair in pairs)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes if layer_norm)
         self.activation = activation
         self.output_size = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(cast(nn.Linear, self.layers[0]).weight.dtype)
         activation = ACTIVATIONS[self.activation]
-        for layer in self.layers:
-            x = activation(layer(x))
+        for i, layer in enumerate(self.layers):
+            x = activation(self.norms[i](layer(x)) if self.norms else layer(x))
         return x
 
 
@@ -157,8 +162,9 @@ class Body(nn.Module):
     """What all networks share: frame stack → torso → core → head.
 
     The recurrent state is (frames, core state), either of which may be `()`. It returns to its initial value
-    wherever `first` is True, before that observation is consumed. An observation's `action_mask` does not enter
-    the network: it masks the output. Outputs and states stay float32 in a bfloat16 copy too.
+    wherever `first` is True, before that observation is consumed. With None for the frames, observations are stacks
+    already. An observation's `action_mask` does not enter the network: it masks the output. Outputs and states stay
+    float32 in a bfloat16 copy too.
     """
 
     def __init__(self, torso: nn.Module, core: Core, head: nn.Module, frame_stack: FrameStack | None = None) -> None:
@@ -175,7 +181,7 @@ class Body(nn.Module):
         """Features, the action mask where there is one, and the state after the last step."""
         frames, core_state = state
         observation, mask = split_mask(observation)
-        if self.frame_stack is not None:
+        if self.frame_stack is not None and frames is not None:
             observation, frames = self.frame_stack(observation, first, frames)
         features, core_state = self.core(self.torso(observation), first, core_state)
         return features, mask, (frames, core_state)

@@ -54,7 +54,7 @@ def _is_plain(network: Any) -> bool:
     return (
         flat.scale is None and (flat.moments is None or _is_one_of(flat.moments, RunningMoments))
         and getattr(head, "quantiles", 1) == 1 and trunk.activation in ACTIVATIONS
-        and all(_is_one_of(layer, nn.Linear) for layer in layers)
+        and not trunk.norms and all(_is_one_of(layer, nn.Linear) for layer in layers)
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in network.parameters())
     )
 

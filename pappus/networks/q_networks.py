@@ -101,11 +101,12 @@ class Critic(nn.Module):
     """Q(o, a): features and action concatenated, through an MLP."""
 
     def __init__(
-        self, encoder: Encoder, action_size: int, sizes: tuple[int, ...], activation: Activation = "relu"
+        self, encoder: Encoder, action_size: int, sizes: tuple[int, ...], activation: Activation = "relu",
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.trunk = MLP(encoder.output_size + action_size, sizes, activation)
+        self.trunk = MLP(encoder.output_size + action_size, sizes, activation, layer_norm)
         self.linear = orthogonal(nn.Linear(self.trunk.output_size, 1), 1.0)
 
     def forward(self, observation: Nest, action: Tensor) -> Tensor:

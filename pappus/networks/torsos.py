@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from pappus.errors import UserError
 from pappus.networks.modules import Torso, orthogonal
 from pappus.types import ArraySpec
 
@@ -20,11 +21,13 @@ class CNN(Torso):
     """Convolutions of an image, then a layer of `output_size` units."""
 
     smallest_side: int
+    stride = 1
+    """Of the first convolution, where its kernel is a multiple of it."""
     linear: nn.Linear
 
-    def __init__(self, image: ArraySpec) -> None:
+    def __init__(self, image: ArraySpec, layer_norm: bool = False) -> None:
         super().__init__()
-        self.pixels = Pixels(image)
+        self.pixels, self._layer_norm = Pixels(image, self.stride), layer_norm
 
     def convolved(self, x: Tensor) -> Tensor:
         """From planes to planes."""
@@ -32,31 +35,38 @@ class CNN(Torso):
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.convolved(self.pixels(image, self.linear.weight.dtype))
-        features: Tensor = self.linear(x.flatten(1)).relu_()
+        features: Tensor = self.norm(self.linear(x.flatten(1))).relu_()
         return features.view(*image.shape[:2], self.output_size)
+
+    def _norm(self, planes: int) -> nn.Module:
+        """A layer norm over all planes of an image, with a gain and a bias for each plane."""
+        return nn.GroupNorm(1, planes) if self._layer_norm else nn.Identity()
 
     def _end(self, planes: int, height: int, width: int, units: int) -> None:
         """Add the last layer, for planes of this size."""
         self.linear, self.output_size = orthogonal(nn.Linear(planes * height * width, units), GAIN), units
+        self.norm = nn.LayerNorm(units) if self._layer_norm else nn.Identity()
         convert_conv2d_weight_memory_format(self, torch.channels_last)
 
 
 class NatureCNN(CNN):
     """The DQN torso (Mnih et al. 2015): convolutions 32×8/4, 64×4/2, 64×3/1, then 512 units."""
 
-    smallest_side = 36
+    smallest_side, stride = 36, 4
 
-    def __init__(self, image: ArraySpec) -> None:
-        super().__init__(image)
-        self.conv1 = orthogonal(PixelConv2d(self.pixels.channels, 32, 8, 4, scale=self.pixels.scale), GAIN)
+    def __init__(self, image: ArraySpec, layer_norm: bool = False) -> None:
+        super().__init__(image, layer_norm)
+        self.conv1 = orthogonal(PixelConv2d(self.pixels.channels, 32, 8, self.stride, scale=self.pixels.scale), GAIN)
         self.conv2 = orthogonal(nn.Conv2d(32, 64, 4, 2), GAIN)
         self.conv3 = orthogonal(nn.Conv2d(64, 64, 3, 1), GAIN)
+        self.norm1, self.norm2, self.norm3 = self._norm(32), self._norm(64), self._norm(64)
         height, width = (((side - 4) // 4 - 2) // 2 - 2 for side in (self.pixels.height, self.pixels.width))
         self._end(64, height, width, 512)
 
     def convolved(self, x: Tensor) -> Tensor:
-        x = self.conv2(self.conv1(x).relu_()).relu_()
-        x = self.conv3(x).relu_()
+        x = self.norm1(self.conv1(x)).relu_()
+        x = self.norm2(self.conv2(x)).relu_()
+        x = self.norm3(self.conv3(x)).relu_()
         return x
 
 
@@ -65,13 +75,14 @@ class MinAtarCNN(CNN):
 
     smallest_side = 3
 
-    def __init__(self, image: ArraySpec) -> None:
-        super().__init__(image)
+    def __init__(self, image: ArraySpec, layer_norm: bool = False) -> None:
+        super().__init__(image, layer_norm)
         self.conv = orthogonal(PixelConv2d(self.pixels.channels, 16, 3, scale=self.pixels.scale), GAIN)
+        self.norm1 = self._norm(16)
         self._end(16, self.pixels.height - 2, self.pixels.width - 2, 128)
 
     def convolved(self, x: Tensor) -> Tensor:
-        x = self.conv(x).relu_()
+        x = self.norm1(self.conv(x)).relu_()
         return x
 
 
@@ -79,15 +90,19 @@ class ImpalaDeep(CNN):
     """The deep IMPALA torso (Espeholt et al. 2018, figure 3, right), without its LSTM: 15 convolutions, 256 units."""
 
     smallest_side = 8
+    planes = (16, 32, 32)
+    """Of its three sections."""
 
-    def __init__(self, image: ArraySpec) -> None:
+    def __init__(self, image: ArraySpec, layer_norm: bool = False) -> None:
         super().__init__(image)
+        if layer_norm:
+            raise UserError("network.layer_norm=True: the torso impala-deep has no layer norm; use torso='nature'")
         height, width, scale = self.pixels.height, self.pixels.width, self.pixels.scale
         self.sections = nn.Sequential()
-        for fan_in, fan_out in pairwise((self.pixels.channels, 16, 32, 32)):
+        for fan_in, fan_out in pairwise((self.pixels.channels, *self.planes)):
             self.sections.append(_ImpalaSection(PixelConv2d(fan_in, fan_out, 3, padding=1, scale=scale)))
             height, width, scale = (height + 1) // 2, (width + 1) // 2, 1.0
-        self._end(32, height, width, 256)
+        self._end(self.planes[-1], height, width, 256)
 
     def convolved(self, x: Tensor) -> Tensor:
         x = self.sections(x).relu_()
@@ -123,16 +138,19 @@ class _ResidualBlock(nn.Module):
 class Pixels(nn.Module):
     """Images `[T, B, …]` of shape `[H, W]`, `[H, W, C]`, `[C, H, W]` or k such frames as planes `[T*B, k*C, H, W]`.
 
-    The planes lie channels-last in memory, where convolutions are fastest, and are not yet multiplied by `scale`.
+    The planes lie channels-last in memory, where convolutions are fastest, and are not yet multiplied by `scale`. On a
+    GPU they are folded for a first convolution of this stride s: each square of s × s pixels becomes one place with s²
+    times as many planes, `[T*B, s²*k*C, H/s, W/s]`. Its tensor cores need a multiple of eight planes.
     """
 
-    def __init__(self, image: ArraySpec) -> None:
+    def __init__(self, image: ArraySpec, stride: int = 1) -> None:
         super().__init__()
         self.channels_last = len(image.shape) > 2 and image.shape[-1] < image.shape[-3]
         rest = (*image.shape[:-3], image.shape[-1], *image.shape[-3:-1]) if self.channels_last else image.shape
         self.height, self.width = rest[-2:]
         self.channels = math.prod(rest[:-2])
         self.scale = 1 / 255 if image.dtype == "uint8" else 1.0
+        self.stride = 1 if self.height % stride or self.width % stride else stride
 
     def forward(self, image: Tensor, dtype: torch.dtype) -> Tensor:
         if self.channels_last:
@@ -141,11 +159,20 @@ class Pixels(nn.Module):
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         planes = image.reshape(-1, self.channels, self.height, self.width)
-        return planes.to(dtype, memory_format=torch.channels_last)
+        if self.stride == 1 or not planes.is_cuda:
+            return planes.to(dtype, memory_format=torch.channels_last)
+        return self.folded(planes, dtype)
+
+    def folded(self, planes: Tensor, dtype: torch.dtype) -> Tensor:
+        """Planes `[N, k*C, H, W]` with each square of pixels in one place."""
+        side, height, width = self.stride, self.height // self.stride, self.width // self.stride
+        squares = planes.reshape(-1, self.channels, height, side, width, side).permute(0, 2, 4, 3, 5, 1)
+        return squares.to(dtype, memory_format=torch.contiguous_format).flatten(3).permute(0, 3, 1, 2)
 
 
 class PixelConv2d(nn.Conv2d):
-    """A convolution of `scale` times its input: it scales the few weights instead of the many pixels."""
+    """A convolution of `scale` times its input: it scales the few weights instead of the many pixels. Of folded pixels
+    (`Pixels`) it is a smaller one with stride 1."""
 
     def __init__(
         self, fan_in: int, fan_out: int, kernel: int, stride: int = 1, padding: int = 0, *, scale: float
@@ -154,7 +181,13 @@ class PixelConv2d(nn.Conv2d):
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight * self.scale, self.bias, self.stride, self.padding)
+        weight = self.weight * self.scale
+        if x.shape[1] == self.in_channels:
+            return F.conv2d(x, weight, self.bias, self.stride, self.padding)
+        side = self.stride[0]
+        height, width = (size // side for size in self.kernel_size)
+        squares = weight.reshape(-1, self.in_channels, height, side, width, side).permute(0, 3, 5, 1, 2, 4)
+        return F.conv2d(x, squares.flatten(1, 3).contiguous(memory_format=torch.channels_last), self.bias)
 
 
 class OneHot(Torso):

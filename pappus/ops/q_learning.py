@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -25,6 +27,28 @@ def double_q(target_q: Tensor, online_q: Tensor) -> Tensor:
 def huber(error: Tensor, delta: float) -> Tensor:
     """½ e² up to |e| = δ, linear beyond."""
     return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+
+
+class QLoss(NamedTuple):
+    """The loss, its gradient by the action values `[B, A]`, the values of the actions taken, and their errors `[B]`."""
+
+    loss: float
+    gradient: Array
+    q: Array
+    error: Array
+
+
+def huber_q_loss(q: Array, action: Array, goal: Array, weight: Array, delta: float) -> QLoss:
+    """mean(weight · huber(goal − Q(o, a))) and its gradient, for arrays: action values
+    `[B, A]`, the rest `[B]`."""
+    rows = np.arange(len(q))
+    taken = q[rows, action]
+    error = taken - goal
+    near = error.clip(-delta, delta)  # the derivative of huber
+    share = weight / np.float32(len(q))
+    gradient = np.zeros_like(q)
+    gradient[rows, action] = share * near
+    return QLoss(float(share @ (near * (error - 0.5 * near))), gradient, taken, np.abs(error))
 
 
 def quantile_huber(value: Tensor, goal: Tensor, delta: float) -> Tensor:

@@ -22,6 +22,7 @@ from pappus.core import ReplayAlgorithm
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Transition, Transitions, TransitionStats
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
+from pappus.replay.sampling.n_step import NStepTrajectory
 from pappus.replay.tables.rate_limiters import sample_to_insert_ratio
 from pappus.replay.tables.table import Selection, Table
 from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
@@ -162,13 +163,8 @@ class TransitionLayout(Layout):
         return TransitionRecorder(self, writer, envs)
 
     def trajectory(self) -> Trajectory:
-        gamma, scale = self.experience.discount, self.experience.reward_scale
-        reward, discount = col("reward") if scale == 1.0 else col("reward") * scale, col("discount") * gamma
-        return Trajectory(
-            **{f"now/{name}": self._stacked(name)[0] for name in self.seen_columns},
-            **{f"next/{name}": self._stacked(name)[-1] for name in self.seen_columns},
-            action=col("action")[0], reward=reward.discounted_sum(gamma)[0], discount=discount.product(),
-        )
+        steps = self.experience
+        return NStepTrajectory(self.seen_columns, self.lead + 1, steps.discount, steps.reward_scale)
 
     def batch(self, data: Mapping[str, Array]) -> Transition:
         return Transition(
@@ -199,6 +195,7 @@ class TransitionRecorder(Recorder):
         steps = layout.experience
         super().__init__(layout, writer, envs, steps.n_step + 1, steps.reward_scale, steps.discount)
         self._n_step, self._seen_columns = steps.n_step, layout.seen_columns
+        self._steps = np.arange(steps.n_step)[:, None]
         self._held: list[tuple[Items, int, Array]] = []
         """Items, the row that they end with, and their priorities."""
 
@@ -239,14 +236,15 @@ class TransitionRecorder(Recorder):
 
     def _stats(self, items: Items, newest: Mapping[str, Array]) -> TransitionStats:
         """What was recorded of items; they bootstrap from the newest row."""
-        total, weight = np.zeros(len(items.envs)), np.ones(len(items.envs))
-        for i in range(self._n_step):
-            counts, place = i < items.counts, (items.starts + i) % self._rows
-            total += np.where(counts, weight * self._reward[place, items.envs], 0.0)
-            weight *= np.where(counts, self._discount[place, items.envs], 1.0)
-        first = items.starts % self._rows
-        behaviour = {name: rows[first, items.envs] for name, rows in self._behaviour.items()}
-        return TransitionStats(behaviour, {name: newest[name][items.envs] for name in behaviour}, total, weight)
+        places = (items.starts + self._steps) % self._rows
+        reward, discount = self._reward[places, items.envs], self._discount[places, items.envs]
+        beyond = self._steps >= items.counts
+        reward[beyond], discount[beyond] = 0.0, 1.0
+        weights = np.cumprod(discount, axis=0, dtype=np.float64)
+        totals = np.cumsum(np.concatenate([reward[:1], weights[:-1] * reward[1:]]), axis=0)
+        behaviour = {name: rows[places[0], items.envs] for name, rows in self._behaviour.items()}
+        last = {name: newest[name][items.envs] for name in behaviour}
+        return TransitionStats(behaviour, last, totals[-1], weights[-1])
 
     def _insert(self) -> None:
         items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))

@@ -9,6 +9,7 @@ import numpy as np
 import optree
 import torch
 
+from pappus.accelerator import copy_all
 from pappus.core import Sink
 from pappus.types import Array, Nest, Timestep, Unroll, leaves_of, map_leaves
 
@@ -99,8 +100,7 @@ class BatchPacker:
                 break
             count = min(width - start, self._batch_size - self.filled)
             here, there = slice(self.filled, self.filled + count), slice(start, start + count)
-            for into, leaf in zip(_columns(batch, here), _columns(unroll, there), strict=True):
-                into[...] = leaf
+            _copy_columns(_columns(batch, here), _columns(unroll, there))
             self.held += int(np.count_nonzero(unroll.valid[:, there]))
             self.filled += count
             start += count
@@ -109,6 +109,15 @@ class BatchPacker:
                 self.turn = (self.turn + 1) % len(self._sinks)
                 self.filled = self.held = 0
         return start
+
+
+def _copy_columns(into: list[Any], leaves: list[Any]) -> None:
+    """Arrays one by one; tensors with one call, which does not wait for the device."""
+    if isinstance(into[0], torch.Tensor):
+        copy_all(into, leaves)
+        return
+    for array, leaf in zip(into, leaves, strict=True):
+        array[...] = leaf
 
 
 def _columns(unroll: Unroll, envs: slice) -> list[Any]:
@@ -138,6 +147,5 @@ def copy_side_by_side(unrolls: Sequence[Unroll], batch: Unroll) -> None:
     start = 0
     for unroll in unrolls:
         stop = start + unroll.first.shape[1]
-        for into, leaf in zip(_columns(batch, slice(start, stop)), _columns(unroll, slice(None)), strict=True):
-            into.copy_(leaf, non_blocking=True)
+        copy_all(_columns(batch, slice(start, stop)), _columns(unroll, slice(None)))
         start = stop

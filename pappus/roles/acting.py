@@ -39,12 +39,17 @@ class ActingNetwork:
 
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, seed: int | None, precision: str,
-        transform: Transform | None = None,
+        transform: Transform | None = None, device: str = "cpu",
     ) -> None:
+        """On another device than a CPU it acts greedily: only evaluators use one."""
+        assert device == "cpu" or seed is None, "the random state of a device is not saved"
         self._algorithm, self._weights = algorithm, weights
+        self._tensor: Callable[[Array], torch.Tensor] = torch.from_numpy
+        if device != "cpu":
+            self._tensor = lambda array: torch.from_numpy(array).to(device)
         self._network: Any = algorithm.build_network()
         self._network.requires_grad_(False).eval()
-        self._flat = FlatParameters(self._network, DTYPES[precision])
+        self._flat = FlatParameters(self._network, DTYPES[precision], device)
         self._step, mlp = _transformed(single_step(self._network), transform), numpy_mlp(self._network)
         self._received = np.empty(self._flat.size, np.float32)
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -69,16 +74,17 @@ class ActingNetwork:
         self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
     ) -> tuple[Array, dict[str, Array], Nest]:
         """Actions `[N, …]`, the behaviour to record with them, and the state after them. `exploration` is how much each
-        env explores `[N]`, for algorithms that take it."""
+        env explores `[N]`, for algorithms that take it; a network may carry that beside its weights."""
+        exploration = getattr(self._network, "exploration", exploration)
         if self._noise is not None and isinstance(observation, np.ndarray):
             explored = None if exploration is None else exploration.numpy()
             return *self._act_numpy(self._numpy_step, observation, self._noise, explored), state
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
-                self._step, map_leaves(torch.from_numpy, observation), torch.from_numpy(first), state, self._generator,
+                self._step, map_leaves(self._tensor, observation), self._tensor(first), state, self._generator,
                 exploration,
             )
-        return action.numpy(), {key: leaf.numpy() for key, leaf in behaviour.items()}, state
+        return action.cpu().numpy(), {key: leaf.cpu().numpy() for key, leaf in behaviour.items()}, state
 
     def save(self) -> Nest:
         """Weights in use and random state."""
@@ -115,9 +121,10 @@ class LocalPolicy(ActingNetwork):
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, num_envs: int, seed: int | None,
         precision: str = "float32", explore: Callable[[], Array] | None = None, transform: Transform | None = None,
+        device: str = "cpu",
     ) -> None:
         """`explore` returns how much each env explores `[N]`; it is called whenever weights are refreshed."""
-        super().__init__(algorithm, weights, seed, precision, transform)
+        super().__init__(algorithm, weights, seed, precision, transform, device)
         self._explore = explore
         self._exploration: torch.Tensor | None = None
         self._state = self.initial_state(num_envs)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from pappus.core import ArrayLoss, EpochAlgorithm, Source, SyncedEpochs, Waitable
-from pappus.overrides import stands_for
 from pappus.recording.unrolls import as_tensor, concatenate
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.gradient_sync import AllReducedGradient
@@ -34,20 +33,12 @@ class EpochTraining(Training):
         self.interruptible = gradient.others is not None
         assert self.interruptible == (synced is not None), "learners that share updates share epochs"
         self._unroll: Any = None
+        self._steps: Any = None
         self._minibatch: Any = None
         self._reports = False
         self._valid = torch.zeros((), device=gradient.settings.device)
         """Valid steps of the minibatch, always in the same memory, where a captured graph reads them."""
-        self._on_arrays = self._array_loss()
-
-    def _array_loss(self) -> ArrayLoss | None:
-        """The faster way, where it gives what the algorithm's own `loss` gives: on a CPU, in full precision."""
-        algorithm: Any = self._algorithm
-        settings, real = self._gradient.settings, self._gradient.accelerator.real
-        if real or settings.precision != "float32" or not stands_for(type(algorithm), "on_arrays", "loss"):
-            return None
-        found: ArrayLoss | None = algorithm.on_arrays(self._gradient.network)
-        return found
+        self._on_arrays: ArrayLoss | None = gradient.array_loss(algorithm, gradient.network)
 
     def take(self) -> Waitable | None:
         """Take a batch of unrolls, side by side; a single one is used in place where the learner can read it."""
@@ -79,12 +70,15 @@ class EpochTraining(Training):
     def _alone(self, fresh: bool, valid: int) -> tuple[int, int, Mapping[str, float]]:
         """Updates, valid steps, and scalars of the last minibatch."""
         algorithm, gradient, updates = self._algorithm, self._gradient, 0
-        steps = algorithm.prepare(gradient.network, self._unroll, fresh)
-        for minibatch, reports in algorithm.minibatches(self._readable(steps)):
+        self._steps = steps = self._readable(algorithm.prepare(gradient.network, self._unroll, fresh))
+        for minibatch, reports in algorithm.minibatches(steps):
             self._load(minibatch, reports)
+            updates += 1
+            if gradient.accelerator.real and not reports:
+                gradient.backward_and_apply()
+                continue
             computed = self._backward()
             gradient.apply(computed, int(reports))
-            updates += 1
             if reports and algorithm.enough(computed.scalars):
                 break
         return updates, valid, computed.scalars
@@ -155,7 +149,9 @@ class EpochTraining(Training):
         return loss, scalars if self._synced is None else {"steps": self._valid, **scalars}
 
     def batch(self) -> Nest:
-        kept: Nest = map_leaves(as_tensor, self._minibatch)._asdict()
+        """The minibatch; on a device all steps, if nobody waited for the minibatch that was to blame."""
+        at_fault = self._steps if self._gradient.accelerator.real and self._synced is None else self._minibatch
+        kept: Nest = map_leaves(as_tensor, at_fault)._asdict()
         return kept
 
     def release(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import torch
 
 from pappus.core import Waitable
 from pappus.envs.vector import VectorEnv
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.role import IDLE, Role
+from pappus.telemetry.processes import usable_cores
 from pappus.types import Timestep
 
 LOOK_SECONDS = 0.02
@@ -35,7 +37,10 @@ class Evaluator(Role):
 
     def receive(self, command: str, argument: int) -> None:
         """`evaluate` starts an evaluation of `argument` episodes and drops one that still runs; `from_version` sets the
-        oldest version of the weights that may play."""
+        oldest version of the weights that may play; `use_all_cores` says that training is over, and cores are free."""
+        if command == "use_all_cores":
+            torch.set_num_threads(usable_cores())
+            return
         if command == "from_version":
             self._oldest = argument
             return

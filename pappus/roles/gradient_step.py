@@ -29,6 +29,7 @@ from pappus.errors import NonFiniteError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
+from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
@@ -98,6 +99,8 @@ class GradientStep:
         self._names: dict[int, list[str]] = {}
         """Scalars that each kind of update reports: a captured graph does not name them again."""
         self._step: dict[int, Callable[[], None]] = {}
+        self._unread: list[torch.Tensor] = []
+        """Losses and norms of updates that nobody has waited for yet."""
 
     def on_device(self) -> AbstractContextManager[Any]:
         """Calls within go to the learner's stream."""
@@ -105,10 +108,22 @@ class GradientStep:
 
     def backward(self, kind: int = 0) -> Computed:
         """Compute the gradient of the objective. Updates of different kinds do different work: each has its graphs."""
+        loss, norm, *scalars = self._launched(kind).tolist()
+        unread, self._unread = self._unread, []
+        for earlier_loss, earlier_norm in torch.stack(unread).tolist() if unread else ():
+            self._look_at(Computed(earlier_loss, earlier_norm, {}))
+        return Computed(loss, norm, dict(zip(self._names[kind], scalars, strict=True)))
+
+    def backward_and_apply(self, kind: int = 0) -> None:
+        """An update of which nothing is reported. The host does not wait for it: the next `backward` looks whether its
+        loss was finite, which must come before these weights are published."""
+        self._unread.append(self._launched(kind)[:2].clone())
+        self._take_step(kind, ())
+
+    def _launched(self, kind: int) -> torch.Tensor:
         if kind not in self._backward:
             self._backward[kind] = self._captured(lambda: self._compute(kind))
-        loss, norm, *scalars = self._backward[kind]().tolist()
-        return Computed(loss, norm, dict(zip(self._names[kind], scalars, strict=True)))
+        return self._backward[kind]()
 
     def computed(self, loss: float, scalars: dict[str, float]) -> Computed:
         """The same for a gradient that was computed on arrays, and is in `flat.gradient` already."""
@@ -127,12 +142,18 @@ class GradientStep:
 
     def apply(self, computed: Computed, kind: int = 0, resting: Sequence[torch.nn.Parameter] = ()) -> None:
         """Change the weights by the gradient, if it is finite. Parameters that rest keep their optimizer state, too."""
-        self._refuse_non_finite(computed)
-        self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
+        self._look_at(computed)
         if self.channel is not None:
             self._clip()
             self._send(self.channel, computed.loss)
-            return
+        else:
+            self._take_step(kind, resting)
+
+    def _look_at(self, computed: Computed) -> None:
+        self._refuse_non_finite(computed)
+        self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
+
+    def _take_step(self, kind: int, resting: Sequence[torch.nn.Parameter]) -> None:
         if kind not in self._step:
             self._step[kind] = self._captured(lambda: self._clip_and_step(resting))
         rate = self.learning_rate()
@@ -226,6 +247,13 @@ class GradientStep:
         elif hasattr(self.network, "observe"):
             self.network.observe(*_acted_on(batch))
 
+    def array_loss(self, algorithm: Any, *networks: Any) -> Any:
+        """The algorithm's `on_arrays(*networks)`, where it gives what its `loss` gives: on a CPU, in full precision,
+        unless a subclass has a loss of its own. None elsewhere."""
+        if self.accelerator.real or self.settings.precision != "float32":
+            return None
+        return algorithm.on_arrays(*networks) if stands_for(type(algorithm), "on_arrays", "loss") else None
+
     def save(self) -> dict[str, Nest]:
         with self.on_device():
             self.accelerator.wait()
@@ -282,6 +310,8 @@ def make_optimizer(
     if config.name == "adagrad":
         return torch.optim.Adagrad(parameters, rate, eps=config.epsilon)
     betas = (config.momentum, config.decay)
+    if config.name == "radam":
+        return torch.optim.RAdam(parameters, rate, betas=betas, eps=config.epsilon, capturable=capturable)
     if device.type == "cpu" and len(parameters) == 1 and parameters[0].numel() <= MOST_WEIGHTS:
         return SmallAdam(parameters[0], config.learning_rate, betas, config.epsilon)
     return torch.optim.Adam(

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import torch
 
 from pappus.accelerator import Accelerator
 from pappus.core import Borrower, Sink, Waitable
 from pappus.recording.unrolls import BatchPacker
+from pappus.roles.device_unrolls import UnrollBuffer
 from pappus.roles.role import Role
-from pappus.types import Array, ArraySpec, Nest, Unroll, map_leaves
-
-
-class UnrollBuffer:
-    """An unroll under construction: observations and recurrent states on the device, numbers on the host. `event` is
-    behind its last use on any stream."""
-
-    def __init__(self, spec: Unroll, accelerator: Accelerator, owner: Any) -> None:
-        def pinned(leaf: ArraySpec) -> Array:
-            return accelerator.pinned(leaf.shape, getattr(torch, leaf.dtype)).numpy()
-
-        def on_device(leaf: ArraySpec) -> torch.Tensor:
-            return torch.zeros(leaf.shape, dtype=getattr(torch, leaf.dtype), device=accelerator.device)
-
-        self.host: Unroll = map_leaves(pinned, spec._replace(observation=(), state=()))
-        self.observation: Nest = map_leaves(on_device, spec.observation)
-        self.state: Nest = map_leaves(on_device, spec.state)
-        self.num_envs = self.host.first.shape[1]
-        self.owner = owner
-        self.event: Any = None
-        numbers: Unroll = map_leaves(torch.from_numpy, self.host)
-        self.unroll = numbers._replace(observation=self.observation, state=self.state)
 
 
 class Prefetcher(Role):

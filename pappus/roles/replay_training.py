@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from pappus.core import ItemSource, ReplayAlgorithm, StepTotal, Waitable
+from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
-from pappus.roles.gradient_step import GradientStep
+from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
 
-INFO_UPDATES = 50
+INFO_UPDATES = 200
 """Updates between two reports of the table's counts."""
+AGE_UPDATES = 8
+"""Updates between two looks at the ages of priorities; a mean needs no more."""
 
 
 class ReplayTraining(Training):
@@ -34,11 +36,14 @@ class ReplayTraining(Training):
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
         self.target = TargetNetwork(algorithm, gradient.flat, self._device)
-        self._capacity, self._service = capacity, 0
+        self._capacity, self._service, self._until_info = capacity, 0, 0
         self._staleness = PriorityStaleness(capacity)
         self._drawn: Any = None
         self._items: Any = None
         self._weight = self._priority = torch.zeros(0, device=self._device)
+        self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
+            algorithm, gradient.network, self.target.network
+        )
 
     def take(self) -> Waitable | None:
         if self._gradient.channel is not None:
@@ -55,23 +60,34 @@ class ReplayTraining(Training):
         gradient, delays = self._gradient, self._algorithm.part_delays
         rests = [gradient.updates % every > 0 for every in delays]
         kind = sum(rest << i for i, rest in enumerate(rests))  # updates of other parts of the network
-        computed = gradient.backward(kind)
+        computed, priority = self._computed(kind)
         gradient.apply(computed, kind, [one for one, rest in zip(gradient.parameters, rests, strict=True) if rest])
-        self._source.update(self._drawn, self._priority.double().cpu().numpy() + SMALLEST_PRIORITY)
+        self._source.update(self._drawn, priority.astype(np.float64) + SMALLEST_PRIORITY)
         for name, value in computed.scalars.items():
             gradient.metrics.mean(f"losses/{name}", value)
         self._report_ages(self._drawn)
         updates = gradient.updates + 1
         if gradient.channel is None:
             self.target.follow_updates(updates)
-        if updates % INFO_UPDATES == 0:
+        if self._until_info == 0:
             self._report_table()
+        self._until_info = (self._until_info - 1) % INFO_UPDATES
         steps = self._counted.total() - gradient.steps
         return Trained(steps, steps)
         yield  # a generator, as all trainings are
 
+    def _computed(self, kind: int) -> tuple[Computed, Array]:
+        """Compute the gradient; what was computed, and the priorities of the items."""
+        if self._on_arrays is None:
+            computed = self._gradient.backward(kind)
+            return computed, self._priority.cpu().numpy()
+        loss, scalars, priority = self._on_arrays(self._drawn.items, self._drawn.weight)
+        return self._gradient.computed(loss, scalars), priority
+
     def _load(self, batch: ItemBatch) -> None:
         """The batch as tensors; on a device always in the same memory, where a captured graph reads it."""
+        if self._on_arrays is not None:
+            return
         items, weight = map_leaves(torch.from_numpy, (batch.items, batch.weight))
         if not self._gradient.accelerator.real:
             self._items, self._weight = items, weight
@@ -92,16 +108,18 @@ class ReplayTraining(Training):
         return loss, scalars
 
     def batch(self) -> Nest:
-        return {**self._items._asdict(), "weight": self._weight}
+        drawn: Any = map_leaves(torch.from_numpy, (self._drawn.items, self._drawn.weight))
+        return {**drawn[0]._asdict(), "weight": drawn[1]}
 
     def _report_ages(self, batch: ItemBatch) -> None:
         metrics, updates = self._gradient.metrics, self._gradient.updates
         if batch.service != self._service:
             self._service, self._staleness = batch.service, PriorityStaleness(self._capacity)
-        staleness, fresh = self._staleness.of(batch.keys, updates)
-        if staleness is not None:
-            metrics.mean("replay/priority_staleness", staleness)
-        metrics.mean("replay/first_draws", fresh)
+        if updates % AGE_UPDATES == 0:
+            staleness, fresh = self._staleness.of(batch.keys, updates)
+            if staleness is not None:
+                metrics.mean("replay/priority_staleness", staleness)
+            metrics.mean("replay/first_draws", fresh)
         metrics.mean("replay/age", batch.age)
         self._staleness.written(batch.keys, updates)
 

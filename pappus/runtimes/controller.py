@@ -247,6 +247,8 @@ class Controller:
         self._patience = self._clock() + self._config.evaluation.max_seconds
         evaluators = self._run_stats.roles(lambda kind: kind.evaluates)
         for role in evaluators:
+            if self.finishing and not self._config.inline:
+                self._controls.command(role, "use_all_cores", 0)
             self._controls.command(role, "from_version", self._asked_for)
             self._controls.command(role, "evaluate", self._config.evaluation.episodes)
         self._evaluation = "asked" if evaluators else "none"

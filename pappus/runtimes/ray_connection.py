@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+from collections import defaultdict
 from typing import Any
 
 import ray
@@ -74,6 +75,20 @@ def _alone(cores: float) -> dict[str, Any]:
     if sys.platform == "linux":
         options["_node_ip_address"] = LOOPBACK
     return options
+
+
+def free_resources(cluster: ClusterConfig) -> dict[str, float]:
+    """What is free on all nodes together, by name."""
+    connected = connect(cluster, 0.0)
+    try:
+        total: dict[str, float] = defaultdict(float)
+        for room in rooms(free=True):
+            for name, amount in room.free.items():
+                total[name] += amount
+        return dict(total)
+    finally:
+        if connected:
+            ray.shutdown()
 
 
 def rooms(free: bool = False) -> list[NodeRoom]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pappus.config import RunConfig, TopologyConfig
 from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
@@ -61,6 +61,12 @@ class A3CConfig(TopologyConfig):
     loss_deviations: float = 0.0
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never (serialised)."""
 
+    uses_gpu: ClassVar[bool] = False
+
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """A worker computes all the time, and so do parameter servers on a cluster."""
+        return max(2, cores - (self.shards if config.runtime == "ray" else 0))
+
     def check(self, config: RunConfig) -> None:
         if config.actors < 1:
             raise UserError(f"actors={config.actors} must be at least 1")
@@ -72,6 +78,8 @@ class A3CConfig(TopologyConfig):
         if config.device != "cpu":
             raise UserError(f"device={config.device!r}: a3c's many workers share no device; use cpu, or impala")
         optimizer = config.optimizer
+        if optimizer.name == "radam":
+            raise UserError("optimizer.name='radam' is not among those that a3c's workers share; use adam")
         if optimizer.name == "adam" and max(optimizer.decay, optimizer.momentum) >= 1:
             raise UserError(
                 f"optimizer.decay={optimizer.decay} and momentum={optimizer.momentum} must be below 1 for adam, which "
@@ -95,6 +103,14 @@ class A3CConfig(TopologyConfig):
                 f"{self.loss_deviations} are for parameter servers, and lock-free updates pass none; use "
                 "--topology.updates serialised"
             )
+
+
+def refusal(algorithm: Any) -> str:
+    """Why it cannot carry an algorithm, an `AlgorithmSpec`; empty where it can."""
+    return "" if not algorithm.several_epochs else (
+        f"{algorithm.name} makes several updates from each batch, and a worker of a3c sends one gradient per unroll; "
+        f"use {algorithm.name}@sync"
+    )
 
 
 def a3c(run: Run) -> Program:

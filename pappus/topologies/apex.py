@@ -47,6 +47,10 @@ class ApexConfig(TopologyConfig):
         if self.refresh_every < 1 or self.prefetch < 1:
             raise UserError(f"refresh_every={self.refresh_every} and prefetch={self.prefetch} must be at least 1")
 
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """Learner and replay server need a core each. One actor of cheap envs is faster than the learner."""
+        return cores - 2 if heavy else 1
+
     @property
     def slack_option(self) -> str:
         return "--topology.replay.tolerance"

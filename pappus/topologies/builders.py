@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from pappus.config import ReplayConfig
 from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
-from pappus.envs.vector import make_env
+from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
@@ -17,30 +18,42 @@ from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, ShardedWeights, shard_sizes
 from pappus.roles.replay_server import ReplayHost, ReplayServer
+from pappus.telemetry.processes import usable_cores
 from pappus.topologies.learners import initial_weights
 from pappus.topologies.program import Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
+
+
+def actor_env(run: Run, num_envs: int, seed: int) -> VectorEnv:
+    """Envs of an actor. Natively vectorised ones step in threads of their own: each of several actors takes its share
+    of the cores, unless the threads are given."""
+    config, options = run.config, run.config.env_options
+    share = max(1, usable_cores() // config.actors) if config.actors > 1 else 0
+    return make_env(run.env, num_envs, seed, replace(options, threads=options.threads or share))
 
 
 def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:
     """An actor with its own copy of the policy."""
     config = run.config
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
-    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
-    policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.precision)
+    env = actor_env(run, config.envs_per_actor, env_seed)
+    policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision)
     return Actor(name, env, policy, sink, config.unroll_length)
 
 
 def build_evaluator(
     name: str, incarnation: int, run: Run, weights: WeightsReader | Sequence[WeightsReader]
 ) -> Evaluator:
-    """Plays greedily, on its own envs, with weights that one role publishes or parameter servers hold in shards."""
+    """Plays greedily, on its own envs, with weights that one role publishes or parameter servers hold in shards. Its
+    network is where the learner's is, unless that is on another machine."""
     config = run.config
     num_envs = min(config.evaluation.episodes, MAX_ENVS)
     env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
     if isinstance(weights, Sequence):
         weights = ShardedWeights(weights, shard_sizes(run.weights_size, len(weights)))
-    return Evaluator(name, env, LocalPolicy(run.algorithm, weights, num_envs, None, config.precision))
+    device = config.device if config.runtime != "ray" and not config.inline else "cpu"
+    precision = config.cpu_precision if device == "cpu" else config.precision
+    return Evaluator(name, env, LocalPolicy(run.algorithm, weights, num_envs, None, precision, device=device))
 
 
 def build_replay_actor(
@@ -50,9 +63,9 @@ def build_replay_actor(
     """An actor with its own copy of the policy, and its own degree of exploration for each env."""
     config, algorithm = run.config, off_policy(run.algorithm)
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
-    env = make_env(run.env, config.envs_per_actor, env_seed, config.env_options)
+    env = actor_env(run, config.envs_per_actor, env_seed)
     explore = exploration_of(algorithm, index, config.actors, config.envs_per_actor, counter)
-    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.precision, explore)
+    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision, explore)
     return ReplayActor(name, env, policy, sink, counter, refresh_every)
 
 

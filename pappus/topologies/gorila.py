@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pappus.config import RunConfig
 from pappus.core import ItemSink, ItemSource, ReplayAlgorithm, Sink, StepCounter, WeightsReader
@@ -65,6 +65,12 @@ class GorilaConfig(ApexConfig):
     loss_deviations: float = 5.0
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
 
+    uses_gpu: ClassVar[bool] = False
+
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """A bundle computes all the time."""
+        return max(2, cores - self.shards)
+
     def check(self, config: RunConfig) -> None:
         super().check(config)
         if config.device != "cpu":
@@ -79,6 +85,14 @@ class GorilaConfig(ApexConfig):
     def slack_option(self) -> str:
         """Around a local memory actor and learner take turns in one thread: neither is ahead."""
         return super().slack_option if self.replay_memory == "central" else ""
+
+
+def refusal(algorithm: Any) -> str:
+    """Why it cannot carry an algorithm, an `AlgorithmSpec`; empty where it can."""
+    return "" if algorithm.updates_all_weights else (
+        f"{algorithm.name} trains parts of its network less often, and gorila's parameter servers apply each gradient "
+        f"to all weights; use {algorithm.name}@apex"
+    )
 
 
 def gorila(run: Run) -> Program:

@@ -31,6 +31,9 @@ from pappus.topologies.builders import build_actor, build_evaluator
 from pappus.topologies.learners import actors_of, add_learners, check_learners, numbered, slots_per_batch
 from pappus.topologies.program import Program, Run
 
+MOST_CHEAP = 4
+"""Actors of cheap envs per learner: with more, a learner on a CPU is the bottleneck."""
+
 
 @dataclass(frozen=True)
 class ImpalaConfig(TopologyConfig):
@@ -49,13 +52,21 @@ class ImpalaConfig(TopologyConfig):
         batch, envs, slots = config.batch_size, config.envs_per_actor, actors * config.queue_size
         if batch % envs:
             choices = [str(n) for n in range(1, batch + 1) if batch % n == 0]
-            raise UserError(f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}")
+            raise UserError(
+                f"envs_per_actor={envs} does not divide batch_size={batch}; use {', '.join(choices[:12])}, or give "
+                f"--batch-size {envs}, too"
+            )
         if batch // envs > slots:
             raise UserError(
                 f"batch_size={batch} needs {batch // envs} actors' unrolls at once, but {actors} "
                 f"actors with queue_size={config.queue_size} hold {slots}; raise queue_size to "
                 f"{-(-batch // envs // actors)} or use more actors"
             )
+
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """One learner on a CPU keeps up with a few actors of cheap envs."""
+        free = cores - config.learners
+        return free if heavy or config.device != "cpu" else min(MOST_CHEAP * config.learners, free)
 
     def fewest_actors(self, learners: int) -> int:
         return learners

@@ -32,17 +32,18 @@ from pappus.edges.loan import LoanEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.envs.external import is_external
-from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, INFERENCE, LEARNER, PREFETCH
 from pappus.roles.acting import ActingNetwork
 from pappus.roles.cpu_inference import CpuInference
-from pappus.roles.gpu_inference import SMALLEST_BATCH, DeviceNetwork, GpuInference
+from pappus.roles.device_network import SMALLEST_BATCH, DeviceNetwork
+from pappus.roles.gpu_inference import GpuInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
-from pappus.topologies.builders import build_evaluator
+from pappus.topologies.builders import actor_env, build_evaluator
+from pappus.topologies.impala import MOST_CHEAP
 from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
 from pappus.topologies.program import Program, Run, derive_seed
 from pappus.transports.addresses import check_wire, with_port
@@ -99,6 +100,12 @@ class SeedConfig(TopologyConfig):
         overlap = room and not config.inline and config.envs_per_actor % 2 == 0
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, env_groups=self.env_groups or (2 if overlap else 1), wire=wire)
+
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """The learner needs a core, and so does inference in a process of its own. One learner on a CPU keeps up with a
+        few actors of cheap envs."""
+        free = cores - config.learners - (not self.beside_learner(config))
+        return free if heavy or config.device != "cpu" else min(MOST_CHEAP, free)
 
     def beside_learner(self, config: RunConfig) -> bool:
         """Whether inference runs in threads of the learner's process."""
@@ -194,7 +201,7 @@ def build_seed_actor(
     groups = [[group] if group else [] for group in range(env_groups)]  # the first has the seed of IMPALA's actor
     seeds = [derive_seed(config.seed, "actor", index, incarnation, *group)[0] for group in groups]
     size = config.envs_per_actor // env_groups
-    return SeedActor(name, [make_env(run.env, size, seed, config.env_options) for seed in seeds], client)
+    return SeedActor(name, [actor_env(run, size, seed) for seed in seeds], client)
 
 
 def build_inference(
@@ -202,7 +209,7 @@ def build_inference(
     weights: WeightsReader,
 ) -> CpuInference:
     """Central inference in its own process, for one learner or many."""
-    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision)
+    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.cpu_precision)
     return CpuInference(name, server, network, sinks, settings)
 
 

@@ -65,9 +65,15 @@ class SeedReplayConfig(SeedConfig):
         check_replay(self.replay)
         if config.batch_size < 1 or self.prefetch < 1:
             raise UserError(f"batch_size={config.batch_size} and prefetch={self.prefetch} must be at least 1")
-        if config.device != "cpu" and self.inference_in != "process":
-            raise UserError(f"device={config.device!r}: inference beside the learner keeps no replay yet; give "
-                            "--topology.inference_in process")
+        if config.device != "cpu" and self.inference_in == "learner":
+            raise UserError(
+                f"device={config.device!r}: inference beside the learner keeps no replay; give "
+                "--topology.inference-in process"
+            )
+
+    def beside_learner(self, config: RunConfig) -> bool:
+        """On an accelerator inference has a process of its own, too: it writes to the table."""
+        return self.inference_in == "learner"
 
 
 def seed_replay(run: Run) -> Program:
@@ -100,6 +106,6 @@ def build_replay_inference(
 ) -> ReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
-    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision)
+    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.cpu_precision)
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(name, server, network, algorithm, open_sink, counter, expected, settings)

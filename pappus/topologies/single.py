@@ -23,6 +23,9 @@ class SingleConfig(ApexConfig):
 
     refresh_every: int = 1
 
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        return 1
+
     def check(self, config: RunConfig) -> None:
         super().check(config)
         if config.actors != 1:

@@ -75,6 +75,10 @@ class SyncConfig(TopologyConfig):
     def fewest_actors(self, learners: int) -> int:
         return learners
 
+    def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
+        """Cheap envs are stepped fastest in the learner's own thread."""
+        return cores - config.learners if heavy else config.learners
+
 
 def sync(run: Run) -> Program:
     config, program = run.config, Program("sync", run.config.seed)

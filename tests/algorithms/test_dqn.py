@@ -190,3 +190,38 @@ def test_initial_priorities_are_those_of_the_loss_when_the_actor_and_the_target_
         behaviour, {"value": later.max(-1).values.numpy()}, data.reward.double().numpy(), data.discount.double().numpy()
     )
     assert algorithm.initial_priority(steps) == pytest.approx(learned.numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"double": False}, {"dueling": False}, {"head_size": 5}, {"huber": 0.1}, {"dueling": False, "head_size": 5}],
+)
+def test_what_is_learnt_on_arrays_is_what_the_loss_says(settings: dict[str, Any]) -> None:
+    algorithm, network, target = made(**settings)
+    learn = algorithm.on_arrays(network, target.requires_grad_(False))
+    assert learn is not None
+    said = algorithm.loss(network, target, batch(), WEIGHT)
+    expected = gradients(said.loss, network)
+    for parameter in network.parameters():
+        parameter.grad.fill_(7.0)  # what was there before does not matter
+    found = learn(Transition(*(leaf.numpy() for leaf in batch())), WEIGHT.numpy())
+    assert found.loss == pytest.approx(said.loss.item(), rel=1e-5)
+    assert found.scalars == pytest.approx({name: value.item() for name, value in said.scalars.items()}, rel=1e-4)
+    torch.testing.assert_close(torch.from_numpy(found.priority), said.priority, rtol=1e-4, atol=1e-5)
+    own = torch.cat([parameter.grad.flatten() for parameter in network.parameters()])
+    torch.testing.assert_close(own, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_what_arrays_cannot_do_is_left_to_the_loss() -> None:
+    class Own(DQN):
+        def loss(self, *inputs: Any, **named: Any) -> Any:
+            return super().loss(*inputs, **named)
+
+    named = EnvSpec({"a": VECTOR}, DiscreteAction(ACTIONS))
+    pictures = EnvSpec(ArraySpec((84, 84), "uint8"), DiscreteAction(ACTIONS), 4)
+    normed = NetworkConfig(hidden_sizes=(8,), layer_norm=True)
+    for algorithm in (
+        made(quantiles=3)[0], made(named)[0], DQN(DQNConfig(), pictures, NetworkConfig()),
+        DQN(DQNConfig(), ENV, normed), Own(DQNConfig(), ENV, NetworkConfig()),
+    ):
+        assert algorithm.on_arrays(algorithm.build_network(), algorithm.build_network()) is None

@@ -81,7 +81,7 @@ def test_two_systems_run_and_a_failure_neither_ends_the_rest_nor_is_kept(
     plots = tmp_path / "new" / "folder"
     words = [
         "--out", str(tmp_path), "--plots", str(plots), "--envs", "cartpole", "--systems", "a2c", "a3c",
-        "--seeds", "1", "--seconds", "1", "--steps", "1000",
+        "--seeds", "1", "--seconds", "3", "--steps", "1000",
     ]
     sound = architectures.command
 

@@ -21,6 +21,11 @@ ON_POLICY: Settings = {"steps": 3_200}
 PPO: Settings = {
     "steps": 4_800, "algorithm.normalize_returns": False, "algorithm.epochs": 2, "algorithm.minibatches": 2,
 }
+PQN: Settings = {
+    "steps": 4_800, "algorithm.epochs": 2, "algorithm.minibatches": 2, "algorithm.epsilon.end": 1.0,
+    "network.layer_norm": False,
+}
+"""All actions are tried equally often. One-hot lights leave nothing to normalise."""
 REPLAY: Settings = {
     "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
 }
@@ -67,6 +72,8 @@ ROWS: dict[str, Row] = {
     "ppo": Row("ppo", PPO),
     "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 6_400}),
     "ppo-two-learners": Row("ppo", PPO | {"learners": 2, "envs_per_actor": 4}),
+    "pqn": Row("pqn", PQN),
+    "pqn-two-learners": Row("pqn", PQN | {"learners": 2, "envs_per_actor": 4}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
     "apex-dqn": Row("apex-dqn", DQN),
@@ -82,6 +89,7 @@ ROWS: dict[str, Row] = {
     "appo@a3c": Row("appo@a3c", ON_POLICY),
     "a2c@seed": Row("a2c@seed", ON_POLICY),
     "ppo@seed": Row("ppo@seed", PPO),
+    "pqn@seed": Row("pqn@seed", PQN),
     "dqn@seed": Row("dqn@seed", DQN),
     "r2d2@single": Row("r2d2@single", R2D2),
     "r2d2@gorila": Row("r2d2@gorila", R2D2 | TWO_MEMORIES),
@@ -117,6 +125,8 @@ def _choosing(row: Row) -> Settings:
 
     With memory, which is slow, half the steps are enough; a policy that moves through the actions needs more of them.
     """
-    one_step = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+    one_step: Settings = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+    if row.system.startswith("pqn"):
+        one_step = {"algorithm.q_lambda": 0.0}
     share = 1.5 if row.continuous else 0.5 if "network.core" in row.settings else 1.0
     return one_step | {"steps": int(share * row.settings["steps"])}

@@ -13,6 +13,7 @@ import torch
 
 import pappus.algorithms.a2c
 import pappus.algorithms.ppo
+import pappus.algorithms.pqn
 import pappus.algorithms.r2d2
 import pappus.algorithms.vtrace
 import pappus.networks.modules
@@ -99,6 +100,7 @@ TOGETHER_SAME_STEP = Mistake(SameStepStream, "step", episodes_run_together)
 VTRACE = Mistake(pappus.algorithms.vtrace, "vtrace", rewards_discounted_once_more)
 A2C_GAE = Mistake(pappus.algorithms.a2c, "gae", rewards_discounted_once_more)
 GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
+LAMBDA = Mistake(pappus.algorithms.pqn, "lambda_returns", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
 POLICY_MASK = Mistake(pappus.networks.modules, "mask_logits", policy_mask_ignored)
@@ -123,6 +125,8 @@ CASES = [
     (VTRACE, "appo", "next-step", "chain"),
     (GAE, "ppo", "next-step", "chain"),
     (A2C_GAE, "a2c", "next-step", "chain"),
+    (LAMBDA, "pqn", "next-step", "chain"),
+    (TRUNCATION, "pqn@seed", "next-step", "loop"),
     (TRUNCATION, "a3c", "next-step", "loop"),
     (TRUNCATION, "ppo", "next-step", "loop"),
     (VALID, "ppo-lstm", "next-step", "loop"),

@@ -11,7 +11,7 @@ from pappus.config import NetworkConfig
 from pappus.networks.build import build_actor_critic, build_q_network
 from pappus.networks.flat import FlatParameters
 from pappus.networks.q_networks import QNetwork
-from pappus.networks.steps import single_step
+from pappus.networks.steps import BatchForward, single_step
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
 VECTOR = ArraySpec((4,), "float32")
@@ -208,3 +208,19 @@ def test_a_step_of_action_values_follows_weights_that_are_replaced_in_place() ->
     flat.values.copy_(torch.randn(flat.size, generator=torch.Generator().manual_seed(0)) / 4)
     q = network(observation[None], first[None], ((), ())).q[0]
     assert torch.allclose(step(observation, first, ((), ())).q, q, atol=1e-4, rtol=1e-4)
+
+
+def test_a_network_with_a_forward_pass_of_its_own_gets_frames_as_its_state() -> None:
+    env = EnvSpec(ArraySpec((36, 36), "uint8"), DiscreteAction(3), 4)
+
+    class Own(QNetwork):
+        def forward(self, observation: Any, first: Any, state: Any) -> Any:
+            assert self.frame_stack is not None and state[0] is not None
+            self.stacks, _ = self.frame_stack(observation, first, state[0])
+            return super().forward(observation, first, state)
+
+    plain = build_q_network(env, NetworkConfig())
+    own = Own(plain.torso, plain.core, plain.head, plain.frame_stack)
+    stacks = torch.randint(0, 256, (5, 4, 36, 36), dtype=torch.uint8)
+    torch.testing.assert_close(BatchForward()(own, stacks).q, BatchForward()(plain, stacks).q)
+    assert torch.equal(own.stacks[0], stacks)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pappus.errors import UserError
 from pappus.networks.modules import MLP, Encoder, Flat
-from pappus.networks.torsos import ImpalaDeep, NatureCNN, OneHot, Pixels
+from pappus.networks.torsos import ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ArraySpec
 
 CNNS = [NatureCNN, ImpalaDeep]
@@ -84,3 +85,43 @@ def test_encoder_joins_the_leaves_of_a_nest() -> None:
     torsos = [Flat(ArraySpec((3,), "float32")), OneHot(ArraySpec((), "int64", (4,)))]
     joined = Encoder(torsos, None)({"a": torch.ones(1, 2, 3), "b": torch.tensor([[0, 3]])})
     assert joined.tolist() == [[[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0, 1]]]
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (4, 40, 44), (36, 52, 3)])
+def test_folded_pixels_give_the_same_features_and_gradients(shape: tuple[int, ...]) -> None:
+    """What a GPU computes, here on the CPU."""
+    torso = NatureCNN(ArraySpec(shape, "uint8"))
+    image, pixels = torch.randint(0, 256, (2, 3, *shape), dtype=torch.uint8), torso.pixels
+    planes = pixels(image, torch.float32)
+    folded = pixels.folded(planes, torch.float32)
+    assert folded.shape[1] == 16 * planes.shape[1] and folded.is_contiguous(memory_format=torch.channels_last)
+    plain = torso.conv1(planes)
+    (expected,) = torch.autograd.grad(plain.square().sum(), torso.conv1.weight)
+    torch.testing.assert_close(torso.conv1(folded), plain, rtol=1e-4, atol=1e-5)
+    (found,) = torch.autograd.grad(torso.conv1(folded).square().sum(), torso.conv1.weight)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_sides_that_the_stride_does_not_divide_are_not_folded() -> None:
+    assert NatureCNN(ArraySpec((86, 84), "uint8")).pixels.stride == 1
+
+
+@pytest.mark.parametrize("cnn", [NatureCNN, MinAtarCNN])
+def test_layer_norm_makes_features_independent_of_contrast(cnn: type[NatureCNN | MinAtarCNN]) -> None:
+    torch.manual_seed(0)
+    torso, plain = cnn(ArraySpec((40, 40), "float32"), layer_norm=True), cnn(ArraySpec((40, 40), "float32"))
+    image = torch.rand(1, 5, 40, 40)
+    torch.testing.assert_close(torso(image), torso(3 * image), rtol=1e-2, atol=1e-2)
+    assert not torch.allclose(plain(image), plain(3 * image), rtol=1e-2, atol=1e-2)
+
+
+def test_an_mlp_with_layer_norm_has_one_for_every_layer() -> None:
+    mlp = MLP(4, (8, 6), "relu", layer_norm=True)
+    x = torch.randn(2, 3, 4)
+    first = torch.nn.functional.layer_norm(mlp.layers[0](x), (8,)).relu()
+    torch.testing.assert_close(mlp(x), torch.nn.functional.layer_norm(mlp.layers[1](first), (6,)).relu())
+
+
+def test_the_deep_torso_has_no_layer_norm() -> None:
+    with pytest.raises(UserError, match="impala-deep has no layer norm; use torso='nature'"):
+        ImpalaDeep(ArraySpec((40, 40), "uint8"), layer_norm=True)

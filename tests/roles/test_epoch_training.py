@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,9 +14,13 @@ from torch import Tensor
 from pappus.accelerator import one_thread
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.config import NetworkConfig, OptimizerConfig
+from pappus.errors import NonFiniteError
 from pappus.ops.distributions import Categorical
-from pappus.roles.gradient_step import LearnerSettings
-from pappus.roles.learner import Learner
+from pappus.roles.epoch_training import EpochTraining
+from pappus.roles.gradient_step import GradientStep, LearnerSettings
+from pappus.roles.learner import Learner, Publication
+from pappus.telemetry.checkpoint import load_state
+from pappus.telemetry.metrics import Metrics
 from tests.roles.learner_tools import ENV, NETWORK, Recorded, record, unroll_learner, weights_of
 
 CONFIG = PPOConfig(epochs=2, minibatches=3)
@@ -93,3 +100,49 @@ def test_an_algorithm_needs_neither_to_be_ppo_nor_a_faster_way() -> None:
     own, plain = trained(Own(CONFIG, ENV, NETWORK)), trained(PPO(CONFIG, ENV, NETWORK))
     assert own.updates == plain.updates == 24
     torch.testing.assert_close(weights_of(own), weights_of(plain), rtol=1e-4, atol=1e-5)
+
+
+class FakeDevice:
+    """A device for which nothing is captured: what is queued is done at once."""
+
+    real, device = True, torch.device("cpu")
+
+    def on(self, stream: Any) -> Any:
+        return nullcontext()
+
+    def wait(self) -> None: ...
+
+
+def on_a_device(unrolls: Any, crash_dir: Path | None = None) -> Learner:
+    algorithm = PPO(CONFIG, ENV, NETWORK)
+    settings = LearnerSettings(OptimizerConfig(), 10**6, 1, crash_dir=crash_dir)
+    gradient: Any = GradientStep(Metrics("learner"), algorithm, settings)
+    gradient.accelerator = FakeDevice()
+    return Learner("learner", gradient, EpochTraining(algorithm, Recorded(unrolls), gradient, 1), Publication(None))
+
+
+def test_updates_on_a_device_do_not_wait_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pappus.accelerator.WARMUP_CALLS", 10**9)
+    subject, waited = on_a_device(record(4)), []
+    look = subject._gradient.backward
+    monkeypatch.setattr(subject._gradient, "backward", lambda kind=0: (waited.append(kind), look(kind))[1])
+    with one_thread():
+        while subject.step() is None:
+            pass
+    assert subject.updates == 24 and waited == [1] * 4, "it looks at the last minibatch of every batch"
+    expected = weights_of(trained(Own(CONFIG, ENV, NETWORK)))
+    torch.testing.assert_close(weights_of(subject), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_broken_minibatch_on_a_device_keeps_all_steps_of_its_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pappus.accelerator.WARMUP_CALLS", 10**9)
+    unrolls = record(1)
+    unrolls[0].valid[:] = True
+    unrolls[0].reward[0, 0] = np.nan
+    subject = on_a_device(unrolls, tmp_path)
+    with pytest.raises(NonFiniteError, match="is not finite"), one_thread():
+        while subject.step() is None:
+            pass
+    assert len(load_state(tmp_path, "non_finite_batch")["action"]) == unrolls[0].action.size

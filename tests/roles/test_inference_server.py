@@ -18,7 +18,8 @@ from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.roles.acting import ActingNetwork
 from pappus.roles.cpu_inference import CpuInference
-from pappus.roles.gpu_inference import DeviceNetwork, GpuInference
+from pappus.roles.device_network import DeviceNetwork
+from pappus.roles.gpu_inference import GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.prefetcher import Prefetcher
 from pappus.transports.memory import CountingNotifier, HeapBlock
@@ -234,3 +235,31 @@ def test_the_limit_of_a_batch_is_one_that_needs_no_padding() -> None:
     padded = DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=32)
     assert [padded.round_down(envs) for envs in (7, 32, 63, 64, 1200)] == [7, 32, 32, 64, 1024]
     assert DeviceNetwork(algorithm, weights, 5, "float32", CPU, smallest_batch=0).round_down(1200) == 1200
+
+
+def test_an_env_group_that_leaves_while_its_unroll_is_lent_gives_its_rows_back_when_that_returns() -> None:
+    setup = Setup("device", batch_size=2)
+    server: Any = setup.server
+    store = server._device_network.store
+    for t in range(T + 1):
+        setup.ask("a", float(t), first=t == 0)
+        setup.server.step()
+        setup.server.step()
+    assert len(store._buffers) == 3
+    setup.request_server.leaving.append("a")
+    setup.server.step()
+    assert len(store._buffers) == 1, "the one that is lent"
+    assert setup.prefetcher is not None and setup.prefetcher.step() is None
+    setup.server.step()
+    assert not store._buffers
+
+
+def test_a_store_that_grows_is_written_to_by_the_batches_that_follow() -> None:
+    setup = Setup("device", batch_size=2)
+    setup.play("a", T + 1)
+    server: Any = setup.server
+    before = server._device_network.store.spare
+    setup.play("b", T + 1, num_envs=1)
+    assert server._device_network.store.spare > before
+    batch = setup.source.take(1)
+    assert batch is not None and batch[0].observation[:, :, 0].tolist() == [[t, t] for t in range(T + 1)]

@@ -85,7 +85,8 @@ def test_a_run_ends_with_a_checkpoint_and_then_an_evaluation(tmp_path: Path) -> 
     play.controller.role_finished("learner")
     assert not play.controller.decide() and len(play.saves) == 1 and not play.commands
     play.finish_save()
-    assert not play.controller.decide() and play.commands == [("evaluator", "evaluate", 20)]
+    assert not play.controller.decide()
+    assert play.commands == [("evaluator", "use_all_cores", 0), ("evaluator", "evaluate", 20)], "training is over"
     assert play.oldest_versions == [1], "no weights older than those that were saved"
     play.evaluated(77.0)
     assert play.controller.decide()
@@ -184,7 +185,7 @@ def test_an_evaluator_that_died_is_asked_again(tmp_path: Path) -> None:
     play.controller.decide()
     play.finish_save()
     play.controller.role_restarted("evaluator")
-    assert play.commands == [("evaluator", "evaluate", 20)] * 2
+    assert play.commands == [("evaluator", "use_all_cores", 0), ("evaluator", "evaluate", 20)] * 2
 
 
 def test_checkpoints_are_written_on_time_and_the_best_is_marked(tmp_path: Path) -> None:

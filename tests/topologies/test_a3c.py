@@ -17,7 +17,7 @@ from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.topologies.a3c import A3CConfig, a3c
 from pappus.topologies.program import Program
 from pappus.trained import stored_weights
-from pappus.validation import validate
+from tests.config_tools import check
 from tests.contracts.runtime_contract import FakeController
 
 WORKERS = [0, 1, 2]
@@ -169,7 +169,7 @@ def test_weights_of_a_system_without_a_master_are_refused(tmp_path: Path) -> Non
 )
 def test_what_cannot_work_is_refused_with_the_reason(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        validate(configure("a3c", "CartPole-v1", settings))
+        check("a3c", "CartPole-v1", settings)
 
 
 def test_a_network_with_running_statistics_is_refused() -> None:

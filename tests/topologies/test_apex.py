@@ -23,7 +23,7 @@ from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
 from pappus.topologies.program import Program, Run, off_policy, on_policy
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
-from pappus.validation import validate
+from tests.config_tools import check
 from tests.contracts.runtime_contract import FakeController
 
 RECALL = "tests.envs.memory_envs:delayed_recall"
@@ -180,7 +180,7 @@ def test_a_pair_that_cannot_work_is_refused_with_one_sentence(
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        validate(configure("apex-dqn", "CartPole-v1", settings))
+        check("apex-dqn", "CartPole-v1", settings)
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,12 @@ def test_settings_of_the_others_that_cannot_work_are_refused(
     system: str, settings: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(UserError, match=reason):
-        validate(configure(system, "Pendulum-v1" if system == "td3" else "Acrobot-v1", settings))
+        check(system, "Pendulum-v1" if system == "td3" else "Acrobot-v1", settings)
 
 
 def test_one_agent_in_one_thread_has_one_actor() -> None:
     with pytest.raises(UserError, match="actors=2: dqn has one actor; use apex-dqn or apex-ddpg"):
-        validate(configure("dqn", "CartPole-v1", {"actors": 2}))
+        check("dqn", "CartPole-v1", {"actors": 2})
 
 
 def test_algorithms_and_topologies_that_do_not_fit_are_told_apart() -> None:

@@ -15,7 +15,7 @@ from pappus.kinds import RoleKind
 from pappus.roles.role import Role
 from pappus.topologies.impala import impala
 from pappus.topologies.program import Program, derive_seed
-from pappus.validation import validate
+from tests.config_tools import check
 
 
 def test_the_program_is_the_papers_figure() -> None:
@@ -63,13 +63,13 @@ def test_many_learners_have_a_queue_each_and_actors_are_dealt_out() -> None:
 )
 def test_learners_that_cannot_work_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        validate(configure("impala", "CartPole-v1", settings))
+        check("impala", "CartPole-v1", settings)
 
 
 @pytest.mark.parametrize("system", ["dqn", "ddpg", "apex-dqn", "r2d2", "seed-r2d2", "gorila-dqn", "a3c"])
 def test_other_systems_have_no_learners_that_share_updates(system: str) -> None:
     with pytest.raises(UserError, match=f"learners=2: in '{system}' no learners share their updates; use --learners 1"):
-        validate(configure(system, "CartPole-v1", {"learners": 2}))
+        check(system, "CartPole-v1", {"learners": 2})
 
 
 def test_a_network_with_running_statistics_is_for_one_learner() -> None:

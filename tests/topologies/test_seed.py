@@ -32,7 +32,7 @@ from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
 from pappus.transports.memory import EventNotifier, HeapBlock
 from pappus.types import Unroll, request_spec, unroll_spec
-from pappus.validation import validate
+from tests.config_tools import check
 from tests.contracts.calls_contract import reply
 
 SIZES = {"actors": 2, "envs_per_actor": 6, "unroll_length": 5, "batch_size": 8, "topology": {"env_groups": 3}}
@@ -86,7 +86,7 @@ def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None
 )
 def test_what_cannot_work_is_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        validate(configure("seed-vtrace", "CartPole-v1", {**SIZES, **settings}))
+        check("seed-vtrace", "CartPole-v1", {**SIZES, **settings})
 
 
 @pytest.mark.parametrize("runtime", ["inline", "local"])

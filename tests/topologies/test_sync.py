@@ -18,6 +18,7 @@ from pappus.topologies.program import Run
 from pappus.topologies.sync import sync
 from pappus.transports.memory import HeapBlock
 from pappus.validation import validate
+from tests.config_tools import fitted
 
 SMALL = {"envs_per_actor": 4, "unroll_length": 8, "algorithm.minibatches": 2, "algorithm.epochs": 3}
 
@@ -63,7 +64,7 @@ def test_many_learners_have_some_of_the_workers_each() -> None:
 
 
 def test_who_asks_for_learners_gets_workers_for_them() -> None:
-    assert configure("a2c", "CartPole-v1", {"learners": 3}).actors == 3
+    assert fitted("a2c", "CartPole-v1", {"learners": 3}).actors == 3
 
 
 class Expects:
@@ -208,7 +209,7 @@ def test_a_batch_is_left_early_when_the_policy_has_moved_too_far() -> None:
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
-    config = configure("ppo", "CartPole-v1", {**SMALL, **settings})
+    config = fitted("ppo", "CartPole-v1", {**SMALL, **settings})
     with pytest.raises(UserError, match=message):
         validate(config)
         sync(describe(config, "CartPole-v1"))

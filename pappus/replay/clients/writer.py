@@ -240,7 +240,7 @@ class TrajectoryWriter:
         flags = np.asarray(given)
         if flags.shape not in ((), (self._envs,)) or flags.dtype.kind not in "bui":
             raise UserError(f"{name} must be one flag, or one for each of {self._envs} envs, not {given!r:.60}")
-        return np.broadcast_to(flags.astype(bool), self._envs)
+        return flags.astype(bool) if flags.shape else np.full(self._envs, bool(flags))
 
     def _refuse_misfits(
         self, priorities: Array, envs: Array, starts: Mapping[str, Array], lengths: Mapping[str, Array]

@@ -192,9 +192,11 @@ class Context:
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.array, last))
         dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
         array = self.source.uncopied(rows.column, where)
-        return Values(self._take(values, where) if array is None else array, rows.lengths, dims, rows.steps)
+        return Values(self.take(rows.column, where) if array is None else array, rows.lengths, dims, rows.steps)
 
-    def _take(self, values: Array, rows: Array) -> Array:
+    def take(self, column: str, rows: Array) -> Array:
+        """`columns[column][rows]`, filled in by the time `complete` returns."""
+        values = self.source.columns[column]
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
             return values[rows]
         out = self._recycler.empty((*rows.shape, *values.shape[1:]), values.dtype)
@@ -217,8 +219,9 @@ class Copies:
         width = math.prod(values.shape[1:])
         source, into = values.reshape(len(values), width), out.reshape(rows.size, width)
         flat = rows.reshape(-1)
-        parts, threads = out.nbytes // WORTH_A_THREAD, min(MOST_THREADS, usable_cores())
-        if threads == 1 or parts < 2:
+        parts = out.nbytes // WORTH_A_THREAD
+        threads = min(MOST_THREADS, usable_cores()) if parts > 1 else 1
+        if threads == 1:
             _copy(source, flat, into)
             return
         bounds = [len(flat) * i // parts for i in range(parts + 1)]
@@ -233,7 +236,8 @@ class Copies:
         finally:
             begun = [helper for helper in self._helpers if not helper.cancel()]
             self._helpers = []
-            wait(begun)
+            if begun:
+                wait(begun)
         for helper in begun:
             helper.result()
 

@@ -274,11 +274,9 @@ class Service:
         missing, number = count, next(self._numbers)
         with self._lock:
             for last in self._tries(holder, "sample", table, seconds, lambda: bool(parts) and not partial):
-                while missing and (now := live.available(missing)) >= self._smallest(live, missing, last and partial):
-                    parts.append(live.sample(now))
+                while missing and self._worth(live, now := live.available(missing), missing, last and partial):
                     # Noted, so that they are released even if the client disappears.
-                    windows = parts[-1].windows
-                    holder.batches.setdefault(number, []).append(self.chunks.spanned(windows.base, windows.span))
+                    parts.append(live.sample(now, holder.batches.setdefault(number, [])))
                     missing -= len(parts[-1].keys)
                     self._tell()
                 if not missing:
@@ -286,14 +284,16 @@ class Service:
         return number, Drawn.joined(parts) if parts else None
 
     @staticmethod
-    def _smallest(live: LiveTable, missing: int, anything: bool) -> float:
-        """The smallest piece of a batch to draw now."""
+    def _worth(live: LiveTable, available: int, missing: int, anything: bool) -> bool:
+        """Whether to draw a piece of a batch now: all of it, or as much as there can ever be at a time."""
+        if available == missing or not available:
+            return available > 0
         if anything:
-            return 1
-        whole = min(missing, live.limiter.largest_batch)
+            return True
+        most = live.limiter.largest_batch
         if live.table.max_times_sampled == 1:  # there are never more items to take away
-            return min(whole, live.table.max_size - live.limiter.min_size + 1)
-        return whole
+            most = min(most, live.table.max_size - live.limiter.min_size + 1)
+        return available >= most
 
     def done(self, holder: Holder, number: int) -> None:
         """Release a sampled batch."""

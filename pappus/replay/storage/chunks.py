@@ -58,11 +58,15 @@ def fastest() -> Kernels:
 
 @cache
 def compiled(loops: Kernels) -> Kernels:
-    """The loops as machine code. It is cached on disk, so only the first call ever waits for the compiler."""
+    """The loops as machine code."""
+    return Kernels(*map(compiled_loop, loops))
+
+
+def compiled_loop(loop: Any) -> Any:
+    """A loop as machine code. It is cached on disk, so only the first call ever waits for the compiler."""
     import numba
 
-    compile_loop: Any = numba.njit(cache=True, nogil=True)
-    return Kernels(*map(compile_loop, loops))
+    return numba.njit(cache=True, nogil=True)(loop)
 
 
 def _locate_with_numpy(following: Array, length: int, bases: Array, positions: Array, rows: Array) -> None:
@@ -324,10 +328,11 @@ class Chunks(Columns):
         if among is not None:
             self.kernels.add(among, chunks, -1)
         self.kernels.add(self.holders, chunks, -1)
-        freed = np.unique(chunks[self.holders[chunks] == 0])
-        self._free[self.num_free : self.num_free + len(freed)] = freed
-        self.num_free += len(freed)
-        if len(freed):
+        unheld = chunks[self.holders[chunks] == 0]
+        if len(unheld):
+            freed = np.unique(unheld)
+            self._free[self.num_free : self.num_free + len(freed)] = freed
+            self.num_free += len(freed)
             self.on_free(freed)
 
     def forget_rows(self) -> None:

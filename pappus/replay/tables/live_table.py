@@ -110,14 +110,14 @@ class LiveTable:
             return f"samples wait for a priority above 0: all {self.size} items have 0; {self.limiter.explain()}"
         return self.limiter.explain()
 
-    def sample(self, wanted: int) -> Drawn:
-        """Draw as many of the `wanted` items as are available now, and hold their chunks for the caller."""
+    def sample(self, wanted: int, held: list[Array]) -> Drawn:
+        """Draw as many of the `wanted` items as are available now, hold their chunks, and add these to `held`."""
         if self.table.max_times_sampled <= 1:
             count = self.available(wanted)
-            return self._draw(*self._sampler.sample(count, self.rng, distinct=self.table.max_times_sampled == 1))
+            return self._draw(held, *self._sampler.sample(count, self.rng, distinct=self.table.max_times_sampled == 1))
         parts: list[Drawn] = []
         while wanted and (count := self.available(wanted)):
-            parts.append(self._draw(*self._limited(count)))
+            parts.append(self._draw(held, *self._limited(count)))
             wanted -= len(parts[-1].keys)
         return Drawn.joined(parts)
 
@@ -133,10 +133,12 @@ class LiveTable:
             return draw_in_order(places, before, most, spare, count)
         return draw_at_random(places, probabilities, before, most, spare)
 
-    def _draw(self, places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
+    def _draw(self, held: list[Array], places: Array, probabilities: Array, times: Array | None = None) -> Drawn:
         self.chunks.kernels.add(self._times_sampled, places, 1)
         windows = self._windows.pick(places)
-        self.chunks.hold(self.chunks.spanned(windows.base, windows.span))
+        chunks = self.chunks.spanned(windows.base, windows.span)
+        self.chunks.hold(chunks)
+        held.append(chunks)
         drawn = Drawn(
             self._keys[places], probabilities, self._priorities[places],
             self._times_sampled[places] if times is None else times.astype(np.int32),
@@ -157,7 +159,7 @@ class LiveTable:
         self._priorities[places] = changed
         self._sampler.update(places, changed)
         self._remover.update(places, changed)
-        return len(np.unique(places))
+        return len(set(places.tolist()))
 
     def delete(self, keys: Array) -> int:
         """Delete items; keys of removed items are ignored."""

@@ -1,0 +1,133 @@
+"""What this machine or a cluster has, and what `--actors auto` and `--device auto` make of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pappus.config import AUTO, RunConfig
+from pappus.envs.external import is_external
+from pappus.envs.vector import env_spec, make_env
+from pappus.system import System
+from pappus.telemetry.processes import usable_cores
+from pappus.types import ACTION_MASK, Array, ContinuousAction, EnvSpec
+
+HEAVY_SECONDS = 50e-6
+"""An env whose step takes longer than this deserves a core: one core makes fewer than 20,000 such steps a second."""
+PROBE_ENVS, PROBE_SECONDS = 4, 0.2
+"""Envs that are stepped to find that out, and for how long."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Cores that a run may use, and the name of a GPU, empty where there is none; of a cluster all that is free."""
+
+    cores: int
+    gpu: str = ""
+
+
+@cache
+def this_machine() -> Machine:
+    import torch
+
+    return Machine(usable_cores(), torch.cuda.get_device_name() if torch.cuda.is_available() else "")
+
+
+def machine_for(config: RunConfig) -> Machine:
+    """Where the run will be: here, or on the cluster whose address is given."""
+    if config.runtime != "ray" or not config.cluster.address:
+        return this_machine()
+    from pappus.runtimes.ray_connection import free_resources
+
+    free = free_resources(config.cluster)
+    return Machine(int(free.get("CPU", 0)), "a GPU of the cluster" if free.get("GPU", 0) >= 1 else "")
+
+
+def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = None) -> tuple[RunConfig, str]:
+    """`config` with everything chosen that is `auto`, and a line that says what was chosen and why."""
+    line: list[str] = []
+    if config.actors == AUTO or config.device == "auto":
+        machine = machine or machine_for(config)
+    if machine is not None and config.device == "auto":
+        reason = why_no_gpu(config)
+        if machine.gpu and not reason and not _sees_pictures(config, env, system):
+            reason = "the network is small"
+        config = replace(config, device="cuda" if machine.gpu and not reason else "cpu")
+        if machine.gpu:
+            where = f"cpu: {reason}" if reason else f"cuda ({machine.gpu}): the network sees pictures"
+            line.append(f"the learner computes on {where}")
+    if machine is not None and config.actors == AUTO:
+        heavy = machine.cores > 2 and _is_heavy(config, env)
+        config = replace(config, actors=_actors(config, machine.cores, heavy))
+        cost = "" if machine.cores <= 2 else ", whose steps are slow" if heavy else ", whose steps are cheap"
+        many = config.actors > 1
+        share = f"{_envs_per_actor(config)} envs{' each' * many}{cost}"
+        line.append(f"{machine.cores} cores: {config.actors} actor{'s' * many} with {share}")
+    return replace(config, envs_per_actor=_envs_per_actor(config)), "; ".join(line)
+
+
+def chosen_words(config: RunConfig, fitted: RunConfig) -> list[str]:
+    """What `fit` chose, as options: runs that are started together must not choose again, beside each other."""
+    actors = ["--actors", str(fitted.actors)] if config.actors == AUTO else []
+    return [*actors, *(["--device", fitted.device] if config.device == "auto" else [])]
+
+
+def why_no_gpu(config: RunConfig) -> str:
+    """Why the learner of this run cannot compute on a GPU that is there; empty where it can."""
+    if not config.topology.uses_gpu:
+        return "its many learners share no GPU"
+    if config.learners > 1:
+        return "several learners need a GPU each"
+    return "one thread is deterministic there" if config.runtime == "inline" else ""
+
+
+def _actors(config: RunConfig, cores: int, heavy: bool) -> int:
+    """As many as the topology has use for; of envs that are given in total each gets the same even share."""
+    fewest = max(1, config.topology.fewest_actors(config.learners))
+    wanted = max(fewest, config.topology.actors_for(config, cores, heavy))
+    even = [actors for actors in range(fewest, wanted + 1) if config.envs and config.envs % (2 * actors) == 0]
+    return even[-1] if even else wanted
+
+
+def _envs_per_actor(config: RunConfig) -> int:
+    """Each actor's share of `--envs`, an even number where it can be: two groups of envs take turns."""
+    if not config.envs or not config.actors:
+        return config.envs_per_actor
+    share = config.envs / config.actors
+    return 2 * round(share / 2) if share >= 2 else 1
+
+
+def _sees_pictures(config: RunConfig, env: Any, system: System) -> bool:
+    """Whether the network convolves."""
+    import torch
+
+    algorithm = system.algorithm.make(config.algorithm, env_spec(env, config.env_options), config.network)
+    return any(isinstance(module, torch.nn.Conv2d) for module in algorithm.build_network().modules())
+
+
+def _is_heavy(config: RunConfig, env: Any, clock: Callable[[], float] = time.perf_counter) -> bool:
+    """Whether a step of one env takes long. The fastest of many counts: others may have waited for a core."""
+    if is_external(env):
+        return True
+    with closing(make_env(env, PROBE_ENVS, 0, config.env_options)) as envs:
+        shown, fastest, end = envs.reset().observation, float("inf"), clock() + PROBE_SECONDS
+        while clock() < end:
+            action, began = _allowed(envs.spec, shown), clock()
+            shown = envs.step(action).observation
+            fastest = min(fastest, clock() - began)
+    return fastest / PROBE_ENVS > HEAVY_SECONDS
+
+
+def _allowed(spec: EnvSpec, shown: Any) -> Array:
+    """The first action of every env that its mask allows, or 0."""
+    action = spec.action
+    if not spec.masked or isinstance(action, ContinuousAction):
+        return np.zeros((PROBE_ENVS, *action.array.shape), action.array.dtype)
+    parts = np.split(np.asarray(shown[ACTION_MASK]), np.cumsum(action.choices)[:-1], axis=1)
+    return np.stack([part.argmax(1) for part in parts], 1).reshape(-1, *action.array.shape).astype(action.array.dtype)

@@ -1,0 +1,217 @@
+"""What `auto` chooses, on machines that are not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from pappus import api, machine
+from pappus.api import configure, system_here
+from pappus.config import AUTO, RunConfig
+from pappus.errors import UserError
+from pappus.machine import PROBE_ENVS, PROBE_SECONDS, Machine, _is_heavy, chosen_words, fit
+from pappus.settings import override, parse
+from pappus.systems import find_system
+from pappus.types import ACTION_MASK
+from pappus.validation import validate
+
+LAPTOP, SERVER, GPU_BOX = Machine(2), Machine(16), Machine(16, "NVIDIA H200")
+FRAMES = "benchmarks.synthetic:frames"
+
+
+def fitted(system: str, env: str, on: Machine, **settings: Any) -> tuple[RunConfig, str]:
+    return fit(configure(system, env, settings), env, find_system(system), on)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All envs count as slow."""
+    monkeypatch.setattr(machine, "_is_heavy", lambda config, env: True)
+    yield
+
+
+@pytest.mark.parametrize(
+    ("system", "actors"),
+    [("impala", 1), ("seed-vtrace", 1), ("ppo", 1), ("apex-dqn", 1), ("dqn", 1), ("a3c", 2), ("gorila-dqn", 2)],
+)
+def test_two_cores_have_use_for_one_actor_beside_the_learner(system: str, actors: int) -> None:
+    config, line = fitted(system, "CartPole-v1", LAPTOP)
+    assert (config.actors, config.device) == (actors, "cpu")
+    assert line.startswith(f"2 cores: {actors} actor{'s' * (actors > 1)} with {config.envs_per_actor} envs")
+    validate(config)
+
+
+@pytest.mark.parametrize(
+    ("system", "actors"),
+    [("impala", 15), ("seed-vtrace", 14), ("ppo", 15), ("ppo@seed", 14), ("apex-dqn", 14), ("dqn", 1)],
+)
+def test_slow_envs_get_the_cores_that_other_roles_leave(system: str, actors: int, slow: None) -> None:
+    config, line = fitted(system, "CartPole-v1", SERVER)
+    assert config.actors == actors and "whose steps are slow" in line
+    validate(config)
+
+
+@pytest.mark.parametrize(("system", "actors"), [("impala", 4), ("ppo", 1), ("apex-dqn", 1), ("a3c", 16)])
+def test_cheap_envs_are_stepped_by_few_actors(system: str, actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_is_heavy", lambda config, env: False)
+    config, line = fitted(system, "CartPole-v1", SERVER)
+    assert config.actors == actors and "whose steps are cheap" in line
+
+
+@pytest.mark.parametrize(("micros", "heavy"), [(49.0, False), (51.0, True)])
+def test_a_step_of_fifty_microseconds_is_slow_even_if_others_took_longer(micros: float, heavy: bool) -> None:
+    took = PROBE_ENVS * np.array([1e-3, 1e-6 * micros, 1e-3])  # the others waited for a core
+    begun = np.linspace(0.0, 0.9 * PROBE_SECONDS, len(took))
+    looks = np.stack([begun, begun, begun + took], 1).ravel()  # before each step, as it begins, and when it is done
+    clock = iter([0.0, *looks, PROBE_SECONDS]).__next__
+    assert _is_heavy(configure("ppo", "CartPole-v1"), "CartPole-v1", clock) == heavy
+
+
+@pytest.mark.parametrize(
+    ("system", "actors"), [("seed-vtrace", 15), ("ppo@seed", 15), ("impala", 15), ("seed-r2d2", 14)]
+)
+def test_pictures_are_learnt_from_on_the_gpu(system: str, actors: int, slow: None) -> None:
+    config, line = fitted(system, FRAMES, GPU_BOX)
+    assert config.device == "cuda" and config.actors == actors
+    assert "on cuda (NVIDIA H200): the network sees pictures" in line
+
+
+@pytest.mark.parametrize(("system", "settings"), [("a3c", {}), ("gorila-dqn", {}), ("impala", {"learners": 2})])
+def test_what_cannot_use_the_gpu_stays_on_the_cpu(system: str, settings: dict[str, Any]) -> None:
+    config, line = fitted(system, FRAMES, GPU_BOX, **settings)
+    assert config.device == "cpu" and "on cpu: " in line and "GPU" in line
+    validate(config)
+
+
+def test_small_networks_stay_on_the_cpu() -> None:
+    config, line = fitted("ppo", "CartPole-v1", GPU_BOX)
+    assert config.device == "cpu" and "on cpu: the network is small" in line
+
+
+@pytest.mark.parametrize(("actors", "each"), [(1, 128), (4, 32), (7, 18), (8, 16), (14, 10), (15, 8), (100, 1)])
+def test_envs_in_total_are_shared_among_the_actors(actors: int, each: int) -> None:
+    config, _ = fitted("ppo", "CartPole-v1", LAPTOP, actors=actors, envs=128)
+    assert config.envs_per_actor == each
+
+
+def test_envs_per_actor_that_are_given_replace_envs_in_total_that_are_not() -> None:
+    total = parse(find_system("ppo").defaults, ["--envs", "128"])
+    assert parse(total, ["--envs-per-actor", "4"]).envs == 0
+    assert parse(total, ["--actors", "4"]).envs == 128
+
+
+def test_what_is_given_is_not_chosen() -> None:
+    config, line = fitted("impala", FRAMES, GPU_BOX, actors=3, device="cpu")
+    assert (config.actors, config.device, line) == (3, "cpu", "")
+    assert fit(config, FRAMES, find_system("impala"), GPU_BOX) == (config, ""), "a resumed run stays what it was"
+
+
+def test_auto_is_a_word_on_the_command_line_and_in_python() -> None:
+    defaults = find_system("impala").defaults
+    assert defaults.actors == AUTO and parse(parse(defaults, ["--actors", "3"]), ["--actors", "auto"]).actors == AUTO
+    assert configure("impala", "CartPole-v1", {"actors": "auto"}).actors == AUTO
+    with pytest.raises(UserError, match="actors=-1 must not be negative"):
+        validate(configure("impala", "CartPole-v1", {"actors": -1}))
+
+
+PONG = "ALE/Pong-v5"
+
+
+def here(asked: str, env: str = PONG, on: Machine = GPU_BOX, **settings: Any) -> str:
+    """The pair that is trained on that machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "machine_for", lambda config: on)
+        return system_here(asked, configure(asked, env, settings), settings).pair
+
+
+def test_a_named_system_takes_the_topology_that_the_preset_wants_on_a_gpu() -> None:
+    assert here("ppo") == here("ppo", device="cuda") == "ppo@seed" and here("a2c") == "a2c@seed"
+    assert here("ppo", on=SERVER) == "ppo@sync"
+    assert here("ppo", device="cpu") == "ppo@sync", "a CPU is asked for"
+    assert here("ppo", **{"topology.stragglers": 0}) == "ppo@sync", "what is given belongs to sync"
+    assert here("ppo", learners=2) == here("ppo", runtime="inline") == "ppo@sync", "no GPU for these"
+    assert here("ppo", "CartPole-v1") == "ppo@sync"
+    assert here("ppo@sync") == "ppo@sync", "the topology is asked for"
+
+
+def test_a_system_on_another_topology_keeps_its_settings_and_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "machine_for", lambda config: GPU_BOX)
+    a2c = system_here("a2c", configure("a2c", PONG), [])
+    assert (a2c.defaults.envs_per_actor, a2c.defaults.unroll_length) == (32, 16)
+    assert find_system(a2c.defaults.system).pair == "a2c@seed"
+
+
+@pytest.mark.parametrize(("cores", "actors"), [(8, 6), (12, 10), (16, 15), (48, 30), (64, 60), (96, 60)])
+def test_actors_share_envs_evenly(cores: int, actors: int, slow: None) -> None:
+    settings: Any = {"envs": 120, "device": "cuda"}
+    config, _ = fit(configure("ppo@seed", FRAMES, settings), FRAMES, find_system("ppo@seed"), Machine(cores, "GPU"))
+    assert config.actors == actors and config.actors * config.envs_per_actor == 120
+
+
+def test_envs_in_total_and_envs_per_actor_exclude_each_other_except_in_the_config_of_a_run() -> None:
+    defaults = find_system("ppo").defaults
+    with pytest.raises(UserError, match="give one of them"):
+        parse(defaults, ["--envs", "128", "--envs-per-actor", "4"])
+    assert override(defaults, {"envs": 120, "envs_per_actor": 8, "actors": 15}).envs == 120
+    with pytest.raises(UserError, match="envs=-5 must not be negative"):
+        validate(configure("ppo", "CartPole-v1", {"envs": -5, "actors": 1, "device": "cpu"}))
+
+
+def test_runs_that_start_together_choose_once() -> None:
+    config = configure("ppo", "CartPole-v1", {})
+    fitted_one, _ = fit(config, "CartPole-v1", find_system("ppo"), LAPTOP)
+    assert chosen_words(config, fitted_one) == ["--actors", "1", "--device", "cpu"]
+    assert chosen_words(fitted_one, fitted_one) == []
+
+
+def test_the_env_is_timed_with_actions_that_it_allows() -> None:
+    env = "tests.test_machine:full_columns"
+    clock = iter([0.0, 0.0, 0.0, 1.0, PROBE_SECONDS]).__next__
+    assert _is_heavy(configure("ppo", env), env, clock), "it took a second, and raised nothing"
+
+
+def full_columns() -> gym.Env[Any, Any]:
+    return FullColumns()
+
+
+class FullColumns(gym.Env[Any, Any]):
+    """Raises where an action is forbidden, and forbids the first ones."""
+
+    observation_space = gym.spaces.Dict(
+        {"board": gym.spaces.Box(0, 1, (2,)), ACTION_MASK: gym.spaces.Box(0, 1, (3,), np.int8)}
+    )
+    action_space = gym.spaces.Discrete(3)
+
+    def _shown(self) -> dict[str, Any]:
+        return {"board": np.zeros(2, np.float32), ACTION_MASK: np.array([0, 0, 1], np.int8)}
+
+    def reset(self, **_: Any) -> Any:
+        return self._shown(), {}
+
+    def step(self, action: Any) -> Any:
+        assert action == 2, "that column is full"
+        return self._shown(), 0.0, False, False, {}
+
+
+class Sleepy(gym.Env[Any, Any]):
+    """Never ends."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+def test_a_run_says_what_was_chosen(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    api.train("ppo", Sleepy, steps=64, envs_per_actor=2, unroll_length=8, run_dir=tmp_path / "run", **{
+        "evaluation.max_seconds": 0.1, "evaluation.episodes": 1,  # type: ignore[typeddict-item]
+    })
+    assert "auto: " in capsys.readouterr().out
+    assert "actors: 1\n" in (tmp_path / "run" / "config.yaml").read_text()
