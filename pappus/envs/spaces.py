@@ -59,6 +59,19 @@ def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
     raise UserError(f"action is {space}, which has no policy; use Discrete, MultiDiscrete or a numeric Box")
 
 
+def from_env_action(space: Space, action: Any) -> Array:
+    """A batch of actions in the env's units, as policies say them: the inverse of what `action_converter` returns, but
+    for actions that were clipped or rounded."""
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(action, np.int64) - int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        counted = np.asarray(action, np.int64) - space.start
+        return counted.reshape(len(counted), -1)
+    assert isinstance(space, spaces.Box), "action_converter refuses all other spaces"
+    scale, offset = _affine(space)
+    return (np.asarray(action, np.float32) - offset) / np.where(scale == 0, np.float32(1), scale)
+
+
 def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Dict):
         named = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}
@@ -74,9 +87,9 @@ def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
 def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Box):
         dtype = np.dtype(_STORED_AS.get(str(space.dtype), str(space.dtype)))
-        return ArraySpec(space.shape, str(dtype)), partial(np.asarray, dtype=dtype)
+        return ArraySpec(space.shape, str(dtype)), partial(np.asarray, dtype=dtype, order="C")
     if isinstance(space, spaces.MultiBinary):
-        return ArraySpec(space.shape, "int8"), partial(np.asarray, dtype=np.dtype(np.int8))
+        return ArraySpec(space.shape, "int8"), partial(np.asarray, dtype=np.dtype(np.int8), order="C")
     if isinstance(space, spaces.Discrete):
         return ArraySpec((), "int64", (int(space.n),)), _counted_from(int(space.start))
     if isinstance(space, spaces.MultiDiscrete):

@@ -47,7 +47,8 @@ class VectorEnv(Protocol):
     """N envs in the time convention of `pappus.types`. Subclass it and write `spec`, `num_envs`, `reset` and `step`.
 
     The streams of `envs.gym_vector` turn rewards and `terminated`, `truncated` flags into timesteps. An observation may
-    be overwritten by the next step: callers copy what they keep. All other arrays are new in every step.
+    be overwritten by the next step: callers copy what they keep. All other arrays are new in every step. Arrays are
+    C-contiguous: some CPUs round a product of matrices differently for another layout, and a resumed run would differ.
     """
 
     spec: EnvSpec

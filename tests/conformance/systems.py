@@ -19,7 +19,7 @@ COMMON: Settings = {
 
 ON_POLICY: Settings = {"steps": 3_200}
 PPO: Settings = {
-    "steps": 4_800, "algorithm.normalize_returns": False, "algorithm.epochs": 2, "algorithm.minibatches": 2,
+    "steps": 9_600, "algorithm.normalize_returns": False, "algorithm.epochs": 2, "algorithm.minibatches": 2,
 }
 PQN: Settings = {
     "steps": 4_800, "algorithm.epochs": 2, "algorithm.minibatches": 2, "algorithm.epsilon.end": 1.0,

@@ -147,6 +147,7 @@ class EnvContract:
 
     def _assert_fits(self, spec: ArraySpec, leaf: Array) -> None:
         assert leaf.shape == (self.num_envs, *spec.shape) and str(leaf.dtype) == spec.dtype
+        assert leaf.flags.c_contiguous
 
 
 @functools.cache
