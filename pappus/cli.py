@@ -1,4 +1,4 @@
-"""The command line: train, serve, actor, eval, replay, data, systems, check-env. Wrong input: a sentence, exit code 2."""
+"""Commands: train, serve, actor, eval, replay, data, systems, check-env. Wrong input: a sentence, exit code 2."""
 
 from __future__ import annotations
 
