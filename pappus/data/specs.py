@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pappus.config import EnvOptions
-from pappus.data.dataset import Dataset, find_dataset, open_dataset
+from pappus.data.dataset import Dataset, open_dataset
+from pappus.data.metadata import find_dataset
 from pappus.envs.external import DATA_PREFIX
 from pappus.envs.vector import LAST_ACTION, env_spec, spec_with_last_inputs
 from pappus.errors import UserError

@@ -11,7 +11,6 @@ import pytest
 
 from pappus.core import ItemRules
 from pappus.data.episode import Episode
-from pappus.data.lanes import BLOCK_ROWS, Lanes
 from pappus.recording.counts import items_of
 from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
 from pappus.recording.logged import Logged
