@@ -42,6 +42,8 @@ class AlgorithmSpec:
     """Makes several updates from each batch, so a batch must reach one learner (or learners in step) as a whole."""
     updates_all_weights: bool = True
     """Every update changes all weights; False where parts of the network are trained less often (TD3's policy)."""
+    needs_data: bool = False
+    """Learns from a data set only: it imitates, and has nothing to gain from acting itself."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the topology's, wherever it runs."""
     purpose: str = ""
@@ -84,6 +86,8 @@ class Topology:
     def why_not(self, algorithm: AlgorithmSpec) -> str:
         """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
         name = algorithm.name
+        if algorithm.needs_data and self.config.uses_data != "only":
+            return f"{name} learns from data, and {self.name} from what its actors see; use {name}@offline --data DIR"
         if algorithm.learns_from_replay and self.replay is False:
             return f"{name} learns from replay, and {self.name} has none; use {name}@apex"
         if self.replay and not algorithm.learns_from_replay:
