@@ -62,6 +62,15 @@ class ForkServer:
         server, _prestarted = _prestarted or cls(), None
         return server
 
+    @classmethod
+    def discard(cls) -> None:
+        """End the server that was prestarted: a run in one thread needs neither its core nor its memory."""
+        global _prestarted
+        server, _prestarted = _prestarted, None
+        if server is not None:
+            server._process.kill()
+            server.close(1.0)
+
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
         """Ask for a process that runs `role_process.main(payload, descriptors)`."""
         from pappus.transports.memory import anonymous_file  # numpy would delay the start of the server
