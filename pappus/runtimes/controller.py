@@ -276,7 +276,7 @@ class Controller:
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
         """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
-        mean = self._run_stats.episodic_return
+        mean = self._run_stats.episodic_return if self._run_stats.plays else self.eval_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
         self._best_return = mean if best else self._best_return
         path = self._store.commit(directory, {

@@ -47,7 +47,6 @@ class OfflineConfig(TopologyConfig):
 
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "only"
     evaluations: ClassVar[int] = 10
-    slack_option: ClassVar[str] = "--topology.replay.tolerance"
     fresh_start: ClassVar[str] = "data is read again, and batches are drawn in another order"
 
     replay: DataReplayConfig = field(default_factory=DataReplayConfig)
