@@ -27,6 +27,7 @@ from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.memory import total_memory
 from pappus.replay.tables.rate_limiters import min_size
 from pappus.roles.data_reader import DataReader
+from pappus.roles.replay_server import DataTableServer, ReplayHost
 from pappus.topologies.program import Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 from pappus.types import Array
@@ -108,6 +109,10 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
         return shown(episodes, config.env_options.last_inputs)
 
     return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
+
+
+def build_table_server(name: str, incarnation: int, host: ReplayHost, items: int) -> DataTableServer:
+    return DataTableServer(name, host, items)
 
 
 def memory_limit(text: str) -> int:
