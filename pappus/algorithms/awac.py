@@ -1,7 +1,7 @@
 """AWAC, advantage-weighted actor-critic (Nair et al. 2020): clone what is better than the policy.
 
-    critics    (r_t + … + γⁿ min_i Q'_i(o', a') − Q_i(o, a))²             a' ~ π(o')
-    policy     −min(exp(A / λ), 100) log π(a | o)                         A = min_i Q_i(o, a) − min_i Q_i(o, ã), ã ~ π(o)
+    critics    (r_t + … + γⁿ min_i Q'_i(o', a') − Q_i(o, a))²       a' ~ π(o')
+    policy     −min(exp(A / λ), 100) log π(a | o)                   A = min_i Q_i(o, a) − min_i Q_i(o, ã), ã ~ π(o)
 """
 
 from __future__ import annotations

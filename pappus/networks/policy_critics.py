@@ -1,7 +1,7 @@
 """Policies and critics of continuous control on one encoder: networks of SAC, CQL, IQL, AWAC and TD3+BC.
 
     observation ──encoder──▶ features ─┬──▶ policy      parameters of a distribution, or the action itself
-                                       ├──▶ critics     Q_i(o, a): all i in one batched pass
+                                       ├──▶ critics     Q_i(o, a): all i in one pass
                                        └──▶ value       V(o), where the method learns it
 
 The encoder flattens, scales and encodes categories. For pictures it is a CNN, and the policy does not train it.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,48 +22,59 @@ from pappus.networks.q_networks import LAST_LAYER_GAIN, DeterministicActorCritic
 from pappus.ops.distributions import mask_logits
 from pappus.types import ActionSpec, ContinuousAction, Nest, map_leaves
 
+GAIN = math.sqrt(2)
 IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
 """Activations that overwrite their input: with thousands of rows a fresh array costs more than the arithmetic."""
 
 
-class StackedMLP(nn.Module):
-    """`count` MLPs of one shape with one output each, in one batched pass; initialised as `MLP` is."""
+class ManyMLPs(nn.Module):
+    """`count` MLPs of one shape with one output each, of the same input; initialised as `MLP` is.
+
+    Their first layers are one layer. The others are multiplied one by one: on a CPU batched products are slower.
+    """
 
     def __init__(
         self, count: int, input_size: int, sizes: tuple[int, ...], activation: Activation = "relu",
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.count, self.activation = count, activation
-        gains = [math.sqrt(2)] * len(sizes) + [1.0]
-        shapes = list(pairwise((input_size, *sizes, 1)))
-        self.weights = nn.ParameterList(
-            torch.stack([orthogonal(nn.Linear(*shape), gain).weight.detach().T for _ in range(count)])
-            for shape, gain in zip(shapes, gains, strict=True)
+        self.count, self.width, self.activation = count, sizes[0], activation
+        first = [orthogonal(nn.Linear(input_size, sizes[0]), GAIN).weight.detach().T for _ in range(count)]
+        self.first_weight = nn.Parameter(torch.cat(first, 1).contiguous())
+        self.first_bias = nn.Parameter(torch.zeros(count * sizes[0]))
+        layers = [*((pair, GAIN) for pair in pairwise(sizes)), ((sizes[-1], 1), 1.0)]
+        self.members = nn.ModuleList(
+            nn.ModuleList(orthogonal(nn.Linear(*shape), gain) for shape, gain in layers) for _ in range(count)
         )
-        self.biases = nn.ParameterList(torch.zeros(count, 1, width) for _, width in shapes)
-        self.norm_gains = nn.ParameterList(torch.ones(count, 1, size) for size in sizes if layer_norm)
-        self.norm_biases = nn.ParameterList(torch.zeros(count, 1, size) for size in sizes if layer_norm)
+        self.norms = nn.ModuleList(
+            nn.ModuleList(nn.LayerNorm(size) for size in sizes) for _ in range(count) if layer_norm
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of each for rows `[M, D]`, `[count, M]`."""
-        return self._outputs(x, slice(None))
+        joined = torch.addmm(self.first_bias, x.to(self.first_weight.dtype), self.first_weight)
+        if not self.norms:
+            joined = IN_PLACE[self.activation](joined)
+        return torch.stack([self._rest(i, part) for i, part in enumerate(joined.split(self.width, 1))])
 
     def first(self, x: Tensor) -> Tensor:
         """The output of the first alone, `[M]`."""
-        return self._outputs(x, slice(0, 1)).squeeze(0)
+        weight, bias = self.first_weight[:, : self.width], self.first_bias[: self.width]
+        hidden = torch.addmm(bias, x.to(weight.dtype), weight)
+        return self._rest(0, hidden if self.norms else IN_PLACE[self.activation](hidden))
 
-    def _outputs(self, x: Tensor, which: slice) -> Tensor:
-        x = x.to(self.weights[0].dtype).expand(len(range(self.count)[which]), *x.shape)
-        last = len(self.weights) - 1
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias[which], x, weight[which])
-            if i < last:
-                if len(self.norm_gains):
-                    normal = F.layer_norm(x, x.shape[-1:])
-                    x = torch.addcmul(self.norm_biases[i][which], normal, self.norm_gains[i][which])
-                x = IN_PLACE[self.activation](x)
-        return x.squeeze(-1).float()
+    def _rest(self, which: int, x: Tensor) -> Tensor:
+        """The layers after the first of one MLP, `[M, width]` → `[M]`."""
+        activation = IN_PLACE[self.activation]
+        norms: Any = self.norms[which] if self.norms else None
+        if norms is not None:
+            x = activation(norms[0](x))
+        *layers, last = cast(Any, self.members[which])
+        for i, layer in enumerate(layers, 1):
+            x = layer(x)
+            x = activation(x if norms is None else norms[i](x))
+        output: Tensor = last(x).squeeze(-1)
+        return output.float()
 
 
 class Seen(NamedTuple):
@@ -108,8 +119,8 @@ class PolicyCritics(nn.Module):
         self.actor = nn.Sequential(trunk, layer)
         free = self.continuous and not squash
         self.log_std = nn.Parameter(torch.zeros(self.action_size)) if free else None
-        self.critics = StackedMLP(num_critics, encoder.output_size + self.action_size, sizes, activation, layer_norm)
-        self.judge = StackedMLP(1, encoder.output_size, sizes, activation, layer_norm) if value else None
+        self.critics = ManyMLPs(num_critics, encoder.output_size + self.action_size, sizes, activation, layer_norm)
+        self.judge = ManyMLPs(1, encoder.output_size, sizes, activation, layer_norm) if value else None
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature))) if temperature else None
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 
@@ -176,7 +187,7 @@ class TwinDeterministic(DeterministicActorCritic):
         size = math.prod(action_shape)
         trunk = MLP(encoder.output_size, sizes, activation)
         self.actor = nn.ModuleList([trunk, orthogonal(nn.Linear(trunk.output_size, size), LAST_LAYER_GAIN)])
-        critics = StackedMLP(num_critics, encoder.output_size + size, sizes, activation, layer_norm)
+        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, activation, layer_norm)
         self.critics = nn.ModuleList([encoder, critics])
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 
