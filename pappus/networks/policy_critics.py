@@ -55,7 +55,7 @@ class ManyMLPs(nn.Module):
         joined = torch.addmm(self.first_bias, x.to(self.first_weight.dtype), self.first_weight)
         if not self.norms:
             joined = IN_PLACE[self.activation](joined)
-        return torch.stack([self._rest(i, part) for i, part in enumerate(joined.split(self.width, 1))])
+        return torch.stack([self._rest(i, part) for i, part in enumerate(torch.split(joined, self.width, 1))])
 
     def first(self, x: Tensor) -> Tensor:
         """The output of the first alone, `[M]`."""
