@@ -17,10 +17,13 @@ from pappus.errors import UserError
 from pappus.types import ActionSpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 
-def check_dataset(dataset: Dataset, env: EnvSpec | None = None, action_space: Space | None = None) -> list[str]:
+def check_dataset(
+    dataset: Dataset, env: EnvSpec | None = None, shown: EnvSpec | None = None, action_space: Space | None = None
+) -> list[str]:
     """`UserError` where a set cannot be trained from at all, or not for this env; what else is worth saying, once.
 
-    `env` and `action_space` are those of the env that the policy will act in.
+    `env` and `action_space` are those of the env that the policy will act in, `shown` is what the network sees of the
+    data where that is not the data's own spec.
     """
     name = repr(str(dataset.path))
     if not dataset.num_episodes or not dataset.num_steps:
@@ -31,7 +34,8 @@ def check_dataset(dataset: Dataset, env: EnvSpec | None = None, action_space: Sp
             f"data set {name} should have {dataset.num_episodes:,} episodes, but its files hold {stored:,}; the copy "
             "is not complete"
         )
-    for difference in differences(dataset, env, action_space):
+    found = [] if env is None else list(differences(shown or dataset.spec, env))
+    for difference in [*found, *_bound_differences(dataset.action_space, action_space)]:
         raise UserError(f"data set {name} does not fit the env: {difference}; use data of this env{_own_env(dataset)}")
     return notes(dataset)
 
@@ -47,14 +51,22 @@ def notes(dataset: Dataset) -> list[str]:
     return found
 
 
-def differences(dataset: Dataset, env: EnvSpec | None, action_space: Space | None = None) -> Iterator[str]:
-    """How the spaces of a set and of an env differ, the observation first."""
-    if env is not None:
-        yield from _observation_differences(dataset.spec.observation, env.observation)
-        yield from _action_differences(dataset.spec.action, env.action)
-    ours = dataset.action_space
-    if isinstance(ours, spaces.Box) and isinstance(action_space, spaces.Box) and not _same_bounds(ours, action_space):
-        yield f"its actions lie in {ours}, the env's in {action_space}"
+def differences(data: EnvSpec, env: EnvSpec) -> Iterator[str]:
+    """How what a set shows and accepts differs from an env, the observation first."""
+    yield from _observation_differences(data.observation, env.observation)
+    if data.action != env.action:
+        yield f"its actions are {_action(data.action)}, the env's {_action(env.action)}"
+    if data.frame_stack != env.frame_stack:
+        yield f"it was recorded to be seen {_frames(data)} at once, the env shows {_frames(env)}"
+
+
+def _frames(spec: EnvSpec) -> str:
+    return "one frame" if spec.frame_stack == 1 else f"{spec.frame_stack} frames"
+
+
+def _bound_differences(data: Space, env: Space | None) -> Iterator[str]:
+    if isinstance(data, spaces.Box) and isinstance(env, spaces.Box) and not _same_bounds(data, env):
+        yield f"its actions lie in {data}, the env's in {env}"
 
 
 def _same_bounds(one: spaces.Box, other: spaces.Box) -> bool:
@@ -86,11 +98,6 @@ def _keys(keys: list[str]) -> str:
 def _leaf(leaf: object) -> str:
     shape, dtype, values = (getattr(leaf, name) for name in ("shape", "dtype", "num_values"))
     return f"{dtype} {list(shape)}" + (f" of {'·'.join(map(str, values))} values" if values else "")
-
-
-def _action_differences(data: ActionSpec, env: ActionSpec) -> Iterator[str]:
-    if data != env:
-        yield f"its actions are {_action(data)}, the env's {_action(env)}"
 
 
 def _action(action: ActionSpec) -> str:
