@@ -22,6 +22,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
@@ -204,6 +205,7 @@ def _drive(
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
+        ForkServer.discard()
         InlineRuntime(program, controller, incarnation).run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
