@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
-from pappus.data.specs import check_spec, env_of_data, folder_of_data, spec_of
+from pappus.data.specs import check_spec, data_notes, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
@@ -157,7 +157,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config, _ = fit(config, env, system)
     spec = spec_of(env, config.env_options)
     if config.data:
-        check_spec(open_dataset(config.data), config.env, spec, config.env_options)
+        check_spec(open_dataset(config.data), env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
@@ -181,7 +181,7 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for text in (*([f"auto: {chosen}"] if chosen else []), *store.warnings):
+        for text in (*([f"auto: {chosen}"] if chosen else []), *data_notes(config.data), *store.warnings):
             controller.event(text)
         if metadata:
             controller.resume(metadata)
