@@ -10,7 +10,9 @@ stored in the env's units; where the policy said something else (before a clip),
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import numpy as np
 import optree
 
 from pappus.data.episode import Episode
-from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset
+from pappus.data.metadata import METADATA, OWN, DataFormat, env_of, find_dataset, minari_root, raw_metadata
 from pappus.envs.spaces import Space, action_converter, from_env_action, observation_converter
 from pappus.errors import UserError
+from pappus.telemetry.files import write_json
 from pappus.types import Array, ContinuousAction, EnvSpec, Nest
 
 POLICY_ACTION = "policy_action"
@@ -65,7 +68,11 @@ class Dataset:
 
 
 def open_dataset(data: str | Path) -> Dataset:
-    """The data set in a folder, or with a Minari id."""
+    """The data set in a folder, or with a Minari id. What a dead run left there becomes part of it first."""
+    from pappus.data.assemble import complete
+
+    for directory in (Path(data), minari_root() / data):
+        complete(directory)
     return Dataset(find_dataset(data))
 
 
@@ -77,43 +84,73 @@ class DatasetWriter:
         data_format: DataFormat = "hdf5", own: Mapping[str, Any] | None = None,
     ) -> None:
         """`own` are further entries of our part of the metadata."""
+        self._folder = directory / "data"
+        self._spec, self._action_space = spec, action_space
+        if not (self._folder / METADATA).is_file():
+            about = {"env": env, "frame_stack": spec.frame_stack, **(own or {})}
+            self._create(observation_space, action_space, data_format, about)
+        self._storage: Any = _storage(self._folder)
+
+    def _create(self, observation_space: Space, action_space: Space, data_format: str, own: Mapping[str, Any]) -> None:
+        """An empty set, in a folder that gets its name when all is in it."""
         from minari.dataset.minari_storage import MinariStorage
 
-        folder = directory / "data"
-        self._spec, self._action_space = spec, action_space
-        if (folder / "metadata.json").is_file():
-            self._storage: Any = _storage(folder)
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        self._storage = MinariStorage.new(
-            folder, observation_space, action_space, _gym_spec(env), data_format, jpeg_encoding=False
+        unnamed = self._folder.with_name(f"{self._folder.name}.new")
+        shutil.rmtree(unnamed, ignore_errors=True)
+        unnamed.mkdir(parents=True)
+        storage = MinariStorage.new(
+            unnamed, observation_space, action_space, _gym_spec(own["env"]), data_format, jpeg_encoding=False
         )
-        self._storage.update_metadata(
-            {
-                "dataset_id": _dataset_id(directory), "minari_version": _minari_version(),
-                OWN: {"env": env, "frame_stack": spec.frame_stack, **(own or {})},
-            }
+        storage.update_metadata(
+            {"dataset_id": _dataset_id(self._folder.parent), "minari_version": _minari_version(), OWN: own}
         )
+        unnamed.rename(self._folder)
 
-    def add(self, episodes: Iterable[Episode], to_env_action: Any) -> None:
-        """Append episodes; `to_env_action` turns actions of policies `[T, …]` into the env's units."""
+    def add(self, episodes: Iterable[Episode], to_env_action: Any, sources: Sequence[str] = ()) -> tuple[int, int]:
+        """Append episodes, and return how many they and their steps were. `to_env_action` turns actions of policies
+        `[T, …]` into the env's units. HDF5 gets all of them or, if this is killed, none; `sources` is where they come
+        from, for who repeats it then."""
+        contents = ((self._content(episode, to_env_action), episode.seed) for episode in episodes)
+        if self._storage.FORMAT == "hdf5":
+            return self._add_to_hdf5(contents, sources)
         from minari.data_collector.episode_buffer import EpisodeBuffer
 
-        def buffer(episode: Episode) -> Any:
-            stored = to_env_action(episode.action)
-            infos: dict[str, Any] = dict(episode.behaviour)
-            if isinstance(self._spec.action, ContinuousAction):
-                again = np.asarray(from_env_action(self._action_space, stored), np.float32)
-                if not np.array_equal(again, episode.action):
-                    infos[POLICY_ACTION] = episode.action
-            last = np.arange(1, episode.length + 1) == episode.length
-            return EpisodeBuffer(
-                seed=episode.seed, observations=_as_lists(episode.observation), actions=stored,
-                rewards=episode.reward, terminations=last & episode.terminated, truncations=last & episode.truncated,
-                infos=infos or None,
-            )
+        before = raw_metadata(self._folder)
+        self._storage.update_episodes(EpisodeBuffer(seed=seed, **content) for content, seed in contents)
+        after = raw_metadata(self._folder)
+        return after["total_episodes"] - before["total_episodes"], after["total_steps"] - before["total_steps"]
 
-        self._storage.update_episodes(buffer(episode) for episode in episodes)
+    def _add_to_hdf5(
+        self, contents: Iterable[tuple[dict[str, Any], int | None]], sources: Sequence[str]
+    ) -> tuple[int, int]:
+        from pappus.data.hdf5_writer import Hdf5Writer
+
+        metadata = raw_metadata(self._folder)
+        with closing(Hdf5Writer(self._folder)) as writer:
+            before = writer.episodes
+            for content, seed in contents:
+                writer.add(content, seed)
+            steps = metadata["total_steps"] + writer.steps
+            writer.commit(steps, sources)
+        totals = {"total_episodes": writer.episodes, "total_steps": steps}
+        size = round(sum(path.stat().st_size for path in self._folder.iterdir()) / 1e6, 1)
+        write_json(self._folder / METADATA, {**metadata, **totals, "dataset_size": size})
+        return writer.episodes - before, writer.steps
+
+    def _content(self, episode: Episode, to_env_action: Any) -> dict[str, Any]:
+        """The episode's columns as Minari calls them."""
+        stored = to_env_action(episode.action)
+        infos: dict[str, Any] = dict(episode.behaviour)
+        if isinstance(self._spec.action, ContinuousAction):
+            again = np.asarray(from_env_action(self._action_space, stored), np.float32)
+            if not np.array_equal(again, episode.action):
+                infos[POLICY_ACTION] = episode.action
+        last = np.arange(1, episode.length + 1) == episode.length
+        return {
+            "observations": _as_lists(episode.observation), "actions": stored, "rewards": episode.reward,
+            "terminations": last & episode.terminated, "truncations": last & episode.truncated,
+            **({"infos": infos} if infos else {}),
+        }
 
 
 def _as_lists(observation: Nest) -> Any:
