@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from pappus.config import RunConfig, Settings
-from pappus.envs.vector import env_spec
+from pappus.data.dataset import open_dataset
+from pappus.data.specs import check_spec, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
@@ -56,7 +58,7 @@ class Result:
 
 
 def train(
-    system: str | System, env: EnvLike, settings: Mapping[str, Any] | None = None, **named: Unpack[Settings]
+    system: str | System, env: EnvLike = "", settings: Mapping[str, Any] | None = None, **named: Unpack[Settings]
 ) -> Result:
     """Train a system on an env, and return when the run has ended.
 
@@ -68,7 +70,8 @@ def train(
     name = env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
     given: dict[str, Any] = {**(settings or {}), **named}
     chosen = system_here(system, configure(system, name, given), given)
-    return execute(configure(chosen, name, given), env, system=chosen)
+    config = configure(chosen, name, given)
+    return execute(config, config.env if isinstance(env, str) else env, system=chosen)
 
 
 def resume(
@@ -91,7 +94,8 @@ def configure(
     """The resolved config: defaults < preset < file < settings."""
     chosen = find_system(system)
     written = load_file(file) if file is not None else {}
-    env = env or str(written.get("env", ""))
+    env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
+    env = env_of_data(data, env) if data else env
     config = dataclasses.replace(chosen.defaults, env=env)
     for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
@@ -127,6 +131,7 @@ def execute(
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it."""
     system = system or find_system(config.system)
+    config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
@@ -150,11 +155,26 @@ def recording_of(run: Run) -> RunRecording | None:
     return RunRecording(Path(config.record).resolve(), about)
 
 
+def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
+    """The config with where its data is, and the env of the data where none was given. A topology that does without
+    training episodes has evaluations before the end, unless the config says when."""
+    if config.data:
+        name = env_of_data(config.data, config.env)
+        config = dataclasses.replace(config, data=folder_of_data(config.data), env=name)
+        env = name if isinstance(env, str) else env
+    asked, wanted = config.evaluation, config.topology.evaluations
+    if wanted and not (asked.every_steps or asked.at_steps or asked.every_seconds):
+        asked = dataclasses.replace(asked, every_steps=max(1, config.steps // wanted))
+    return dataclasses.replace(config, evaluation=asked), env
+
+
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
     system = system or find_system(config.system)
     config, _ = fit(config, env, system)
-    spec = env_spec(env, config.env_options)
+    spec = spec_of(env, config.env_options)
+    if config.data:
+        check_spec(open_dataset(config.data), config.env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
@@ -211,6 +231,7 @@ def _drive(
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
+        ForkServer.discard()
         InlineRuntime(program, controller, incarnation).run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime

@@ -57,6 +57,8 @@ class Topology:
     """Default settings, `--topology.*`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the defaults of a run."""
+    over_algorithm: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that replace the algorithm's, too."""
     replay: bool | None = None
     """Whether it trains on replayed items; False: on fresh unrolls, each used once; None: on either."""
     lags: bool = False
@@ -143,6 +145,7 @@ class System:
         """The config of a run on an env without presets."""
         system = self.found_as or f"python:{self.name}"
         config = RunConfig(algorithm=self.algorithm.config, system=system, topology=self.topology.config)
-        for settings in (self.topology.settings, self.algorithm.settings, self.settings):
+        topology = self.topology
+        for settings in (topology.settings, self.algorithm.settings, topology.over_algorithm, self.settings):
             config = override(config, settings, f"defaults of {self.name}")
         return config

@@ -24,11 +24,13 @@ from pappus.errors import UserError, closest
 from pappus.imports import imported
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
-from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
+from pappus.topologies import a3c, apex, gorila, impala, offline, seed, seed_replay, seed_sync, single, sync
 
 Value = TypeVar("Value", AlgorithmSpec, Topology, System)
 
 OFF_POLICY = {"optimizer.anneal": False, "optimizer.clip_norm": 10.0}
+DATA_TABLE = {"capacity": 0, "warm_up": 0, "samples_per_insert": 8.0}
+"""A table of data is as large as the data, whatever the algorithm takes online."""
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
 
 
@@ -106,6 +108,10 @@ TOPOLOGIES: dict[str, Topology] = _by_name(
     Topology(
         "gorila", gorila.gorila, gorila.GorilaConfig(), {"envs_per_actor": 8, "batch_size": 64},
         replay=True, refusal=gorila.refusal,
+    ),
+    Topology(
+        "offline", offline.offline, offline.OfflineConfig(), {"batch_size": 256, "steps": 100_000},
+        {"topology.replay": DATA_TABLE}, replay=True,
     ),
 )
 

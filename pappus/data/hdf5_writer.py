@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from pappus.data.content import Content
 from pappus.data.hdf5_files import MAIN_FILE
 from pappus.telemetry.files import sync
 from pappus.types import Array, Nest
 
+COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations")
 ADDED = "pappus_added"
 """Attribute of the file: totals, and the sources of what was added last."""
 PICTURE_BYTES = 1024
@@ -49,18 +51,33 @@ class Hdf5Writer:
         self._compact = self._properties()
         self._compact.set_layout(h5py.h5d.COMPACT)
 
-    def add(self, content: Mapping[str, Nest], seed: int | None = None) -> None:
-        """One episode: columns by Minari's names, T + 1 rows of observations and T of the rest."""
-        length, h5 = len(content["rewards"]), self._h5
-        group = h5.h5g.create(self._root, b"episode_%d" % self.episodes)
-        self._attribute(group, b"id", self.episodes)
-        self._attribute(group, b"total_steps", length)
-        if seed is not None:
-            self._attribute(group, b"seed", seed)
-        for name, column in content.items():
-            self._write(group, name.encode(), column)
+    def add(self, content: Content) -> None:
+        """One episode; it gets the next number."""
+        length, group = len(content.rewards), self._h5.h5g.create(self._root, b"episode_%d" % self.episodes)
+        attributes = {"id": self.episodes, "total_steps": length}
+        for name, value in (attributes if content.seed is None else {**attributes, "seed": content.seed}).items():
+            self._attribute(group, name.encode(), value)
+        if content.options is not None:
+            from minari.dataset._storages.hdf5_storage import flatten_dict
+
+            self._h5.Group(group).attrs.update(flatten_dict(dict(content.options), "options"))
+        for name in COLUMNS:
+            self._write(group, name.encode(), getattr(content, name))
+        if content.infos:
+            self._write_infos(group, b"infos", content.infos, length + 1)
         self.episodes += 1
         self.steps += length
+
+    def _write_infos(self, group: Any, name: bytes, infos: Mapping[str, Any], rows: int) -> None:
+        """With as many rows as observations, as Minari's have; the last one is padding."""
+        inner = self._h5.h5g.create(group, name)
+        for key, column in infos.items():
+            if isinstance(column, Mapping):
+                self._write_infos(inner, key.encode(), column, rows)
+                continue
+            padded: Array = np.zeros((rows, *np.shape(column)[1:]), np.asarray(column).dtype)
+            padded[: len(column)] = column
+            self._write(inner, key.encode(), padded)
 
     def _write(self, group: Any, name: bytes, column: Nest) -> None:
         if isinstance(column, tuple):
@@ -104,11 +121,9 @@ class Hdf5Writer:
         scalar = self._shapes.setdefault((), self._h5.h5s.create(self._h5.h5s.SCALAR))
         self._h5.h5a.create(group, name, self._type(number.dtype), scalar).write(number)
 
-    def commit(self, total_steps: int, sources: Sequence[str] = ()) -> None:
+    def commit(self, totals: Mapping[str, int], sources: Sequence[str] = ()) -> None:
         """From now on the file holds all of it, and says so."""
-        self._file.attrs[ADDED] = json.dumps(
-            {"total_episodes": self.episodes, "total_steps": total_steps, "sources": list(sources)}
-        )
+        self._file.attrs[ADDED] = json.dumps({**totals, "sources": list(sources)})
         self._file.close()
         sync(self._path)
         os.replace(self._path, self._final)

@@ -18,7 +18,7 @@ import numpy as np
 import optree
 
 from pappus.config import ReplayConfig
-from pappus.core import ReplayAlgorithm
+from pappus.core import ItemRules
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Transition, Transitions, TransitionStats
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
@@ -64,6 +64,10 @@ class Recorder(ABC):
     ) -> int:
         """Record one step of every env: `seen` led to `action`, and that to `then`. Returns the number of new items."""
 
+    def insert_held(self) -> None:
+        """Hand over items that wait for others."""
+        return
+
     def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
         self._reward[place] = then.reward * self._reward_scale
         self._discount[place] = then.discount * self._discount_factor
@@ -79,7 +83,7 @@ class Layout(ABC):
     history: int
     """Rows that the recorder may still refer to."""
 
-    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm) -> None:
+    def __init__(self, env: EnvSpec, algorithm: ItemRules) -> None:
         self.initial_priority, self.behaviour = algorithm.initial_priority, dict(algorithm.behaviour)
         self.lead = env.frame_stack - 1
         """Earlier frames that the first stack of an item needs."""
@@ -153,7 +157,7 @@ class TransitionLayout(Layout):
 
     steps_per_item = 1
 
-    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm, experience: Transitions) -> None:
+    def __init__(self, env: EnvSpec, algorithm: ItemRules, experience: Transitions) -> None:
         super().__init__(env, algorithm)
         self.experience = experience
         self.history = experience.n_step + 1 + HOLD_STEPS
@@ -246,6 +250,10 @@ class TransitionRecorder(Recorder):
         behaviour = {name: rows[places[0], items.envs] for name, rows in self._behaviour.items()}
         last = {name: newest[name][items.envs] for name in behaviour}
         return TransitionStats(behaviour, last, totals[-1], weights[-1])
+
+    def insert_held(self) -> None:
+        if self._held:
+            self._insert()
 
     def _insert(self) -> None:
         items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))

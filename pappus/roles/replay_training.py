@@ -2,7 +2,8 @@
 
     replay ──batch──▶ loss ──▶ one update, and new priorities back to replay; the target network follows the weights
 
-Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step.
+Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step. A learner of data
+has no actors: its steps are its updates.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ class ReplayTraining(Training):
     """One update per batch. Where gradients are applied elsewhere, the newest weights are read before every batch."""
 
     def __init__(
-        self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal, gradient: GradientStep, capacity: int
+        self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal | None, gradient: GradientStep,
+        capacity: int,
     ) -> None:
-        """`capacity` is that of the table."""
+        """`capacity` is that of the table. Where nobody counts env steps, an update is a step."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
         self.target = TargetNetwork(algorithm, gradient.flat, self._device)
@@ -72,7 +74,7 @@ class ReplayTraining(Training):
         if self._until_info == 0:
             self._report_table()
         self._until_info = (self._until_info - 1) % INFO_UPDATES
-        steps = self._counted.total() - gradient.steps
+        steps = 1 if self._counted is None else self._counted.total() - gradient.steps
         return Trained(steps, steps)
         yield  # a generator, as all trainings are
 
@@ -134,7 +136,8 @@ class ReplayTraining(Training):
     def load(self, state: Nest) -> None:
         with torch.no_grad():
             self.target.flat.values.copy_(state["target"])
-        self._counted.set_total(state["steps"])
+        if self._counted is not None:
+            self._counted.set_total(state["steps"])
 
     def close(self) -> None:
         self._source.close()
