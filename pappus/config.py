@@ -210,6 +210,8 @@ class TopologyConfig:
     """Whether its learner can compute on a GPU."""
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "no"
     """Whether it learns from a data set (`--data`): not at all, beside what its actors see, or from nothing else."""
+    fresh_start: ClassVar[str] = "envs start new episodes, and unrolls that were in queues are lost"
+    """What a run lacks that is resumed, but not exactly."""
     evaluations: ClassVar[int] = 0
     """Evaluations of a run whose config asks for none before the end."""
 

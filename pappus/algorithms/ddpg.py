@@ -164,27 +164,40 @@ class DDPG:
         critic_loss = torch.stack([(weight * error.square()).mean() for error in errors]).sum()
         loss, scalars = critic_loss, {"critic_loss": critic_loss.detach(), "q": values[0].detach().mean()}
         if update % config.policy_delay == 0:
-            loss = loss + self._policy_loss(network, seen)
+            loss = loss + self._policy_loss(network, seen, batch)
         scalars["td_error"] = errors[0].detach().abs().mean()
         return LossOutput(loss, scalars, torch.stack(errors).detach().abs().mean(0))
 
     def _goal(self, target: Any, batch: Transition) -> Tensor:
+        _, value = self._next(target, batch)
+        goal: Tensor = batch.reward + batch.discount * value
+        return goal
+
+    def _next(self, target: Any, batch: Transition) -> tuple[Tensor, Tensor]:
+        """The target policy's next actions `[B, A]`, and their values `[B]`."""
         later = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.next_observation)
         action = target.policy(later)
         if self.config.smoothing:
             bound = self.config.smoothing_clip
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
-        value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = batch.reward + batch.discount * value
-        return goal
+        return action.squeeze(0), torch.stack(target.judge(later, action)).amin(0).squeeze(0)
 
-    def _policy_loss(self, network: Any, seen: Nest) -> Tensor:
+    def _policy_loss(self, network: Any, seen: Nest, batch: Transition) -> Tensor:
         """Its gradient is −∂Q/∂a · ∂π/∂θ; the critics are judges here, and do not learn from it."""
         action: Tensor = network.policy(seen)
-        proposed = action.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(network.q(seen, proposed).sum(), proposed)
-        bound = self.config.action_gradient_clip
-        if bound:
-            slope = slope.clamp(-bound, bound)
+        slope, _ = self._slope(network, seen, action)
         return -(action * slope).sum(-1).mean()
+
+    def _slope(self, network: Any, seen: Nest, action: Tensor) -> tuple[Tensor, Tensor]:
+        """∂Q/∂a at the policy's actions `[1, B, A]`, and Q there `[1, B]`."""
+        proposed = action.detach().requires_grad_()
+        value = self._judged(network, seen, proposed)
+        (slope,) = torch.autograd.grad(value.sum(), proposed)
+        bound = self.config.action_gradient_clip
+        return slope.clamp(-bound, bound) if bound else slope, value.detach()
+
+    def _judged(self, network: Any, seen: Nest, action: Tensor) -> Tensor:
+        """The value `[1, B]` that the policy climbs: that of the first critic."""
+        value: Tensor = network.q(seen, action)
+        return value

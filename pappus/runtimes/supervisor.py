@@ -12,7 +12,7 @@ from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
 from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError
 from pappus.runtimes.connections import PacketConnection
-from pappus.runtimes.controller import FRESH_START, Controller, interrupts
+from pappus.runtimes.controller import Controller, interrupts
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
@@ -108,7 +108,7 @@ class Supervisor:
         """Supervise until the controller says that the run is over."""
         self._checkpoint = checkpoint
         if checkpoint is not None:
-            self._controller.event(FRESH_START)
+            self._controller.starts_afresh()
         try:
             with interrupts(self._controller):
                 self._open()
