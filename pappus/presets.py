@@ -140,6 +140,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("cql-dqn@*",), "ALE/*", {
         "optimizer.learning_rate": 6.25e-5, "algorithm.target_every": 8_000, "checkpoint.every_seconds": 300,
     }),
+    Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
     # Steps from data are updates, whatever an env takes online.
     Preset(("*@offline",), "*", {"steps": 100_000, "evaluation.every_steps": 0}),
 )

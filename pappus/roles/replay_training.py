@@ -17,6 +17,7 @@ import torch
 from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import RunningMoments
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
@@ -25,6 +26,9 @@ INFO_UPDATES = 200
 """Updates between two reports of the table's counts."""
 AGE_UPDATES = 8
 """Updates between two looks at the ages of priorities; a mean needs no more."""
+MOMENT_UPDATES = 1_000
+"""The first updates, all of which count their observations into the network's running moments, if it keeps some; later
+every tenth does."""
 
 
 class ReplayTraining(Training):
@@ -43,6 +47,7 @@ class ReplayTraining(Training):
         self._drawn: Any = None
         self._items: Any = None
         self._weight = self._priority = torch.zeros(0, device=self._device)
+        self._keeps_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self.target.network
         )
@@ -62,6 +67,8 @@ class ReplayTraining(Training):
         gradient, delays = self._gradient, self._algorithm.part_delays
         rests = [gradient.updates % every > 0 for every in delays]
         kind = sum(rest << i for i, rest in enumerate(rests))  # updates of other parts of the network
+        if self._keeps_moments and (gradient.updates < MOMENT_UPDATES or gradient.updates % 10 == 0):
+            gradient.network.observe(map_leaves(lambda leaf: leaf.unsqueeze(0), self._items.observation))
         computed, priority = self._computed(kind)
         gradient.apply(computed, kind, [one for one, rest in zip(gradient.parameters, rests, strict=True) if rest])
         self._source.update(self._drawn, priority.astype(np.float64) + SMALLEST_PRIORITY)
@@ -171,7 +178,10 @@ class TargetNetwork:
 
     def _take_over(self, share: float) -> None:
         with torch.no_grad():
-            self.flat.values.lerp_(self._weights.values, share)
+            trained = self.flat.num_parameters
+            self.flat.values[:trained].lerp_(self._weights.values[:trained], share)
+            if trained < self.flat.size:  # moments of observations are the same for both networks
+                self.flat.values[trained:].copy_(self._weights.values[trained:])
 
 
 class PriorityStaleness:

@@ -22,7 +22,7 @@ from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER, READER, REPLAY
 from pappus.replay import find_selector
 from pappus.topologies.builders import build_evaluator
-from pappus.topologies.data_tables import build_reader, build_table_server, data_table, memory_limit
+from pappus.topologies.data_tables import about_fits, build_reader, build_table_server, data_table, memory_limit
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run
 
@@ -76,8 +76,8 @@ class OfflineConfig(TopologyConfig):
         check_data_replay(self.replay)
 
     def takes_turns(self, config: RunConfig) -> bool:
-        """Once the data is read, only the learner works."""
-        return True
+        """Once all data is read, only the learner works; data that does not fit is read beside it."""
+        return not config.data or about_fits(config.data, self.memory, self.replay.capacity)
 
 
 def check_data_replay(replay: ReplayConfig) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import pappus
+from pappus.algorithms.bc import BC
 from pappus.config import RunConfig
 from pappus.data.dataset import open_dataset
 from pappus.envs.vector import make_env
@@ -78,7 +79,7 @@ def ask(run: Path, worlds: Mapping[str, World]) -> Learnt:
         values = unrescale(values, getattr(config.algorithm, "rescaling", 0.0))
     light = light_of(observation)
     here = {name: (light == torch.from_numpy(shown)).all(-1) & lasting for name, shown in lights(worlds).items()}
-    if system.algorithm.needs_data:
+    if system.algorithm.make is BC:
         shares = action_shares(config.data, worlds)
         return {name: Seen(*2 * [policy[at].numpy()], shares[name]) for name, at in here.items() if at.any()}
     return {name: Seen(values[at].numpy(), policy[at].numpy()) for name, at in here.items() if at.any()}

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 import pappus
-from pappus.errors import UserError
-from pappus.systems import find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore
 from tests.data_tools import record
 

@@ -256,7 +256,7 @@ class LiveTable:
         self._grown()
 
     def drawing(self) -> dict[str, Any]:
-        """What drawing has changed since the items came: a table that gets the same items again can go on from there."""
+        """What drawing has changed since the items came: a table that gets them again can go on from there."""
         return {
             "priorities": self._priorities.copy(), "times_sampled": self._times_sampled.copy(),
             "samples": self.limiter.samples, "random": self.rng.bit_generator.state,
