@@ -103,7 +103,7 @@ class WithLastInputs(VectorEnv):
 
     def __init__(self, env: VectorEnv) -> None:
         self._env, self.num_envs = env, env.num_envs
-        self.spec: EnvSpec = _with_last_inputs(env.spec)
+        self.spec: EnvSpec = spec_with_last_inputs(env.spec)
         self._action, self._reward = self._zeros()
 
     def reset(self) -> Timestep:
@@ -152,7 +152,7 @@ class WithLastInputs(VectorEnv):
         return {**_as_dict(observation), LAST_ACTION: self._action, LAST_REWARD: self._reward}
 
 
-def _with_last_inputs(spec: EnvSpec) -> EnvSpec:
+def spec_with_last_inputs(spec: EnvSpec) -> EnvSpec:
     """The spec of one env with the last action, as categories where it is one of several, and the last reward."""
     own = _as_dict(spec.observation)
     for name in (LAST_ACTION, LAST_REWARD):
