@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pappus"
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.MULTILINE)
+COMMAND_FILES = (PACKAGE / "cli.py", PACKAGE / "data_commands.py")
 BASES = ("AlgorithmConfig", "TopologyConfig")
 
 
@@ -124,7 +125,8 @@ def text_of(node: ast.stmt | None) -> str:
 
 def commands(_: str = "") -> str:
     """Every command: what `pappus --help` prints, and a table of the options of each that has its own."""
-    lines = ["```text", str(ast.literal_eval(constant("USAGE"))).rstrip(), "```"]
+    usages = [str(ast.literal_eval(constant(name))).rstrip() for name in ("USAGE", "DATA_USAGE")]
+    lines = ["```text", *usages, "```"]
     for program, description, rows in parsers():
         lines += ["", f"## `{program}`", "", description, ""]
         lines += ["| argument | default | meaning |", "| --- | --- | --- |"] if rows else []
@@ -137,7 +139,7 @@ def parsers() -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
 
     The parser of `pappus replay serve` is made here and filled somewhere in pappus/replay.
     """
-    for node in ast.walk(tree(PACKAGE / "cli.py")):
+    for node in (node for file in COMMAND_FILES for node in ast.walk(tree(file))):
         if isinstance(node, ast.FunctionDef):
             for program, description in parsers_in(node):
                 files = sorted(PACKAGE.glob("replay/**/*.py")) if program == "pappus replay serve" else []

@@ -1,16 +1,16 @@
-"""The command line: train, serve, actor, eval, replay, systems, check-env. Wrong input: one sentence, exit code 2."""
+"""Commands: train, serve, actor, eval, replay, data, systems, check-env. Wrong input: a sentence, exit code 2."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from pappus.arguments import Parser
 from pappus.errors import PappusError, UserError, closest
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ pappus eval RUN [--episodes N]            play greedily (--video DIR records it,
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
+pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -37,11 +38,6 @@ Train from whatever connects: docs/guide/external-simulators.md describes how. T
 
 {spec}
 """
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see {self.prog} --help")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -73,8 +69,8 @@ def _dispatch(words: list[str], began: float) -> int:
         print(f"pappus {__version__}")
         return 0
     commands = {
-        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "replay": _replay, "systems": _systems,
-        "check-env": _check_env,
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "replay": _replay, "data": _data,
+        "systems": _systems, "check-env": _check_env,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -187,7 +183,7 @@ def _serve(words: list[str], began: float) -> int:
 
 
 def _actor(words: list[str], began: float) -> int:
-    parser = _Parser(prog="pappus actor", description="Step envs for a run that listens; leave with Ctrl-C.")
+    parser = Parser(prog="pappus actor", description="Step envs for a run that listens; leave with Ctrl-C.")
     parser.add_argument("--connect", required=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH of the run")
     parser.add_argument("--env", required=True, help="Gymnasium id, module:id or module:function")
     parser.add_argument("--envs", type=int, default=16, help="envs to step (default: 16)")
@@ -212,7 +208,7 @@ def _actor(words: list[str], began: float) -> int:
 
 
 def _eval(words: list[str], began: float) -> int:
-    parser = _Parser(prog="pappus eval", description="Play greedily with a trained policy.")
+    parser = Parser(prog="pappus eval", description="Play greedily with a trained policy.")
     parser.add_argument("run", help="run directory")
     parser.add_argument("--episodes", type=int, default=20, help="episodes to play (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the envs (default: 0)")
@@ -231,11 +227,17 @@ def _replay(words: list[str], began: float) -> int:
         raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
     from pappus.replay.serve.command import main as serve_replay
 
-    return serve_replay(words[1:], _Parser("pappus replay serve", description="Serve tables of experience."))
+    return serve_replay(words[1:], Parser("pappus replay serve", description="Serve tables of experience."))
+
+
+def _data(words: list[str], began: float) -> int:
+    from pappus.data_commands import main as data_main
+
+    return data_main(words)
 
 
 def _systems(words: list[str], began: float) -> int:
-    parser = _Parser(prog="pappus systems", description="List every system, or show one of them.")
+    parser = Parser(prog="pappus systems", description="List every system, or show one of them.")
     parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
     name = parser.parse_args(words).system
     from pappus import listing
@@ -245,7 +247,7 @@ def _systems(words: list[str], began: float) -> int:
 
 
 def _check_env(words: list[str], began: float) -> int:
-    parser = _Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
+    parser = Parser(prog="pappus check-env", description="Tell what an env is and what is wrong with it.")
     parser.add_argument("env", help="Gymnasium id, module:id or module:function")
     parser.add_argument("--backend", default="auto", help="as --env-options.backend of train")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
@@ -260,7 +262,7 @@ def _check_env(words: list[str], began: float) -> int:
 
 def _taken(words: Sequence[str], *options: str) -> tuple[dict[str, Any], list[str]]:
     """The value of each option (None if it is not there, all values of --vary), and the words without them."""
-    parser = _Parser(prog="pappus train", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="pappus train", add_help=False, allow_abbrev=False)
     for option in options:
         parser.add_argument(option, dest=option, action="append" if option == "--vary" else "store")
     found, rest = parser.parse_known_args(words)

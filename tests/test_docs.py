@@ -33,6 +33,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\.venv/bin/)?pappus (.+?)(?: +#.*)?$")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
 CLI_OPTIONS = {"config", "resume", "seeds", "vary", "jobs", "env-spec", "help", "version"}
+COMMANDS = ("train", "serve", "actor", "eval", "replay", "data", "systems", "check-env", "--help")
 """Options of `pappus train` and `pappus serve` that are not fields of the config."""
 PROCESS_TITLE = r"learner|actor-\d+|evaluator|forkserver"
 """What `ps` shows behind `pappus`."""
@@ -114,7 +115,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_commands_name_systems_that_exist(page: Path) -> None:
     for words in (command.split() for command in commands_in(page)):
-        assert words[0] in ("train", "serve", "actor", "eval", "replay", "systems", "check-env", "--help"), words
+        assert words[0] in COMMANDS, words
         if words[0] in ("train", "serve") and len(words) > 1 and not words[1].startswith("-"):
             assert is_system(words[1]), f"{page.name}: pappus {' '.join(words)}"
 
@@ -137,7 +138,7 @@ def test_the_options_page_holds_every_setting_of_every_system() -> None:
 
 def test_the_commands_page_holds_every_command() -> None:
     page = hooks.on_page_markdown((DOCS / "reference" / "cli.md").read_text())
-    for command in ("train", "serve", "actor", "eval", "replay serve", "systems", "check-env"):
+    for command in ("train", "serve", "actor", "eval", "replay serve", "data list", "systems", "check-env"):
         assert f"## `pappus {command}`" in page
     for option in ("--connect", "--video", "--checkpoints", "--backend"):
         assert f"| `{option}` |" in page
@@ -225,7 +226,7 @@ def code_spans(page: Path) -> list[str]:
 @cache
 def known_options() -> set[str]:
     """Options of our commands and of the benchmarks, without their dashes."""
-    files = [hooks.PACKAGE / "cli.py", *hooks.PACKAGE.glob("replay/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
+    files = [*hooks.COMMAND_FILES, *hooks.PACKAGE.glob("replay/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
     arguments = {name for file in files for name, _, _ in hooks.arguments_in(hooks.tree(file))}
     return hooks.option_names() | CLI_OPTIONS | {name.removeprefix("--") for name in arguments}
 

@@ -186,7 +186,19 @@ class DQN(EpsilonGreedy):
         loss = torch.dot(weight, losses.float()) / len(losses)
         values = q.detach()
         error = (goal - values).abs()
-        return LossOutput(loss, {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}, error)
+        scalars = {"td_loss": loss.detach(), "q": values.mean(), "td_error": error.mean()}
+        for name, extra in self.extra_losses(now.q, batch.action).items():
+            term = torch.dot(weight, extra.float()) / len(extra)
+            loss, scalars[name] = loss + term, term.detach()
+        return LossOutput(loss, scalars, error)
+
+    def extra_losses(self, q: Tensor, action: Tensor) -> dict[str, Tensor]:
+        """What a subclass adds to the loss of every item, `[B]` by name, from the values of all actions `[B, A]`."""
+        return {}
+
+    def extra_losses_on_arrays(self, q: Array, action: Array) -> dict[str, tuple[Array, Array]]:
+        """`extra_losses` for arrays, each with its gradient by the values `[B, A]`."""
+        return {}
 
     def on_arrays(self, network: nn.Module, target: nn.Module) -> ReplayArrayLoss | None:
         """`loss` and its gradient in closed form, for items that are arrays: values of a small network on a CPU.
@@ -194,7 +206,10 @@ class DQN(EpsilonGreedy):
         None for other networks and observations, quantiles, and where a subclass has a loss of its own."""
         mlp, judge = numpy_mlp(network, replaces=True), numpy_mlp(target)
         plain = self.config.quantiles == 1 and isinstance(self.env.observation, ArraySpec)
-        if mlp is None or judge is None or not plain or not stands_for(type(self), "on_arrays", "loss"):
+        own = stands_for(type(self), "on_arrays", "loss") and stands_for(
+            type(self), "extra_losses_on_arrays", "extra_losses"
+        )
+        if mlp is None or judge is None or not plain or not own:
             return None
         head, config = cast(QNetwork, network).head, self.config
         mixing = head.mixing().numpy() if head.dueling else np.eye(head.num_actions, dtype=np.float32)
@@ -204,10 +219,16 @@ class DQN(EpsilonGreedy):
             later = judge(batch.next_observation).q
             chooser = mlp(batch.next_observation).q if config.double else later
             goal = batch.reward + batch.discount * later[np.arange(len(later)), chooser.argmax(-1)]
-            found = huber_q_loss(rows @ mixing, batch.action, goal, weight, config.huber)
-            backward(found.gradient @ mixing.T)
-            q, error = (float(np.add.reduce(values)) / len(goal) for values in (found.q, found.error))
-            return LossOutput(found.loss, {"td_loss": found.loss, "q": q, "td_error": error}, found.error)
+            values = rows @ mixing
+            found = huber_q_loss(values, batch.action, goal, weight, config.huber)
+            q, error = (float(np.add.reduce(of)) / len(goal) for of in (found.q, found.error))
+            scalars, gradient, loss = {"td_loss": found.loss, "q": q, "td_error": error}, found.gradient, found.loss
+            for name, (extra, slope) in self.extra_losses_on_arrays(values, batch.action).items():
+                share = weight / np.float32(len(goal))
+                scalars[name] = term = float(share @ extra)
+                loss, gradient = loss + term, gradient + share[:, None] * slope
+            backward(gradient @ mixing.T)
+            return LossOutput(loss, scalars, found.error)
 
         return learn
 

@@ -21,6 +21,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Sequence, Sequences, SequenceStats, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
+from pappus.networks.steps import unroll_after_burn_in
 from pappus.ops.q_learning import double_q, mixed_priority, rescale, taken, unrescale
 from pappus.ops.returns import n_step_returns
 from pappus.types import Array, EnvSpec, map_leaves
@@ -122,11 +123,5 @@ class R2D2(EpsilonGreedy):
 
     def _unroll(self, network: Any, batch: Sequence) -> Any:
         """The network's output for the steps that are learnt from, from a state that the burn-in has made fresh."""
-        burn_in, state = self.config.burn_in, batch.state
-        if not self.config.stored_state:
-            state = map_leaves(torch.zeros_like, state)
-        if burn_in:
-            with torch.no_grad():
-                before = map_leaves(lambda leaf: leaf[:burn_in], batch.observation)
-                state = network(before, batch.first[:burn_in], state).state
-        return network(map_leaves(lambda leaf: leaf[burn_in:], batch.observation), batch.first[burn_in:], state)
+        state = None if self.config.stored_state else map_leaves(torch.zeros_like, batch.state)
+        return unroll_after_burn_in(network, batch, self.config.burn_in, state)

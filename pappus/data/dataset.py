@@ -9,26 +9,22 @@ stored in the env's units; where the policy said something else (before a clip),
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import optree
 
 from pappus.data.episode import Episode
+from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset
 from pappus.envs.spaces import Space, action_converter, from_env_action, observation_converter
 from pappus.errors import UserError
 from pappus.types import Array, ContinuousAction, EnvSpec, Nest
 
-DataFormat: TypeAlias = Literal["hdf5", "arrow", "parquet"]
-
 POLICY_ACTION = "policy_action"
 """In infos: actions in the units of policies, exactly as the policy said them."""
-OWN = "pappus"
-"""Key of the metadata that only we need."""
 
 
 class Dataset:
@@ -45,7 +41,7 @@ class Dataset:
         observation, self._to_nest = observation_converter(self.observation_space, action)
         self.spec = EnvSpec(observation, action, int(own.get("frame_stack", 1)))
         """What an env of this data shows and accepts."""
-        self.env: str = own.get("env", "") or _env_id(self.metadata)
+        self.env: str = env_of(self.metadata)
         """The env's id; empty where it is not known."""
         self.num_episodes: int = self.metadata["total_episodes"]
         self.num_steps: int = self.metadata["total_steps"]
@@ -71,18 +67,6 @@ class Dataset:
 def open_dataset(data: str | Path) -> Dataset:
     """The data set in a folder, or with a Minari id."""
     return Dataset(find_dataset(data))
-
-
-def find_dataset(data: str | Path) -> Path:
-    """The folder with a set's `metadata.json`; `UserError` if there is none."""
-    root = Path(os.environ.get("MINARI_DATASETS_PATH", Path.home() / ".minari" / "datasets"))
-    for folder in (Path(data) / "data", Path(data), root / data / "data"):
-        if (folder / "metadata.json").is_file():
-            return folder.resolve()
-    raise UserError(
-        f"data {str(data)!r} is no data set: there is no metadata.json in it, and no Minari id of that name; record "
-        "one with pappus train … --record DIR"
-    )
 
 
 class DatasetWriter:
@@ -144,13 +128,6 @@ def _storage(folder: Path) -> Any:
         return MinariStorage.read(folder)
     except (ValueError, KeyError, OSError) as error:
         raise UserError(f"data set {str(folder)!r} cannot be read: {' '.join(str(error).split())}") from None
-
-
-def _env_id(metadata: Mapping[str, Any]) -> str:
-    import json
-
-    spec = metadata.get("env_spec")
-    return str(json.loads(spec)["id"]) if spec else ""
 
 
 def _gym_spec(env: str) -> Any:

@@ -30,8 +30,11 @@ CNNS: dict[str, type[CNN]] = {"nature": NatureCNN, "minatar": MinAtarCNN, "impal
 CORES: dict[str, Callable[[int, int], Core]] = {"none": lambda size, _: NoCore(size), "lstm": LSTMCore, "gru": GRUCore}
 
 
-def build_actor_critic(env: EnvSpec, config: NetworkConfig) -> ActorCritic:
-    """An actor-critic for this env; raises `UserError` for combinations that cannot work."""
+def build_actor_critic(env: EnvSpec, config: NetworkConfig, replay: bool = False) -> ActorCritic:
+    """An actor-critic for this env that learns from fresh unrolls, or else from `replay`; raises `UserError` for
+    combinations that cannot work."""
+    if replay:
+        _refuse_moments(config)
     torso, core, frame_stack = _body_parts(env, config)
     head = PolicyValueHead(core.output_size, env.action, config.deviation == "predicted")
     return ActorCritic(torso, core, head, frame_stack)

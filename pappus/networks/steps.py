@@ -1,4 +1,4 @@
-"""A network without its time dimension: one step for actors, one batch of rows for learners.
+"""A network without its time dimension: one step for actors, one batch of rows for learners; and unrolled.
 
 The fastest way is taken: NumPy for plain MLPs on a CPU (`numpy_mlp`), the module itself for everything else.
 """
@@ -13,10 +13,11 @@ import optree
 import torch
 from torch import Tensor, nn
 
+from pappus.experience import Sequence
 from pappus.networks.modules import ActorCritic, Body, split_mask
 from pappus.networks.numpy_mlp import numpy_mlp
 from pappus.networks.q_networks import QNetwork
-from pappus.types import ACTION_MASK, Nest
+from pappus.types import ACTION_MASK, Nest, map_leaves
 
 StepFunction: TypeAlias = Callable[[Nest, Tensor, Nest], Any]
 """(observation `[N, …]`, first `[N]`, state) → the network's output without its time dimension."""
@@ -95,6 +96,17 @@ def _takes_stacks(network: nn.Module) -> bool:
     if not isinstance(network, Body) or "forward" in vars(network):
         return False
     return kind.features is Body.features and kind.forward in (ActorCritic.forward, QNetwork.forward)
+
+
+def unroll_after_burn_in(network: nn.Module, batch: Sequence, burn_in: int, state: Nest | None = None) -> Any:
+    """The network's output for the steps of a sequence after the first `burn_in`, which only make the state fresh.
+    `state` is the one to begin with, where it is not the batch's."""
+    state = batch.state if state is None else state
+    if burn_in:
+        with torch.no_grad():
+            before = map_leaves(lambda leaf: leaf[:burn_in], batch.observation)
+            state = network(before, batch.first[:burn_in], state).state
+    return network(map_leaves(lambda leaf: leaf[burn_in:], batch.observation), batch.first[burn_in:], state)
 
 
 def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest:

@@ -1,4 +1,4 @@
-"""Sampling, recurrences, PPO's loss and Adam in NumPy, each equal to its torch counterpart.
+"""Sampling, recurrences, losses and Adam in NumPy, each equal to its torch counterpart.
 
 They serve small networks on a CPU, where torch's overhead per operation is larger than the arithmetic.
 """
@@ -117,6 +117,24 @@ def draw_gaussian(params: Array, noise: NoiseAhead, shape: tuple[int, ...]) -> t
     action: Any = mean + drawn * np.exp(log_std)
     log_prob = -(log_std + 0.5 * np.square(drawn)).sum(-1) - np.float32(size * LOG_SQRT_2PI)
     return action.reshape(len(params), *shape), log_prob
+
+
+def cross_entropy(logits: Array, action: Array) -> tuple[Array, Array]:
+    """−log softmax(logits)[a] `[M]` for logits `[M, A]`, and its gradient softmax − 1[a] `[M, A]`."""
+    rows = np.arange(len(logits))
+    below = logits - logits.max(-1, keepdims=True)
+    p = np.exp(below)
+    total = p.sum(-1, keepdims=True)
+    p /= total
+    p[rows, action] -= 1
+    return np.log(total[:, 0]) - below[rows, action], p
+
+
+def tanh_error(mean: Array, action: Array) -> tuple[Array, Array]:
+    """Mean over A of (tanh mean − a)², `[M]` for `[M, A]`, and its gradient `[M, A]`."""
+    said = np.tanh(mean)
+    error = said - action
+    return np.square(error).mean(-1), (2 / mean.shape[-1]) * error * (1 - np.square(said))
 
 
 def reverse_recurrence(decay: Tensor, x: Tensor) -> Tensor:

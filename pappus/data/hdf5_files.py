@@ -1,0 +1,147 @@
+"""Episodes in Minari's HDF5 file: a group `episode_I` each, a data set per leaf, Dict and Tuple as groups.
+
+Read through h5py's low-level calls: its convenient objects cost more than the reading, several times per leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from pappus.data.content import Content, decoded_pictures, is_jpeg
+from pappus.data.metadata import INSTALL
+from pappus.envs.spaces import Space
+from pappus.errors import UserError
+from pappus.types import Array, Nest
+
+MAIN_FILE = "main_data.hdf5"
+
+
+class Hdf5Files:
+    """Reads `main_data.hdf5`. The file is open only while episodes are read."""
+
+    def __init__(self, folder: Path, observation_space: Space, action_space: Space, jpeg: bool) -> None:
+        self._path = folder / MAIN_FILE
+        self._observation_space, self._action_space, self._jpeg = observation_space, action_space, jpeg
+        try:
+            import h5py
+        except ModuleNotFoundError:
+            raise UserError(f"data set {str(folder)!r} needs h5py, which is not installed; {INSTALL}") from None
+        self._h5: Any = h5py
+
+    def count(self) -> int:
+        """Episodes that the file holds."""
+        with self._opened() as root:
+            return len(root)
+
+    def read(self, numbers: Iterable[int]) -> Iterator[Content]:
+        """Stored episodes, one after the other."""
+        with self._opened() as root:
+            for number in numbers:
+                with self._said_of(number):
+                    content = self._content(self._h5.h5g.open(root, b"episode_%d" % number), number)
+                yield content
+
+    def rewards(self, numbers: Iterable[int]) -> Iterator[Array]:
+        """Only their rewards."""
+        with self._opened() as root:
+            for number in numbers:
+                with self._said_of(number):
+                    found = self._array(root, b"episode_%d/rewards" % number)
+                yield found
+
+    def _content(self, group: Any, number: int) -> Content:
+        return Content(
+            number,
+            self._nest(group, b"observations", self._observation_space),
+            self._nest(group, b"actions", self._action_space),
+            self._array(group, b"rewards"), self._array(group, b"terminations"), self._array(group, b"truncations"),
+            self._infos(group, b"infos") if b"infos" in group else {},
+            *self._attributes(group),
+        )
+
+    def _nest(self, group: Any, name: bytes, space: Space) -> Nest:
+        if isinstance(space, spaces.Dict):
+            return {key: self._nest(group, b"%s/%s" % (name, key.encode()), one) for key, one in space.spaces.items()}
+        if isinstance(space, spaces.Tuple):
+            return tuple(self._nest(group, b"%s/_index_%d" % (name, i), one) for i, one in enumerate(space.spaces))
+        if self._jpeg and is_jpeg(space):
+            return decoded_pictures(self._array(group, name), space.shape or ())
+        return self._array(group, name)
+
+    def _array(self, group: Any, name: bytes) -> Array:
+        h5 = self._h5
+        stored = h5.h5d.open(group, name)
+        found: Array = np.empty(stored.shape, stored.dtype)
+        if found.size:
+            stored.read(h5.h5s.ALL, h5.h5s.ALL, found)
+        return found
+
+    def _infos(self, group: Any, name: bytes) -> Mapping[str, Any]:
+        inner, found = self._h5.h5g.open(group, name), {}
+        for key in inner:
+            kind = self._h5.h5o.get_info(inner, key).type
+            leaf = kind == self._h5.h5o.TYPE_DATASET
+            found[key.decode()] = self._array(inner, key) if leaf else self._infos(inner, key)
+        return found
+
+    def _attributes(self, group: Any) -> tuple[int | None, Mapping[str, Any] | None]:
+        """The seed and the options that an episode began with; its id and its length say nothing new."""
+        known = (b"id", b"total_steps", b"seed")
+        seed = int(self._attribute(group, b"seed")) if self._h5.h5a.exists(group, b"seed") else None
+        others = self._h5.h5a.get_num_attrs(group) - sum(self._h5.h5a.exists(group, name) for name in known)
+        if not others:
+            return seed, None
+        from minari.dataset._storages.hdf5_storage import unflatten_dict
+
+        return seed, unflatten_dict(dict(self._h5.Group(group).attrs)).get("options")
+
+    def _attribute(self, group: Any, name: bytes) -> Array:
+        stored = self._h5.h5a.open(group, name)
+        found: Array = np.empty(stored.shape, stored.dtype)
+        stored.read(found)
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        if not self._path.is_file():
+            raise UserError(f"data set {str(self._path.parent)!r} has no {MAIN_FILE}; the copy of it is not complete")
+        if not self._path.stat().st_size:
+            raise UserError(f"{str(self._path)!r} is empty: nothing was recorded, or the recording was killed at once")
+        try:
+            file = self._h5.File(self._path, "r", locking="best-effort")
+        except OSError as error:
+            raise UserError(f"{str(self._path)!r} cannot be opened: {_reason(error)}") from None
+        with file:
+            yield file.id
+
+    @contextmanager
+    def _said_of(self, number: int) -> Iterator[None]:
+        """What h5py raises, as a sentence."""
+        try:
+            yield
+        except KeyError as error:
+            text = str(error.args[0]) if error.args else ""
+            missing = text.partition("object '")[2].partition("'")[0]
+            what = f"has no {missing!r}" if missing else f"cannot be found ({text})"
+            raise UserError(
+                f"data set {str(self._path.parent)!r}: episode {number} {what}; it is damaged, or no set of Minari's"
+            ) from None
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise UserError(
+                f"data set {str(self._path.parent)!r}: episode {number} cannot be read: {_reason(error)}"
+            ) from None
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "truncated file" in text:
+        return f"it is shorter than it says ({text}); it was not copied or written to its end"
+    if "lock" in text:
+        return f"another process writes it ({text})"
+    return f"{text}; the file is damaged"
