@@ -260,6 +260,6 @@ def new_directory(config: RunConfig) -> Path:
 
 
 __all__ = [
-    "Estimate", "Estimates", "Evaluation", "Result", "System", "TrainedPolicy", "estimate", "evaluate", "load_policy", "resume",
-    "train",
+    "Estimate", "Estimates", "Evaluation", "Result", "System", "TrainedPolicy", "estimate", "evaluate", "load_policy",
+    "resume", "train",
 ]

@@ -9,10 +9,10 @@ import copy
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pappus.judging.basis import HiddenLayers
 from pappus.judging.logged import Logged
-from pappus.judging.mlps import StackedMLPs
 from pappus.ops.distributions import Distribution, distribution_for, mask_logits
 from pappus.types import ActionSpec, Array
 
@@ -57,7 +57,9 @@ class _Clone:
         self._rows = torch.from_numpy(logged.rows)
         self._feature, self._action = torch.from_numpy(logged.feature), torch.from_numpy(logged.action)
         self._mask = None if logged.mask is None else torch.from_numpy(logged.mask)
-        self.network = StackedMLPs(1, self._feature, distribution.parameter_size, HIDDEN, generator)
+        layers = HiddenLayers(1, self._feature, HIDDEN, generator)
+        self.network = nn.Sequential(layers, nn.Linear(layers.output_size, distribution.parameter_size, bias=False))
+        nn.init.zeros_(self.network[1].weight)
 
     def log_prob(self, steps: Tensor) -> Tensor:
         """Of these steps, `[R]`."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pappus.accelerator import one_thread
 from pappus.algorithms.choices import is_sampled
 from pappus.config import RunConfig
 from pappus.data.dataset import Dataset, open_dataset
@@ -20,7 +21,7 @@ from pappus.judging.logged import Asked, Logged, read_logged
 from pappus.judging.report import Estimate, Estimates
 from pappus.judging.wording import assumptions, warnings
 from pappus.ops import off_policy
-from pappus.ops.bootstrap import bca_interval, resampled_counts, t_interval
+from pappus.ops.bootstrap import bca_interval, jackknife_interval
 from pappus.roles.acting import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
@@ -29,8 +30,6 @@ from pappus.types import Array, ContinuousAction, EnvSpec
 
 WEIGHTED = ("is", "wis", "dr", "wdr")
 METHODS = (*WEIGHTED, "fqe")
-FITS = 20
-"""Fits to resampled episodes, for FQE's interval."""
 LARGEST_WEIGHT = 1e6
 """Where one weight is larger, it is alone in any data set of fewer episodes."""
 
@@ -69,9 +68,10 @@ def estimate(
     _, config = saved_config(Path(run), system)
     policy = policy_on_data(run, _spec_of(dataset, config, env), checkpoint, system)
     described = _described(policy, question.asked)
-    logged = read_logged(dataset, policy, config.env_options.last_inputs, question.asked)
-    _check_steps(logged, question)
-    return judge(logged, dataset.action_space, question, described, explicit=methods is not None)
+    with one_thread():  # the networks are small: more threads would only wait for each other
+        logged = read_logged(dataset, policy, config.env_options.last_inputs, question.asked)
+        _check_steps(logged, question)
+        return judge(logged, dataset.action_space, question, described, explicit=methods is not None)
 
 
 def judge(logged: Logged, space: Any, question: Question, described: str, explicit: bool) -> Estimates:
@@ -97,18 +97,20 @@ def judge(logged: Logged, space: Any, question: Question, described: str, explic
         None if weights is None else weights.clipped,
     )
     return replace(
-        draft, assumptions=assumptions(draft, FITS),
+        draft, assumptions=assumptions(draft),
         warnings=warnings(draft, logged, question.methods, question.clip),
     )
 
 
 class Fits(NamedTuple):
-    """Q by several fits: one of all episodes, two of one half each, the rest of resampled ones."""
+    """Q by several fits."""
 
-    first: Array
-    """Mean V(o_0) by the fit of all episodes, then by those of resampled ones, `[1 + R]`."""
+    start: float
+    """Mean V(o_0), by the fit of all episodes."""
+    left_out: Array
+    """The same, without each group of episodes in turn `[G]`."""
     q: Array
-    """Q(o_t, a_t) by the fit that does not know the episode, padded `[T, E]`."""
+    """Q(o_t, a_t) by a fit of the other half of the episodes, padded `[T, E]`."""
     value: Array
     """V(o_t) by the same, `[T + 1, E]`; 0 after a termination."""
 
@@ -119,23 +121,19 @@ def _fits(
     if not set(wanted) & {"dr", "wdr", "fqe"}:
         return None
     episodes = len(logged.lengths)
-    half = generator.permutation(episodes) % 2 if episodes > 1 else np.zeros(1, np.int64)
+    half = generator.permutation(episodes) % 2
     halves = np.stack([half == 1, half == 0]) if episodes > 1 else np.ones((2, 1))
-    counts = resampled_counts(episodes, FITS if "fqe" in wanted and episodes > 1 else 0, generator)
-    weight = np.concatenate([np.ones((1, episodes)), halves, counts])
+    weight = np.concatenate([np.ones((1, episodes)), halves])
     fitted = FittedQ(logged, space, question.discount, weight, question.asked.seed, question.fqe)
-    at_start = fitted.value(logged.first_rows)
-    first = (at_start * weight).sum(1) / weight.sum(1)
-    return Fits(np.delete(first, [1, 2]), *_of_the_other_half(fitted, logged, half))
+    return Fits(*fitted.mean_at_start(), *_of_the_other_half(fitted, logged, half))
 
 
 def _of_the_other_half(fitted: FittedQ, logged: Logged, half: Array) -> tuple[Array, Array]:
-    """Q and V as `Fits` has them. `half` says which fit, 0 or 1, does not know an episode, `[E]`."""
-    rows = np.arange(logged.lengths.sum() + len(logged.lengths))
-    of_rows = np.repeat(half, logged.lengths + 1)
-    value = off_policy.padded(fitted.value(rows)[1 + of_rows, rows], logged.lengths, 1)
+    """Q and V as `Fits` has them. `half` says which fit, 1 + 0 or 1 + 1, does not know an episode, `[E]`."""
+    of_rows, of_steps = np.repeat(half, logged.lengths + 1), np.repeat(half, logged.lengths)
+    value = off_policy.padded(np.where(of_rows == 0, fitted.value(1), fitted.value(2)), logged.lengths, 1)
     value[logged.lengths, np.arange(len(half))] *= ~logged.terminated
-    q = fitted.q()[1 + half[logged.episode_of], np.arange(len(logged.reward))]
+    q = np.where(of_steps == 0, fitted.q(1), fitted.q(2))
     return off_policy.padded(q, logged.lengths), value
 
 
@@ -145,10 +143,9 @@ def _estimate(
 ) -> Estimate:
     if method == "fqe":
         assert fits is not None
-        value, interval = float(fits.first[0]), None
-        if len(fits.first) > 1:
-            interval = t_interval(value, fits.first[1:], question.confidence)
-        return Estimate(method, value, interval)
+        several = len(fits.left_out) > 1
+        reach = jackknife_interval(fits.start, fits.left_out, question.confidence) if several else None
+        return Estimate(method, fits.start, reach)
     assert weights is not None
     reward, discount = off_policy.padded(logged.reward, logged.lengths), question.discount
     if method in ("is", "wis"):

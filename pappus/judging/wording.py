@@ -17,7 +17,7 @@ MOST_CUT_OFF = 0.05
 """γ^T of a truncated episode, from which on what is missing behind it is said."""
 
 
-def assumptions(found: Estimates, fits: int) -> tuple[str, ...]:
+def assumptions(found: Estimates) -> tuple[str, ...]:
     """What must hold for the estimates that were made."""
     methods = {one.method for one in found.estimates}
     said = [
@@ -37,7 +37,7 @@ def assumptions(found: Estimates, fits: int) -> tuple[str, ...]:
     if "fqe" in methods:
         said.append(
             "fqe: a small network (64, 64) can represent Q, and the data has the states and actions that the policy "
-            f"reaches; the interval, from {fits} fits to resampled episodes, does not contain an error of the network"
+            "reaches; its interval (groups of episodes left out in turn) does not contain an error of that network"
         )
     return tuple(said)
 

@@ -1,4 +1,4 @@
-"""Intervals by resampling episodes with replacement (Efron 1987; Efron & Tibshirani 1993, chapter 14)."""
+"""Intervals from the episodes themselves: resampled (Efron 1987), or left out in turn."""
 
 from __future__ import annotations
 
@@ -62,9 +62,12 @@ def resampled_estimates(sums: Sums, generator: np.random.Generator, resamples: i
     return np.concatenate([sums.value(resampled_counts(episodes, size, generator) @ sums.rows) for size in sizes])
 
 
-def t_interval(estimate: float, resampled: Array, confidence: float) -> Interval:
-    """estimate ± t s, for s from few resampled estimates `[R]`, as t has R − 1 degrees of freedom."""
-    reach = t_quantile((1 + confidence) / 2, len(resampled) - 1) * float(resampled.std(ddof=1))
+def jackknife_interval(estimate: float, left_out: Array, confidence: float) -> Interval:
+    """estimate ± t s: s² = (G − 1)/G Σ_g (θ_g − θ̄)², of the estimates `[G]` without each of G groups in turn, and t of
+    G − 1 degrees of freedom (Efron & Tibshirani 1993, chapter 11)."""
+    groups = len(left_out)
+    spread = math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
+    reach = t_quantile((1 + confidence) / 2, groups - 1) * spread
     return estimate - reach, estimate + reach
 
 

@@ -82,8 +82,8 @@ def weighted_importance_sampling(rho: Array, reward: Array, discount: float) -> 
 
 
 def doubly_robust(rho: Array, reward: Array, q: Array, value: Array, discount: float) -> Sums:
-    """DR, of ρ, rewards and Q(o_t, a_t) `[T, E]`, and V(o_t) `[T + 1, E]`, whose last row of an episode, T_e, is 0 if it
-    terminated."""
+    """DR, of ρ, rewards and Q(o_t, a_t) `[T, E]`, and V(o_t) `[T + 1, E]`, whose row T_e is 0 where the
+    episode terminated."""
     expected, surprise = _doubly_robust_terms(rho, reward, q, value, discount)
     return _mean(expected.sum(0) + surprise.sum(0))
 
@@ -101,16 +101,46 @@ def weighted_doubly_robust(rho: Array, reward: Array, q: Array, value: Array, di
     return Sums(rows, estimate)
 
 
-def linear_fqe(feature: Array, reward: Array, next_feature: Array, weight: Array, ridge: float = 1e-6) -> Array:
-    """FQE's fixed point for Q(o, a) = φ(o, a) · θ: Φᵀ W (Φ − Φ') θ = Φᵀ W r.
+class LinearSystem(NamedTuple):
+    """FQE for Q(o, a) = φ(o, a) · θ, whose fixed point solves Φᵀ(Φ − Φ') θ = Φᵀ r; sums by G groups of episodes.
 
-    `feature` φ(o_t, a_t) and `next_feature` γ E_π[φ(o_{t+1}, a)], 0 after a termination, are `[N, D]`, `reward [N]`;
-    for every row of `weight [K, N]`, θ `[K, D]`. A feature that no weighted step has keeps θ = 0.
+    Φ' has γ E_π[φ(o_{t+1}, ·)], or zeros after a termination.
     """
-    assert feature.shape == next_feature.shape == (*reward.shape, feature.shape[1]), (feature.shape, reward.shape)
-    matrix = np.einsum("nd,kn,ne->kde", feature, weight, feature - next_feature, optimize=True)
-    goal = np.einsum("nd,kn->kd", feature, weight * reward, optimize=True)
-    return np.asarray(np.linalg.solve(matrix + ridge * np.eye(feature.shape[1]), goal[..., None])[..., 0])
+
+    matrix: Array
+    """`[G, D, D]`."""
+    goal: Array
+    """`[G, D]`."""
+    square: Array
+    """Σ |φ|², `[G]`."""
+
+    @classmethod
+    def of(cls, feature: Array, reward: Array, next_feature: Array, starts: Array) -> LinearSystem:
+        """`feature` and `next_feature` `[N, D]`, `reward [N]`; `starts [G]` are the steps that groups start with."""
+        assert feature.shape == next_feature.shape == (*reward.shape, feature.shape[1]), (feature.shape, reward.shape)
+        groups = list(zip(np.split(feature, starts[1:]), np.split(reward, starts[1:]), strict=True))
+        later = np.split(next_feature, starts[1:])
+        return cls(
+            np.stack([phi.T @ (phi - then) for (phi, _), then in zip(groups, later, strict=True)]),
+            np.stack([phi.T @ gained for phi, gained in groups]), np.array([(phi**2).sum() for phi, _ in groups]),
+        )
+
+    def solve(self, ridge: float = 1e-9, towards: Array | float = 0.0) -> Array:
+        """θ `[D]` of all groups, held to `towards` by `ridge` times the mean |φ|²: it stays there without data."""
+        return _solved(self.matrix.sum(0), self.goal.sum(0), ridge * self.square.sum(), towards)
+
+    def leaving_out(self, ridge: float = 1e-9, towards: Array | float = 0.0) -> Array:
+        """θ without each of the groups in turn, `[G, D]`."""
+        matrix, goal, square = (total.sum(0) - total for total in self)
+        return _solved(matrix, goal, ridge * square, towards)
+
+
+def _solved(matrix: Array, goal: Array, held: Array, towards: Array | float) -> Array:
+    """Solve for θ − towards, with `held / D` added to the diagonal."""
+    size = matrix.shape[-1]
+    towards = np.broadcast_to(np.asarray(towards, np.float64), (size,))
+    more = np.multiply.outer(held / size, np.eye(size))
+    return np.asarray(towards + np.linalg.solve(matrix + more, (goal - matrix @ towards)[..., None])[..., 0])
 
 
 def padded(flat: Array, lengths: Array, extra: int = 0) -> Array:
