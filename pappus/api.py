@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pappus.config import RunConfig, Settings
-from pappus.envs.vector import env_spec
+from pappus.data.dataset import open_dataset
+from pappus.data.specs import check_spec, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
@@ -23,6 +24,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
@@ -35,6 +37,9 @@ from pappus.telemetry.run_stats import RunStats
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
+
+if TYPE_CHECKING:
+    from pappus.record import RunRecording
 
 EnvLike = str | Callable[..., Any]
 
@@ -55,7 +60,7 @@ class Result:
 
 
 def train(
-    system: str | System, env: EnvLike, settings: Mapping[str, Any] | None = None, **named: Unpack[Settings]
+    system: str | System, env: EnvLike = "", settings: Mapping[str, Any] | None = None, **named: Unpack[Settings]
 ) -> Result:
     """Train a system on an env, and return when the run has ended.
 
@@ -67,7 +72,8 @@ def train(
     name = env if isinstance(env, str) else f"{env.__module__}:{getattr(env, '__qualname__', type(env).__name__)}"
     given: dict[str, Any] = {**(settings or {}), **named}
     chosen = system_here(system, configure(system, name, given), given)
-    return execute(configure(chosen, name, given), env, system=chosen)
+    config = configure(chosen, name, given)
+    return execute(config, config.env if isinstance(env, str) else env, system=chosen)
 
 
 def resume(
@@ -90,7 +96,8 @@ def configure(
     """The resolved config: defaults < preset < file < settings."""
     chosen = find_system(system)
     written = load_file(file) if file is not None else {}
-    env = env or str(written.get("env", ""))
+    env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
+    env = env_of_data(data, env) if data else env
     config = dataclasses.replace(chosen.defaults, env=env)
     for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
@@ -126,20 +133,50 @@ def execute(
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it."""
     system = system or find_system(config.system)
+    config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
+    recording = recording_of(run)
     directory = resumed or new_directory(config)
-    run = dataclasses.replace(run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory)))
+    record = str(Path(config.record).resolve()) if config.record else ""
+    config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
+    run = dataclasses.replace(run, directory=directory, config=config)
     with locked(directory):
-        return _execute(system, run, directory, resumed is not None, began, chosen)
+        return _execute(system, run, directory, resumed is not None, began, chosen, recording)
+
+
+def recording_of(run: Run) -> RunRecording | None:
+    """The recording that the run's config asks for; `UserError` where that is impossible."""
+    if not run.config.record:
+        return None
+    from pappus.record import RunRecording, about_env
+
+    config = run.config
+    about = about_env(run.env, config.env, config.env_options, run.env_spec, system=config.system_name)
+    return RunRecording(Path(config.record).resolve(), about)
+
+
+def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
+    """The config with where its data is, and the env of the data where none was given. A topology that does without
+    training episodes has evaluations before the end, unless the config says when."""
+    if config.data:
+        name = env_of_data(config.data, config.env)
+        config = dataclasses.replace(config, data=folder_of_data(config.data), env=name)
+        env = name if isinstance(env, str) else env
+    asked, wanted = config.evaluation, config.topology.evaluations
+    if wanted and not (asked.every_steps or asked.at_steps or asked.every_seconds):
+        asked = dataclasses.replace(asked, every_steps=max(1, config.steps // wanted))
+    return dataclasses.replace(config, evaluation=asked), env
 
 
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
     """What follows from a config before anything is written or started: env, network, precision, memory."""
     system = system or find_system(config.system)
     config, _ = fit(config, env, system)
-    spec = env_spec(env, config.env_options)
+    spec = spec_of(env, config.env_options)
+    if config.data:
+        check_spec(open_dataset(config.data), config.env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
@@ -151,7 +188,10 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     return run
 
 
-def _execute(system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str) -> Result:
+def _execute(
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
+    recording: RunRecording | None = None,
+) -> Result:
     config = run.config
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
@@ -174,10 +214,16 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
             log.write_summary(controller.summary(reason))
+            if recording is not None and reason == "failed":
+                log.event(recording.finish())
             console.close(None)
             raise
         summary = controller.summary()
         log.write_summary(summary)
+        if recording is not None:
+            line = recording.finish()
+            log.event(line)
+            console.event(line)
         console.close(summary)
     return Result(directory, summary, run.env, system)
 
@@ -187,6 +233,7 @@ def _drive(
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
+        ForkServer.discard()
         InlineRuntime(program, controller, incarnation).run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime

@@ -127,7 +127,8 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     file = Path(given["--config"]) if given["--config"] else None
 
     def config_of(system: System) -> RunConfig:
-        return parse(api.configure(system, _value(rest, "--env"), {}, file), rest, f"pappus train {name}")
+        data = {"data": value} if (value := _value(rest, "--data")) else {}
+        return parse(api.configure(system, _value(rest, "--env"), data, file), rest, f"pappus train {name}")
 
     words_given = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
     written = load_file(file) if file is not None else {}

@@ -208,6 +208,12 @@ class TopologyConfig:
     """Whether a missing actor keeps the others waiting: then their number cannot change while a run goes on."""
     uses_gpu: ClassVar[bool] = True
     """Whether its learner can compute on a GPU."""
+    uses_data: ClassVar[Literal["no", "beside", "only"]] = "no"
+    """Whether it learns from a data set (`--data`): not at all, beside what its actors see, or from nothing else."""
+    fresh_start: ClassVar[str] = "envs start new episodes, and unrolls that were in queues are lost"
+    """What a run lacks that is resumed, but not exactly."""
+    evaluations: ClassVar[int] = 0
+    """Evaluations of a run whose config asks for none before the end."""
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
@@ -243,8 +249,14 @@ class RunConfig:
     """Named pair of topology and algorithm."""
     env: str = ""
     """Gymnasium id, module:id, or module:function that makes an env."""
+    data: str = ""
+    """Data set to learn from, a folder or a Minari id: @offline, or in online replay beside what actors see."""
+    data_share: float = 0.5
+    """Share of every batch that comes from --data, in systems that have actors, too."""
+    init_from: str = ""
+    """Run directory: begin with the weights of its newest checkpoint."""
     steps: int = 1_000_000
-    """Agent steps to train on."""
+    """Agent steps to train on; of systems @offline, updates."""
     seconds: float | None = None
     """Train for so long at most, from the first env step on; each part of a resumed run has this time anew."""
     seed: int = 1
@@ -277,6 +289,8 @@ class RunConfig:
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
+    record: str = ""
+    """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()
@@ -317,6 +331,9 @@ class Settings(TypedDict, total=False):
     config object or a mapping, and there are short names."""
 
     algorithm: AlgorithmConfig | Mapping[str, Any]
+    data: str | Path
+    data_share: float
+    init_from: str | Path
     steps: int
     seconds: float | None
     seed: int
@@ -333,6 +350,7 @@ class Settings(TypedDict, total=False):
     precision: Literal["auto", "float32", "bfloat16"]
     target_return: float | None
     run_dir: str | Path
+    record: str | Path
     topology: TopologyConfig | Mapping[str, Any]
     env_options: EnvOptions | Mapping[str, Any]
     network: NetworkConfig | Mapping[str, Any]

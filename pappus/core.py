@@ -152,6 +152,8 @@ class ItemSink(Waitable, Protocol):
 
     lost: int
     """Items that may not have arrived; whoever reports them sets it back to 0."""
+    connections: int
+    """How often it has connected: another service may lack what was recorded before."""
 
     def ready(self) -> bool:
         """Whether the next step can be recorded now."""
@@ -160,6 +162,12 @@ class ItemSink(Waitable, Protocol):
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> None:
         """One step of every env: `seen` led to `action`, and that to `then`."""
+
+    def size(self) -> int | None:
+        """Items in the table now; None while the service is away."""
+
+    def end(self) -> None:
+        """No more steps will come: what was held back is inserted, too; `ready` says when it has arrived."""
 
     def close(self) -> None: ...
 
@@ -289,7 +297,11 @@ class Policy(Waitable, Protocol):
 
 
 class Algorithm(Protocol):
-    """Pure functions over tensors: how to act, and (see the kinds below) what to minimise."""
+    """Pure functions over tensors: how to act, and (see the kinds below) what to minimise.
+
+    It may offer more: `behaviour_log_prob(behaviour, allowed) -> Array | None`, the log-probabilities of actions from
+    what `act` said of them and the number of actions that were allowed, for recordings (`--record`).
+    """
 
     @property
     def behaviour(self) -> dict[str, ArraySpec]:
@@ -375,6 +387,21 @@ class SyncedEpochs(Protocol):
 
     def synced_buffers(self, network: nn.Module) -> Sequence[Tensor]:
         """Buffers of the network that `prepare` keeps equal on all learners."""
+
+
+class ItemRules(Protocol):
+    """What a table must know of an algorithm: what its items are, and what is stored beside their steps."""
+
+    @property
+    def experience(self) -> Experience:
+        """What the items are."""
+
+    @property
+    def behaviour(self) -> dict[str, ArraySpec]:
+        """What is recorded of the acting policy per step, by name."""
+
+    def initial_priority(self, steps: Any) -> Array:
+        """Priorities `[n]` of n new items."""
 
 
 class ReplayAlgorithm(Algorithm, Protocol):

@@ -28,6 +28,8 @@ class Transitions:
     """γ."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it."""
+    next_action: bool = False
+    """Whether items tell what was done at o_{t+n}, for continuous actions."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Transition(NamedTuple):
     reward: Any
     discount: Any
     next_observation: Nest
+    next_action: Any = ()
+    """What was done there, if it was asked for (`Transitions.next_action`); NaN where the episode ended."""
 
 
 class Sequence(NamedTuple):

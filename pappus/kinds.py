@@ -43,6 +43,8 @@ WORKER = RoleKind("worker", steps_envs=True, remedy="add workers (--actors)")
 """A3C: an actor and a learner around one unroll."""
 INFERENCE = RoleKind("inference", remedy="give inference larger batches or an accelerator")
 PREFETCH = RoleKind("prefetch")
+READER = RoleKind("reader", remedy="add readers (--topology.readers)")
+"""Plays episodes of a data set, as an actor plays envs."""
 REPLAY = RoleKind("replay", remedy="add replay servers or send fewer, larger items")
 LEARNER = RoleKind(
     "learner", trains=True, uses_device=True, remedy="use a larger batch, a faster device or a smaller network"

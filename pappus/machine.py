@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from pappus.config import AUTO, RunConfig
-from pappus.envs.external import is_external
-from pappus.envs.vector import env_spec, make_env
+from pappus.data.specs import spec_of
+from pappus.envs.external import has_no_env
+from pappus.envs.vector import make_env
 from pappus.system import System
 from pappus.telemetry.processes import usable_cores
 from pappus.types import ACTION_MASK, Array, ContinuousAction, EnvSpec
@@ -52,6 +53,8 @@ def machine_for(config: RunConfig) -> Machine:
 def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = None) -> tuple[RunConfig, str]:
     """`config` with everything chosen that is `auto`, and a line that says what was chosen and why."""
     line: list[str] = []
+    if config.topology.uses_data == "only":
+        config = replace(config, actors=0 if config.actors == AUTO else config.actors)
     if config.actors == AUTO or config.device == "auto":
         machine = machine or machine_for(config)
     if machine is not None and config.device == "auto":
@@ -107,13 +110,13 @@ def _sees_pictures(config: RunConfig, env: Any, system: System) -> bool:
     """Whether the network convolves."""
     import torch
 
-    algorithm = system.algorithm.make(config.algorithm, env_spec(env, config.env_options), config.network)
+    algorithm = system.algorithm.make(config.algorithm, spec_of(env, config.env_options), config.network)
     return any(isinstance(module, torch.nn.Conv2d) for module in algorithm.build_network().modules())
 
 
 def _is_heavy(config: RunConfig, env: Any, clock: Callable[[], float] = time.perf_counter) -> bool:
     """Whether a step of one env takes long. The fastest of many counts: others may have waited for a core."""
-    if is_external(env):
+    if has_no_env(env):
         return True
     with closing(make_env(env, PROBE_ENVS, 0, config.env_options)) as envs:
         shown, fastest, end = envs.reset().observation, float("inf"), clock() + PROBE_SECONDS

@@ -132,6 +132,9 @@ PRESETS: tuple[Preset, ...] = (
         "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
         "steps": 100_000,
     }),
+    Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
+    # Steps from data are updates, whatever an env takes online.
+    Preset(("*@offline",), "*", {"steps": 100_000, "evaluation.every_steps": 0}),
 )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ class AlgorithmSpec:
     """Makes several updates from each batch, so a batch must reach one learner (or learners in step) as a whole."""
     updates_all_weights: bool = True
     """Every update changes all weights; False where parts of the network are trained less often (TD3's policy)."""
+    topologies: tuple[str, ...] = ()
+    """The only topologies that it is for; empty: all that can carry it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the topology's, wherever it runs."""
     purpose: str = ""
@@ -57,6 +59,8 @@ class Topology:
     """Default settings, `--topology.*`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the defaults of a run."""
+    over_algorithm: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that replace the algorithm's, too."""
     replay: bool | None = None
     """Whether it trains on replayed items; False: on fresh unrolls, each used once; None: on either."""
     lags: bool = False
@@ -82,6 +86,8 @@ class Topology:
     def why_not(self, algorithm: AlgorithmSpec) -> str:
         """Why it cannot carry an algorithm, as a clause and a remedy; empty where it can."""
         name = algorithm.name
+        if algorithm.topologies and self.name not in algorithm.topologies:
+            return f"{name} is made for {_listed(algorithm.topologies)}; use {name}@{algorithm.topologies[0]}"
         if algorithm.learns_from_replay and self.replay is False:
             return f"{name} learns from replay, and {self.name} has none; use {name}@apex"
         if self.replay and not algorithm.learns_from_replay:
@@ -143,6 +149,13 @@ class System:
         """The config of a run on an env without presets."""
         system = self.found_as or f"python:{self.name}"
         config = RunConfig(algorithm=self.algorithm.config, system=system, topology=self.topology.config)
-        for settings in (self.topology.settings, self.algorithm.settings, self.settings):
+        topology = self.topology
+        for settings in (topology.settings, self.algorithm.settings, topology.over_algorithm, self.settings):
             config = override(config, settings, f"defaults of {self.name}")
         return config
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`offline, single and apex`."""
+    *some, last = names
+    return f"{', '.join(some)} and {last}" if some else last

@@ -13,22 +13,37 @@ from typing import Any, TypeVar
 
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.appo import APPO, APPOConfig
+from pappus.algorithms.awac import AWAC, AWACConfig
+from pappus.algorithms.cql import CQL, CQLConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
+from pappus.algorithms.iql import IQL, IQLConfig
 from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.pqn import PQN, PQNConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
+from pappus.algorithms.rebrac import ReBRAC, ReBRACConfig
+from pappus.algorithms.td3_bc import TD3BC, TD3BCConfig
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import RunConfig
 from pappus.errors import UserError, closest
 from pappus.imports import imported
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
-from pappus.topologies import a3c, apex, gorila, impala, seed, seed_replay, seed_sync, single, sync
+from pappus.topologies import a3c, apex, gorila, impala, offline, seed, seed_replay, seed_sync, single, sync
 
 Value = TypeVar("Value", AlgorithmSpec, Topology, System)
 
 OFF_POLICY = {"optimizer.anneal": False, "optimizer.clip_norm": 10.0}
+DATA_TABLE = {"capacity": 0, "warm_up": 0, "samples_per_insert": 8.0}
+"""A table of data is as large as the data, whatever the algorithm takes online."""
+CONTROL = {
+    "batch_size": 256, "network.hidden_sizes": (256, 256), "topology.replay.sampler": "uniform",
+    "topology.replay.samples_per_insert": 256.0,
+    "optimizer": {"learning_rate": 3e-4, "anneal": False, "epsilon": 1e-8, "clip_norm": 1e6},
+}
+"""What papers on offline control have in common: one update per step where there are envs, and no clipping."""
+DATA_FIRST = ("offline", "single", "apex")
+"""Topologies of methods that learn from data, and go on online."""
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
 
 
@@ -82,6 +97,31 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         updates_all_weights=False, settings=OFF_POLICY,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
     ),
+    AlgorithmSpec(
+        "td3-bc", TD3BC, TD3BCConfig(), learns_from_replay=True, updates_all_weights=False, topologies=DATA_FIRST,
+        settings={**CONTROL, "network.normalize": True},
+        purpose="TD3 that stays near the data's actions; continuous actions",
+    ),
+    AlgorithmSpec(
+        "rebrac", ReBRAC, ReBRACConfig(), learns_from_replay=True, updates_all_weights=False, topologies=("offline",),
+        settings={
+            **CONTROL, "batch_size": 1024, "network.hidden_sizes": (256, 256, 256), "network.layer_norm": True,
+            "optimizer.learning_rate": 1e-3,
+        },
+        purpose="TD3+BC with penalties of its own for policy and critics; continuous actions",
+    ),
+    AlgorithmSpec(
+        "iql", IQL, IQLConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        purpose="values of the data's best actions by expectiles, and a policy that clones these actions",
+    ),
+    AlgorithmSpec(
+        "awac", AWAC, AWACConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        purpose="clones actions by how much better than the policy they are",
+    ),
+    AlgorithmSpec(
+        "cql", CQL, CQLConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        purpose="SAC whose values are held down where there is no data; continuous actions",
+    ),
 )
 
 
@@ -106,6 +146,10 @@ TOPOLOGIES: dict[str, Topology] = _by_name(
     Topology(
         "gorila", gorila.gorila, gorila.GorilaConfig(), {"envs_per_actor": 8, "batch_size": 64},
         replay=True, refusal=gorila.refusal,
+    ),
+    Topology(
+        "offline", offline.offline, offline.OfflineConfig(), {"batch_size": 256, "steps": 100_000},
+        {"topology.replay": DATA_TABLE}, replay=True,
     ),
 )
 
@@ -188,6 +232,26 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+    ),
+    _named(
+        "td3-bc", "td3-bc@offline", "control from data, the simplest: TD3 that stays near the data's actions",
+        "Fujimoto and Gu 2021, A Minimalist Approach to Offline Reinforcement Learning",
+    ),
+    _named(
+        "rebrac", "rebrac@offline", "control from data: TD3+BC with larger networks, layer norms and two penalties",
+        "Tarasov et al. 2023, Revisiting the Minimalist Approach to Offline Reinforcement Learning",
+    ),
+    _named(
+        "iql", "iql@offline", "any actions, from data that mixes good and bad: asks for no action that is not in it",
+        "Kostrikov et al. 2021, Offline Reinforcement Learning with Implicit Q-Learning",
+    ),
+    _named(
+        "awac", "awac@offline", "any actions, from data and then online: clones what is better than the policy",
+        "Nair et al. 2020, AWAC: Accelerating Online Reinforcement Learning with Offline Datasets",
+    ),
+    _named(
+        "cql", "cql@offline", "control from data, cautiously: values are held down where there is none",
+        "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning",
     ),
 )
 

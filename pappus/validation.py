@@ -35,6 +35,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
 
 def validate(config: RunConfig) -> None:
     """Raise `UserError` for the first rule that a config breaks."""
+    _validate_data(config)
     if not config.env:
         raise UserError("--env is missing; give a Gymnasium id such as --env CartPole-v1")
     for rule, holds, names in RULES:
@@ -53,6 +54,19 @@ def validate(config: RunConfig) -> None:
     config.topology.check(config)
     _validate_device(config)
     _validate_cluster(config)
+
+
+def _validate_data(config: RunConfig) -> None:
+    name, uses = config.system_name, config.topology.uses_data
+    if uses == "only" and not config.data:
+        raise UserError(f"--data is missing: {name!r} learns from a data set; give its folder, such as --data DIR")
+    if uses == "no" and config.data:
+        raise UserError(
+            f"data={config.data!r}: {name!r} learns from what its actors see; use a system @offline, or one with "
+            "replay such as apex-dqn, dqn or td3"
+        )
+    if not 0 < config.data_share < 1:
+        raise UserError(f"data_share={config.data_share} must lie between 0 and 1; for data alone use @offline")
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:

@@ -26,6 +26,9 @@ FRESH = "needs unrolls of the newest weights, and impala's actors lag behind; us
 REPLAY = "learns from replay, and {1} has none; use {0}@apex"
 UNROLLS = "learns from fresh unrolls, each used once, and {1} trains on replayed items; use {0}@sync"
 EPOCHS = "makes several updates from each batch, and a worker of a3c sends one gradient per unroll"
+MADE_FOR = "is made for "
+CONTROL = ("ddpg", "td3", "td3-bc", "rebrac", "iql", "awac", "cql")
+"""Algorithms that are tried on continuous actions."""
 REFUSED = {
     **{
         (name, other): UNROLLS
@@ -34,6 +37,11 @@ REFUSED = {
     **{(name, other): REPLAY for name in ("dqn", "r2d2", "ddpg", "td3") for other in ("sync", "impala", "a3c")},
     **{(name, "impala"): FRESH for name in ("a2c", "ppo", "pqn")},
     **{(name, "a3c"): EPOCHS for name in ("ppo", "pqn")},
+    **{
+        (name, other): MADE_FOR
+        for name in ("td3-bc", "rebrac", "iql", "awac", "cql") for other in ("sync", "impala", "seed", "a3c", "gorila")
+    },
+    **{("rebrac", other): MADE_FOR for other in ("single", "apex")},
     ("td3", "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient",
 }
 SMALL: dict[str, Any] = {
@@ -52,7 +60,7 @@ def test_every_pair_is_built_or_refused_with_its_reason(algorithm: str, topology
         assert REFUSED[algorithm, topology].format(algorithm, topology) in str(refusal.value)
         return
     system = find_system(pair)
-    env = "Pendulum-v1" if algorithm in ("ddpg", "td3") else "CartPole-v1"
+    env = "Pendulum-v1" if algorithm in CONTROL else "CartPole-v1"
     run = api.describe(api.configure(system, env), env, system)
     assert system.pair == pair and any(role.essential or role.durable for role in system.topology.build(run).roles)
 

@@ -1,6 +1,8 @@
 """APPO: PPO's surrogate in place of V-trace's policy gradient (Rapid, OpenAI 2018; Petrenko et al. 2020, section 3.4).
 
-    −min(r Â, clip(r, 1 − ε, 1 + ε) Â)      r = π(a|x) / μ(a|x), Â = r_t + γ v_{t+1} − V(x_t), v V-trace's targets
+    −min(r Â, clip(r, 1 − ε, 1 + ε) Â)      r = π(a|x) / μ(a|x), Â = r_t + γ v_{t+1} − V(x_t) (for λ = 1)
+
+where v are V-trace's targets.
 
 V-trace corrects the values for actors that lag; the clip keeps the policy near the one that acted.
 """

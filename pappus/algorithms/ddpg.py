@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -20,9 +21,12 @@ from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
+from pappus.ops.numpy_ops import LOG_SQRT_2PI
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
+FRESH_NOISE = "noise"
+"""What is said beside what is stored for replay: the noise that was drawn for the action."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +122,29 @@ class DDPG:
         if generator is None or exploration is None:
             action, q, value, _ = step(observation, first, state)
             return action, {"q": q, "value": value, "sigma": torch.zeros_like(q)}, state
-        noise, state = self._noise(first, state, generator, exploration)
+        fresh, noise, state = self._noise(first, state, generator, exploration)
         action, q, value, _ = step({"observation": observation, NOISE: noise}, first, state)
-        return action, {"q": q, "value": value, "sigma": exploration}, state
+        return action, {"q": q, "value": value, "sigma": exploration, FRESH_NOISE: fresh}, state
 
-    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Nest]:
-        """Noise for every env, and the noise's next state."""
+    def behaviour_log_prob(self, behaviour: Mapping[str, Array], allowed: Array) -> Array | None:
+        """The log-density of the noise that was drawn; that the action was clipped to its bounds is left out."""
+        if FRESH_NOISE not in behaviour or not self.config.noise.sigma * self.config.noise.ladder:
+            return None  # without noise an action has no density
+        sigma = behaviour["sigma"]
+        noise = behaviour[FRESH_NOISE].reshape(*sigma.shape, -1)
+        scaled = np.square(noise / sigma[..., None]).sum(-1)
+        log_prob: Array = -0.5 * scaled - noise.shape[-1] * (np.log(sigma) + LOG_SQRT_2PI)
+        return log_prob
+
+    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Tensor, Nest]:
+        """What is drawn for every env, the noise that it makes, and that noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
         fresh = torch.randn(shape, generator=generator, device=first.device) * sigma.view(width)
         if self.config.noise.kind == "gaussian":
-            return fresh, state
+            return fresh, fresh, state
         kept = torch.where(first.view(width), 0.0, state * (1 - self.config.noise.theta))
-        return kept + fresh, kept + fresh
+        return fresh, kept + fresh, kept + fresh
 
     def initial_priority(self, steps: TransitionStats) -> Array:
         """|δ|, with the actor's own networks in place of the target ones."""
@@ -150,27 +164,40 @@ class DDPG:
         critic_loss = torch.stack([(weight * error.square()).mean() for error in errors]).sum()
         loss, scalars = critic_loss, {"critic_loss": critic_loss.detach(), "q": values[0].detach().mean()}
         if update % config.policy_delay == 0:
-            loss = loss + self._policy_loss(network, seen)
+            loss = loss + self._policy_loss(network, seen, batch)
         scalars["td_error"] = errors[0].detach().abs().mean()
         return LossOutput(loss, scalars, torch.stack(errors).detach().abs().mean(0))
 
     def _goal(self, target: Any, batch: Transition) -> Tensor:
+        _, value = self._next(target, batch)
+        goal: Tensor = batch.reward + batch.discount * value
+        return goal
+
+    def _next(self, target: Any, batch: Transition) -> tuple[Tensor, Tensor]:
+        """The target policy's next actions `[B, A]`, and their values `[B]`."""
         later = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.next_observation)
         action = target.policy(later)
         if self.config.smoothing:
             bound = self.config.smoothing_clip
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
-        value = torch.stack(target.judge(later, action)).amin(0).squeeze(0)
-        goal: Tensor = batch.reward + batch.discount * value
-        return goal
+        return action.squeeze(0), torch.stack(target.judge(later, action)).amin(0).squeeze(0)
 
-    def _policy_loss(self, network: Any, seen: Nest) -> Tensor:
+    def _policy_loss(self, network: Any, seen: Nest, batch: Transition) -> Tensor:
         """Its gradient is −∂Q/∂a · ∂π/∂θ; the critics are judges here, and do not learn from it."""
         action: Tensor = network.policy(seen)
-        proposed = action.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(network.q(seen, proposed).sum(), proposed)
-        bound = self.config.action_gradient_clip
-        if bound:
-            slope = slope.clamp(-bound, bound)
+        slope, _ = self._slope(network, seen, action)
         return -(action * slope).sum(-1).mean()
+
+    def _slope(self, network: Any, seen: Nest, action: Tensor) -> tuple[Tensor, Tensor]:
+        """∂Q/∂a at the policy's actions `[1, B, A]`, and Q there `[1, B]`."""
+        proposed = action.detach().requires_grad_()
+        value = self._judged(network, seen, proposed)
+        (slope,) = torch.autograd.grad(value.sum(), proposed)
+        bound = self.config.action_gradient_clip
+        return slope.clamp(-bound, bound) if bound else slope, value.detach()
+
+    def _judged(self, network: Any, seen: Nest, action: Tensor) -> Tensor:
+        """The value `[1, B]` that the policy climbs: that of the first critic."""
+        value: Tensor = network.q(seen, action)
+        return value

@@ -20,6 +20,8 @@ from pappus.errors import UserError
 from pappus.types import Array, Nest
 
 MAIN_FILE = "main_data.hdf5"
+USUAL = ("float32", "int64", "bool", "float64", "uint8", "int8", "int32")
+"""Types that are recognised without asking h5py, which takes as long as reading a short column."""
 
 
 class Hdf5Files:
@@ -33,6 +35,7 @@ class Hdf5Files:
         except ModuleNotFoundError:
             raise UserError(f"data set {str(folder)!r} needs h5py, which is not installed; {INSTALL}") from None
         self._h5: Any = h5py
+        self._types = [(h5py.h5t.py_create(np.dtype(name), logical=True), np.dtype(name)) for name in USUAL]
 
     def count(self) -> int:
         """Episodes that the file holds."""
@@ -61,8 +64,8 @@ class Hdf5Files:
             self._nest(group, b"observations", self._observation_space),
             self._nest(group, b"actions", self._action_space),
             self._array(group, b"rewards"), self._array(group, b"terminations"), self._array(group, b"truncations"),
-            self._infos(group, b"infos") if b"infos" in group else {},
-            *self._attributes(group),
+            self._infos(self._h5.h5g.open(group, b"infos")) if b"infos" in group else {},
+            *self._seed_and_options(group),
         )
 
     def _nest(self, group: Any, name: bytes, space: Space) -> Nest:
@@ -75,37 +78,38 @@ class Hdf5Files:
         return self._array(group, name)
 
     def _array(self, group: Any, name: bytes) -> Array:
-        h5 = self._h5
-        stored = h5.h5d.open(group, name)
-        found: Array = np.empty(stored.shape, stored.dtype)
+        return self._values(self._h5.h5d.open(group, name))
+
+    def _values(self, stored: Any) -> Array:
+        kind = stored.get_type()
+        known, dtype = next((pair for pair in self._types if kind.equal(pair[0])), (None, None))
+        found: Array = np.empty(stored.shape, stored.dtype if dtype is None else dtype)
         if found.size:
-            stored.read(h5.h5s.ALL, h5.h5s.ALL, found)
+            stored.read(self._h5.h5s.ALL, self._h5.h5s.ALL, found, known)
         return found
 
-    def _infos(self, group: Any, name: bytes) -> Mapping[str, Any]:
-        inner, found = self._h5.h5g.open(group, name), {}
-        for key in inner:
-            kind = self._h5.h5o.get_info(inner, key).type
-            leaf = kind == self._h5.h5o.TYPE_DATASET
-            found[key.decode()] = self._array(inner, key) if leaf else self._infos(inner, key)
+    def _infos(self, group: Any) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        for key in group:
+            inner = self._h5.h5o.open(group, key)
+            leaf = isinstance(inner, self._h5.h5d.DatasetID)
+            found[key.decode()] = self._values(inner) if leaf else self._infos(inner)
         return found
 
-    def _attributes(self, group: Any) -> tuple[int | None, Mapping[str, Any] | None]:
-        """The seed and the options that an episode began with; its id and its length say nothing new."""
-        known = (b"id", b"total_steps", b"seed")
-        seed = int(self._attribute(group, b"seed")) if self._h5.h5a.exists(group, b"seed") else None
-        others = self._h5.h5a.get_num_attrs(group) - sum(self._h5.h5a.exists(group, name) for name in known)
-        if not others:
+    def _seed_and_options(self, group: Any) -> tuple[int | None, Mapping[str, Any] | None]:
+        """What an episode began with; its id and its length are attributes, too."""
+        others = self._h5.h5a.get_num_attrs(group) - 2
+        seed = None
+        if others > 0 and self._h5.h5a.exists(group, b"seed"):
+            stored, others = self._h5.h5a.open(group, b"seed"), others - 1
+            value = np.empty(stored.shape, np.int64)
+            stored.read(value)
+            seed = int(value)
+        if others <= 0:
             return seed, None
         from minari.dataset._storages.hdf5_storage import unflatten_dict
 
         return seed, unflatten_dict(dict(self._h5.Group(group).attrs)).get("options")
-
-    def _attribute(self, group: Any, name: bytes) -> Array:
-        stored = self._h5.h5a.open(group, name)
-        found: Array = np.empty(stored.shape, stored.dtype)
-        stored.read(found)
-        return found
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:

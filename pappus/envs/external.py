@@ -20,12 +20,19 @@ from pappus.errors import UserError
 from pappus.types import ActionSpec, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction, Nest
 
 PREFIX = "spec:"
+DATA_PREFIX = "data:"
+"""The env of a run that has only data: its folder follows."""
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")
 
 
 def is_external(env: str | Callable[..., Any]) -> bool:
     """Whether an env is stepped in another process: `spec:FILE`."""
     return isinstance(env, str) and env.startswith(PREFIX)
+
+
+def has_no_env(env: str | Callable[..., Any]) -> bool:
+    """Whether there is no env that could be stepped here: only a spec in a file, or that of a data set."""
+    return isinstance(env, str) and env.startswith((PREFIX, DATA_PREFIX))
 
 
 def external_spec(env: str) -> EnvSpec:

@@ -72,6 +72,31 @@ def from_env_action(space: Space, action: Any) -> Array:
     return (np.asarray(action, np.float32) - offset) / np.where(scale == 0, np.float32(1), scale)
 
 
+def to_env_observation(space: Space, observation: Nest) -> Nest:
+    """A batch of converted observations in the env's own types, plain dicts and tuples: the inverse of what
+    `observation_converter` returns, but for what that rounded."""
+    if isinstance(space, spaces.Dict):
+        rest = {key: inner for key, inner in space.spaces.items() if key != ACTION_MASK}
+        nest = {key: to_env_observation(inner, observation[key]) for key, inner in rest.items()}
+        masked = ACTION_MASK in space.spaces
+        return {**nest, ACTION_MASK: _split_mask(space[ACTION_MASK], observation[ACTION_MASK])} if masked else nest
+    if isinstance(space, spaces.Tuple):
+        return tuple(to_env_observation(inner, x) for inner, x in zip(space.spaces, observation, strict=True))
+    start = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
+    dtype = np.dtype(space.dtype)
+    return np.asarray(observation + start if np.any(start) else observation, dtype)
+
+
+def _split_mask(space: Space, rows: Nest) -> Nest:
+    """`[N, size]` in the shape that an env gives its masks."""
+    if isinstance(rows, tuple | dict):  # a key of that name further down, which was not converted
+        return to_env_observation(space, rows)
+    if isinstance(space, spaces.Tuple):
+        parts = np.split(rows, np.cumsum([_entries(inner) for inner in space.spaces])[:-1], axis=1)
+        return tuple(_split_mask(inner, part) for inner, part in zip(space.spaces, parts, strict=True))
+    return to_env_observation(space, rows.reshape(len(rows), *(space.shape or ())))
+
+
 def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Dict):
         named = {key: _converter(inner, f"{path}[{key!r}]") for key, inner in space.spaces.items()}

@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from pappus.config import EnvOptions
-from pappus.envs.external import external_spec, is_external
+from pappus.envs.external import DATA_PREFIX, external_spec, is_external
 from pappus.errors import UserError, closest
 from pappus.imports import imported_callable
 from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
@@ -55,6 +55,8 @@ class VectorEnv(Protocol):
     """What one env shows and accepts."""
     num_envs: int
     """How many envs step together."""
+    seeds: Array | None = None
+    """What each env was seeded with before its first episode, where a single env with that seed begins the same."""
 
     def reset(self) -> Timestep:
         """Start new episodes in all envs; the first call starts from the seed, later ones continue its random stream.
@@ -102,7 +104,7 @@ class WithLastInputs(VectorEnv):
     """
 
     def __init__(self, env: VectorEnv) -> None:
-        self._env, self.num_envs = env, env.num_envs
+        self._env, self.num_envs, self.seeds = env, env.num_envs, env.seeds
         self.spec: EnvSpec = spec_with_last_inputs(env.spec)
         self._action, self._reward = self._zeros()
 
@@ -177,6 +179,8 @@ def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> V
         raise UserError(f"num_envs={num_envs} steps nothing; use 1 or more")
     if is_external(env):
         raise UserError(f"env {env!r} runs in another process and cannot be made here")
+    if isinstance(env, str) and env.startswith(DATA_PREFIX):
+        raise UserError(f"env {env!r} is only known by its data and cannot be made; give the env that it is of")
     made = find_backend(backend_of(env, options))(env, num_envs, seed, options)
     return WithLastInputs(made) if options.last_inputs else made
 

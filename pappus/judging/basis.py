@@ -49,10 +49,11 @@ class Basis(nn.Module):
     ) -> None:
         super().__init__()
         spec, _ = action_converter(space)
-        self._discrete = isinstance(spec, DiscreteAction)
+        self._discrete = False
         self._feature, self._rows = torch.from_numpy(logged.feature), torch.from_numpy(logged.rows)
-        if self._discrete:
-            self._action = torch.nn.functional.one_hot(torch.from_numpy(logged.action), spec.mask_size).float()
+        if isinstance(spec, DiscreteAction):
+            self._discrete = True
+            self._action = nn.functional.one_hot(torch.from_numpy(logged.action), spec.n).float()
             self._chosen, inputs = tensor(logged.probabilities), self._feature
         else:
             self._action, self._chosen = (_encoded(spec, space, of) for of in (logged.action, logged.proposed))
@@ -72,7 +73,8 @@ class Basis(nn.Module):
             return self._product(seen, chosen)
         count = chosen.shape[1]
         pairs = torch.cat([seen.unsqueeze(1).expand(-1, count, -1), chosen], -1).flatten(0, 1)
-        return self._of(pairs).unflatten(1, (-1, count)).mean(2)
+        values = self._of(pairs)
+        return values.reshape(len(values), -1, count, values.shape[-1]).mean(2)
 
     def after(self, steps: Tensor) -> Tensor:
         """E_π[φ(o_{t+1}, ·)] of these steps."""

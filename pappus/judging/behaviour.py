@@ -58,8 +58,9 @@ class _Clone:
         self._feature, self._action = torch.from_numpy(logged.feature), torch.from_numpy(logged.action)
         self._mask = None if logged.mask is None else torch.from_numpy(logged.mask)
         layers = HiddenLayers(1, self._feature, HIDDEN, generator)
-        self.network = nn.Sequential(layers, nn.Linear(layers.output_size, distribution.parameter_size, bias=False))
-        nn.init.zeros_(self.network[1].weight)
+        head = nn.Linear(layers.output_size, distribution.parameter_size, bias=False)
+        nn.init.zeros_(head.weight)
+        self.network = nn.Sequential(layers, head)
 
     def log_prob(self, steps: Tensor) -> Tensor:
         """Of these steps, `[R]`."""

@@ -19,7 +19,7 @@ from pappus.judging.behaviour import cloned_log_prob
 from pappus.judging.fitted_q import FittedQ, FQEConfig
 from pappus.judging.logged import Asked, Logged, read_logged
 from pappus.judging.report import Estimate, Estimates
-from pappus.judging.wording import assumptions, warnings
+from pappus.judging.wording import assumptions, reachable, warnings
 from pappus.ops import off_policy
 from pappus.ops.bootstrap import bca_interval, jackknife_interval
 from pappus.roles.acting import LocalPolicy
@@ -30,6 +30,8 @@ from pappus.types import Array, ContinuousAction, EnvSpec
 
 WEIGHTED = ("is", "wis", "dr", "wdr")
 METHODS = (*WEIGHTED, "fqe")
+FEWEST_FOR_INTERVAL = 2
+"""Effective episodes: fewer say nothing of how much another one would differ."""
 LARGEST_WEIGHT = 1e6
 """Where one weight is larger, it is alone in any data set of fewer episodes."""
 
@@ -143,9 +145,11 @@ def _estimate(
 ) -> Estimate:
     if method == "fqe":
         assert fits is not None
-        several = len(fits.left_out) > 1
-        reach = jackknife_interval(fits.start, fits.left_out, question.confidence) if several else None
-        return Estimate(method, fits.start, reach)
+        if len(fits.left_out) < 2:
+            return Estimate(method, fits.start)
+        low, high = jackknife_interval(fits.start, fits.left_out, question.confidence)
+        least, most = reachable(logged.reward, question.discount)
+        return Estimate(method, fits.start, (max(low, least), min(high, most)))
     assert weights is not None
     reward, discount = off_policy.padded(logged.reward, logged.lengths), question.discount
     if method in ("is", "wis"):
@@ -155,7 +159,8 @@ def _estimate(
         assert fits is not None
         robust = off_policy.doubly_robust if method == "dr" else off_policy.weighted_doubly_robust
         sums = robust(weights.rho, reward, fits.q, fits.value, discount)
-    interval = bca_interval(sums, question.confidence, generator)
+    enough = weights.effective >= FEWEST_FOR_INTERVAL
+    interval = bca_interval(sums, question.confidence, generator) if enough else None
     return Estimate(method, sums.estimate, interval, weights.effective)
 
 

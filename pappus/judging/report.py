@@ -16,7 +16,7 @@ class Estimate:
     method: str
     value: float
     interval: Interval | None = None
-    """None for a single episode."""
+    """None where there are too few episodes, or too few effective ones."""
     effective: float | None = None
     """Effective sample size, in episodes, of methods that weight them."""
 

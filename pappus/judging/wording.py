@@ -92,10 +92,17 @@ def _about_data(found: Estimates, logged: Logged) -> list[str]:
             f"{np.count_nonzero(cut)} of {found.episodes} episodes were cut off while rewards still count (γ^T > "
             f"{MOST_CUT_OFF:g}): is and wis count nothing after that; dr, wdr and fqe go on from there"
         )
-    bound = np.abs(logged.reward).max() / (1 - found.discount) if found.discount < 1 else np.inf
-    if any(abs(one.value) > 1.01 * bound for one in found.estimates if one.method == "fqe"):
-        said.append(f"fqe lies beyond ± {bound:.3g}, the most that these rewards allow: the fit diverged")
+    least, most = reachable(logged.reward, found.discount)
+    if any(not least <= one.value <= most for one in found.estimates if one.method == "fqe"):
+        said.append(f"fqe lies beyond {least:.3g} … {most:.3g}, which is all that these rewards allow: the fit diverged")
     return said
+
+
+def reachable(reward: Array, discount: float) -> tuple[float, float]:
+    """The smallest and the largest return that rewards as small and as large as these allow."""
+    if discount == 1:
+        return -np.inf, np.inf
+    return min(0.0, float(reward.min())) / (1 - discount), max(0.0, float(reward.max())) / (1 - discount)
 
 
 def outside_share(logged: Logged) -> float:

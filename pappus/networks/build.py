@@ -19,6 +19,7 @@ from pappus.imports import imported_callable
 from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
+from pappus.networks.policy_critics import PolicyCritics, TwinDeterministic
 from pappus.networks.q_networks import Critic, DeterministicActorCritic, QHead, QNetwork
 from pappus.networks.torsos import CNN, ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
@@ -74,6 +75,40 @@ def build_deterministic(
     ]
     memory = env.action.array if correlated_noise else ()
     return DeterministicActorCritic(_encoder(env.observation, cnns, config), critics, env.action.shape, memory)
+
+
+def build_twin_deterministic(
+    env: EnvSpec, config: NetworkConfig, num_critics: int = 2, correlated_noise: bool = False
+) -> TwinDeterministic:
+    """The same on one encoder, which may scale observations by their moments; layer norms are the critics'."""
+    if not isinstance(env.action, ContinuousAction):
+        raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
+    return TwinDeterministic(
+        _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation,
+        layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
+    )
+
+
+def build_policy_critics(
+    env: EnvSpec, config: NetworkConfig, *, squash: bool = False, value: bool = False, temperature: float = 0.0
+) -> PolicyCritics:
+    """A stochastic policy and twin critics; layer norms are those of critics and value. See `PolicyCritics`."""
+    return PolicyCritics(
+        _plain_encoder(env, config), env.action, config.hidden_sizes, config.activation, layer_norm=config.layer_norm,
+        squash=squash, value=value, temperature=temperature,
+    )
+
+
+def _plain_encoder(env: EnvSpec, config: NetworkConfig) -> Encoder:
+    """From observations to features without a trunk, for networks without memory."""
+    if env.frame_stack > 1 or config.core != "none":
+        raise UserError(
+            f"core={config.core!r} with frame_stack={env.frame_stack} needs memory, and this policy has none; use "
+            "core='none' without a frame stack"
+        )
+    _check(env, config)
+    observation, _ = split_mask(env.observation)
+    return _encoder(observation, _choose_cnns(observation, config), config, trunk=False)
 
 
 def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:

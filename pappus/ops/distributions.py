@@ -172,6 +172,17 @@ class SquashedGaussian(Gaussian):
         before, log_prob = super().sample_with_log_prob(params, generator)
         return before.tanh(), log_prob - _log_slope(before.reshape(*log_prob.shape, -1)).sum(-1)
 
+    def reparameterized(self, params: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+        """tanh(mean + std · noise), flat `[..., A]`, and its log-probability `[...]`: both carry the parameters'
+        gradients (Haarnoja et al. 2018). With a `count`, so many for each row: `[..., count, A]`, `[..., count]`."""
+        mean, log_std = self._split(params)
+        if count is not None:
+            mean, log_std = (leaf.unsqueeze(-2) for leaf in (mean, log_std))
+            log_std = log_std.expand(*mean.shape[:-2], count, mean.shape[-1])
+        noise = torch.randn_like(log_std)
+        before = torch.addcmul(mean, noise, log_std.exp())
+        return before.tanh(), self._log_density(noise, log_std) - _log_slope(before).sum(-1)
+
     def mode(self, params: Tensor) -> Tensor:
         """The tanh of the mean, which is the median."""
         return super().mode(params).tanh()

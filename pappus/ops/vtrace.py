@@ -24,7 +24,8 @@ def vtrace(
 ) -> VTraceReturns:
     """V-trace of `value [T+1, B]`; `discount` is γ times the env's, `rho` is π/μ, both `[T, B]`.
 
-    With ρ_t and c_t = λ·min(c̄, π/μ) clipped, v_s = V(x_s) + Σ_t γ^{t−s} (Π_{i<t} c_i) δ_t. The advantage is
+    With ρ_t = min(ρ̄, π/μ), c_t = λ·min(c̄, π/μ) and δ_t = ρ_t (r_t + γ V(x_{t+1}) − V(x_t)),
+    v_s = V(x_s) + Σ_t γ^{t−s} (Π_{i<t} c_i) δ_t. The advantage is
     min(pg_rho_clip, π/μ) · (r_s + γ·q_{s+1} − V(x_s)), where q = λ·v + (1−λ)·V and q_T = V(x_T). With
     `pg_rho_clip=None` it is not weighted, for a loss that contains π/μ itself.
     An invalid step acts as ρ = 0: its target is its value, its advantage 0, and no return crosses it.

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pappus.core import ReplayAlgorithm
+from pappus.core import ItemRules
 from pappus.errors import RunError
 from pappus.experience import ItemBatch, Transitions
+from pappus.recording.logged import Logged
 from pappus.recording.sequences import SequenceLayout
 from pappus.recording.transitions import TABLE, Layout, Recorder, TransitionLayout
 from pappus.replay.clients.client import Client
@@ -61,12 +62,12 @@ class ReplaySpec:
         return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
 
 
-def layout_for(env: EnvSpec, algorithm: ReplayAlgorithm, state: Nest) -> Layout:
+def layout_for(env: EnvSpec, algorithm: ItemRules, state: Nest) -> Layout:
     """The layout for the items that an algorithm learns from; `state` is the recurrent state of one env."""
     experience = algorithm.experience
     if isinstance(experience, Transitions):
         return TransitionLayout(env, algorithm, experience)
-    return SequenceLayout(env, algorithm, state, experience)
+    return SequenceLayout(env, algorithm, state, experience, stores_state=not isinstance(algorithm, Logged))
 
 
 class RecordingSink:
@@ -85,6 +86,7 @@ class RecordingSink:
         self._unconfirmed = 0
         self.lost = 0
         """Items that may not have reached the service; the role that reports them resets it to 0."""
+        self.connections = 0
 
     def ready(self) -> bool:
         """Whether the next step can be recorded now."""
@@ -92,6 +94,7 @@ class RecordingSink:
             if self._writer is None:
                 self._writer = self._open_writer(self._envs, self._layout.history)
                 self._recorder = self._layout.recorder(self._writer, self._envs)
+                self.connections += 1
             if not self._writer.flush(0.0):
                 return False
         except RunError:
@@ -111,6 +114,22 @@ class RecordingSink:
             self._meter.total += self._step_bytes
         except RunError:
             self._lose()
+
+    def size(self) -> int | None:
+        """Items in the table now; None while the service is away."""
+        try:
+            return None if self._writer is None else int(self._writer.info(TABLE)["size"])
+        except RunError:
+            self._lose()
+            return None
+
+    def end(self) -> None:
+        """Insert what was held back; `ready` says when it has arrived."""
+        if self._recorder is not None:
+            try:
+                self._recorder.insert_held()
+            except RunError:
+                self._lose()
 
     def explain(self) -> str:
         return "the rate limiter blocks inserts, or the service is away"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from pappus.core import ReplayAlgorithm
+from pappus.core import ItemRules
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Sequences, SequenceStats
 from pappus.recording.transitions import FLAG, TABLE, Layout, Recorder, columns_for, nest_of
 from pappus.replay.clients.writer import TrajectoryWriter
@@ -19,14 +19,17 @@ from pappus.types import ACTION_MASK, Array, EnvSpec, Nest, Timestep
 class SequenceLayout(Layout):
     """Stores every row of a sequence, and the recurrent state before each. Frames in the state are not stored again."""
 
-    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm, state: Nest, experience: Sequences) -> None:
+    def __init__(
+        self, env: EnvSpec, algorithm: ItemRules, state: Nest, experience: Sequences, stores_state: bool = True
+    ) -> None:
+        """Without `stores_state` sequences begin with a state of zeros, and the burn-in has to do."""
         super().__init__(env, algorithm)
         self.experience, self.steps_per_item = experience, experience.period
         self.history = experience.burn_in + experience.length + experience.period
         self._state = state
-        self._stored_state = state[1] if self.lead else state
+        self._rest = state[1] if self.lead else state
         """The state of a network that stacks frames is (frames, the rest): see `networks/modules.py`."""
-        self.state_columns = columns_for("state", self._stored_state)
+        self.state_columns = columns_for("state", self._rest) if stores_state else {}
         self.signature |= {"first": FLAG, "valid": FLAG, **self.state_columns}
         names = nest_of(env.observation, list(self.observation_columns))
         self._frame_columns: list[str] = optree.tree_leaves(_without_mask(names)) if self.lead else []
@@ -48,11 +51,11 @@ class SequenceLayout(Layout):
     def step(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
     ) -> dict[str, Array]:
-        stored = state[1] if self.lead else state
-        return {
-            **super().step(seen, state, action, behaviour, then), "valid": then.valid,
-            **dict(zip(self.state_columns, optree.tree_leaves(stored), strict=True)),
-        }
+        row = {**super().step(seen, state, action, behaviour, then), "valid": then.valid}
+        if self.state_columns:
+            rest = state[1] if self.lead else state
+            row |= dict(zip(self.state_columns, optree.tree_leaves(rest), strict=True))
+        return row
 
     def batch(self, data: Mapping[str, Array]) -> Sequence:
         """Sampled fields as a time-major `Sequence`; the part that is learned from always starts at `burn_in`."""
@@ -79,11 +82,14 @@ class SequenceLayout(Layout):
         )
 
     def _states(self, data: Mapping[str, Array]) -> Nest:
-        stored = nest_of(self._stored_state, [data[name] for name in self.state_columns])
+        rest = nest_of(self._rest, [data[name] for name in self.state_columns] or self._zeros(len(data["real"])))
         if not self.lead:
-            return stored
+            return rest
         stacks = self._blanked([data[f"frames/{name}"] for name in self._frame_columns], data["frames/first"])
-        return nest_of(self._state[0], [stack[:, :-1] for stack in stacks]), stored
+        return nest_of(self._state[0], [stack[:, :-1] for stack in stacks]), rest
+
+    def _zeros(self, items: int) -> list[Array]:
+        return [np.zeros((items, *leaf.shape), leaf.dtype) for leaf in optree.tree_leaves(self._rest)]
 
 
 def _seen_before(rows: Array, experience: Sequences) -> Array:

@@ -18,7 +18,7 @@ import numpy as np
 import optree
 
 from pappus.config import ReplayConfig
-from pappus.core import ReplayAlgorithm
+from pappus.core import ItemRules
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Transition, Transitions, TransitionStats
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
@@ -64,6 +64,10 @@ class Recorder(ABC):
     ) -> int:
         """Record one step of every env: `seen` led to `action`, and that to `then`. Returns the number of new items."""
 
+    def insert_held(self) -> None:
+        """Hand over items that wait for others."""
+        return
+
     def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
         self._reward[place] = then.reward * self._reward_scale
         self._discount[place] = then.discount * self._discount_factor
@@ -79,7 +83,7 @@ class Layout(ABC):
     history: int
     """Rows that the recorder may still refer to."""
 
-    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm) -> None:
+    def __init__(self, env: EnvSpec, algorithm: ItemRules) -> None:
         self.initial_priority, self.behaviour = algorithm.initial_priority, dict(algorithm.behaviour)
         self.lead = env.frame_stack - 1
         """Earlier frames that the first stack of an item needs."""
@@ -117,7 +121,8 @@ class Layout(ABC):
     ) -> dict[str, Array]:
         """One row for every env."""
         row = dict(zip(self.observation_columns, optree.tree_leaves(seen.observation), strict=True))
-        row |= {"action": action, "reward": then.reward, "discount": then.discount, **behaviour}
+        row |= {"action": action, "reward": then.reward, "discount": then.discount}
+        row |= {name: behaviour[name] for name in self.behaviour}
         if "first" in self.signature:
             row["first"] = seen.first
         return row
@@ -152,24 +157,42 @@ class TransitionLayout(Layout):
 
     steps_per_item = 1
 
-    def __init__(self, env: EnvSpec, algorithm: ReplayAlgorithm, experience: Transitions) -> None:
+    def __init__(self, env: EnvSpec, algorithm: ItemRules, experience: Transitions) -> None:
         super().__init__(env, algorithm)
         self.experience = experience
         self.history = experience.n_step + 1 + HOLD_STEPS
         self.seen_columns = (*self.observation_columns, *(["first"] if self.lead else []))
-        """Columns that an item needs of its first and of its last row."""
+        """Columns that an item needs of its first and of its last row, as it needs `action` for the next action."""
+        self.whole_columns = (*self.seen_columns, *(["action"] if experience.next_action else []))
+        assert not experience.next_action or env.action.array.dtype == "float32", "NaN stands for no next action"
 
     def recorder(self, writer: TrajectoryWriter, envs: int) -> TransitionRecorder:
         return TransitionRecorder(self, writer, envs)
 
     def trajectory(self) -> Trajectory:
         steps = self.experience
-        return NStepTrajectory(self.seen_columns, self.lead + 1, steps.discount, steps.reward_scale)
+        return NStepTrajectory(
+            self.seen_columns, self.lead + 1, steps.discount, steps.reward_scale, steps.next_action
+        )
+
+    def step(
+        self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
+    ) -> dict[str, Array]:
+        if self.experience.next_action and not then.valid.all():  # nothing is done at the end of an episode
+            action = np.where(then.valid.reshape(-1, *[1] * (action.ndim - 1)), action, np.float32(np.nan))
+        return super().step(seen, state, action, behaviour, then)
 
     def batch(self, data: Mapping[str, Array]) -> Transition:
         return Transition(
-            self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next")
+            self._seen(data, "now"), data["action"], data["reward"], data["discount"], self._seen(data, "next"),
+            self._next_action(data) if self.experience.next_action else (),
         )
+
+    def _next_action(self, data: Mapping[str, Array]) -> Array:
+        """After a termination there is none: the last row of the item is the last step itself."""
+        action = data["next_action"]
+        action[data["discount"] == 0] = np.nan
+        return action
 
     def _seen(self, data: Mapping[str, Array], when: str) -> Nest:
         leaves = [data[f"{when}/{name}"] for name in self.observation_columns]
@@ -194,7 +217,7 @@ class TransitionRecorder(Recorder):
     def __init__(self, layout: TransitionLayout, writer: TrajectoryWriter, envs: int) -> None:
         steps = layout.experience
         super().__init__(layout, writer, envs, steps.n_step + 1, steps.reward_scale, steps.discount)
-        self._n_step, self._seen_columns = steps.n_step, layout.seen_columns
+        self._n_step, self._whole_columns = steps.n_step, layout.whole_columns
         self._steps = np.arange(steps.n_step)[:, None]
         self._held: list[tuple[Items, int, Array]] = []
         """Items, the row that they end with, and their priorities."""
@@ -246,6 +269,10 @@ class TransitionRecorder(Recorder):
         last = {name: newest[name][items.envs] for name in behaviour}
         return TransitionStats(behaviour, last, totals[-1], weights[-1])
 
+    def insert_held(self) -> None:
+        if self._held:
+            self._insert()
+
     def _insert(self) -> None:
         items = Items(*(np.concatenate(fields) for fields in zip(*(one[0] for one in self._held), strict=True)))
         rows = np.concatenate([row - items.starts + 1 for items, row, _ in self._held])
@@ -253,6 +280,6 @@ class TransitionRecorder(Recorder):
         self._held, self.held = [], 0
         names = self._layout.signature
         lengths = dict.fromkeys(names, np.ones(len(rows), np.int64))
-        lengths |= dict.fromkeys(self._seen_columns, rows)
+        lengths |= dict.fromkeys(self._whole_columns, rows)
         lengths |= dict.fromkeys(("reward", "discount"), items.counts)
         self._writer.create_items(TABLE, priorities, items.envs, dict.fromkeys(names, items.starts), lengths)

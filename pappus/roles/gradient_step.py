@@ -71,6 +71,7 @@ class GradientStep:
     role that holds them (`channel`). `steps` env steps and `updates` updates led to the present weights."""
 
     objective: Training
+    """Whose `loss` is minimised; the learner that composes both sets it."""
 
     def __init__(
         self, metrics: Metrics, algorithm: Algorithm, settings: LearnerSettings, all_reduce: AllReduce | None = None,

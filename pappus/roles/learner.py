@@ -4,7 +4,8 @@
     (`Training`)        (`GradientStep`)           (`Publication`)
 
 Training says where batches come from and what is done with one: unrolls once (`UnrollTraining`), unrolls in epochs of
-minibatches (`epoch_training`), items of replay (`replay_training`). The gradient step says how the gradient becomes an
+minibatches (`epoch_training`), items of replay (`replay_training`). It has the loss, too: `GradientStep.backward` calls
+`Training.loss`, and that the algorithm's. The gradient step says how the gradient becomes an
 update: alone, with those of other learners (`gradient_sync`), or through a channel. Of learners that share every update
 the first publishes, saves and counts updates for all.
 """

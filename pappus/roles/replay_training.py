@@ -2,7 +2,8 @@
 
     replay ──batch──▶ loss ──▶ one update, and new priorities back to replay; the target network follows the weights
 
-Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step.
+Its steps are those that the actors have made: the rate limiter of the table keeps both sides in step. A learner of data
+has no actors: its steps are its updates.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import RunningMoments
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
@@ -24,15 +26,19 @@ INFO_UPDATES = 200
 """Updates between two reports of the table's counts."""
 AGE_UPDATES = 8
 """Updates between two looks at the ages of priorities; a mean needs no more."""
+MOMENT_UPDATES = 1_000
+"""The first updates, all of which count their observations into the network's running moments, if it keeps some; later
+every tenth does."""
 
 
 class ReplayTraining(Training):
     """One update per batch. Where gradients are applied elsewhere, the newest weights are read before every batch."""
 
     def __init__(
-        self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal, gradient: GradientStep, capacity: int
+        self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal | None, gradient: GradientStep,
+        capacity: int,
     ) -> None:
-        """`capacity` is that of the table."""
+        """`capacity` is that of the table. Where nobody counts env steps, an update is a step."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
         self.target = TargetNetwork(algorithm, gradient.flat, self._device)
@@ -41,6 +47,7 @@ class ReplayTraining(Training):
         self._drawn: Any = None
         self._items: Any = None
         self._weight = self._priority = torch.zeros(0, device=self._device)
+        self._keeps_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self.target.network
         )
@@ -60,6 +67,8 @@ class ReplayTraining(Training):
         gradient, delays = self._gradient, self._algorithm.part_delays
         rests = [gradient.updates % every > 0 for every in delays]
         kind = sum(rest << i for i, rest in enumerate(rests))  # updates of other parts of the network
+        if self._keeps_moments and (gradient.updates < MOMENT_UPDATES or gradient.updates % 10 == 0):
+            gradient.network.observe(map_leaves(lambda leaf: leaf.unsqueeze(0), self._items.observation))
         computed, priority = self._computed(kind)
         gradient.apply(computed, kind, [one for one, rest in zip(gradient.parameters, rests, strict=True) if rest])
         self._source.update(self._drawn, priority.astype(np.float64) + SMALLEST_PRIORITY)
@@ -72,7 +81,7 @@ class ReplayTraining(Training):
         if self._until_info == 0:
             self._report_table()
         self._until_info = (self._until_info - 1) % INFO_UPDATES
-        steps = self._counted.total() - gradient.steps
+        steps = 1 if self._counted is None else self._counted.total() - gradient.steps
         return Trained(steps, steps)
         yield  # a generator, as all trainings are
 
@@ -134,7 +143,8 @@ class ReplayTraining(Training):
     def load(self, state: Nest) -> None:
         with torch.no_grad():
             self.target.flat.values.copy_(state["target"])
-        self._counted.set_total(state["steps"])
+        if self._counted is not None:
+            self._counted.set_total(state["steps"])
 
     def close(self) -> None:
         self._source.close()
@@ -168,7 +178,10 @@ class TargetNetwork:
 
     def _take_over(self, share: float) -> None:
         with torch.no_grad():
-            self.flat.values.lerp_(self._weights.values, share)
+            trained = self.flat.num_parameters
+            self.flat.values[:trained].lerp_(self._weights.values[:trained], share)
+            if trained < self.flat.size:  # moments of observations are the same for both networks
+                self.flat.values[trained:].copy_(self._weights.values[trained:])
 
 
 class PriorityStaleness:

@@ -1,12 +1,12 @@
-"""Processes that start fast: one server imports torch once and forks a worker for every request.
+"""Processes that start fast: one server imports torch once and forks a process for every request.
 
 The server is started by `ForkServer`, which talks to it over one socket pair:
 
-    request   one packet `{"id": …}` with descriptors: a memory file that holds the payload, then the worker's own
-    answers   one packet each: `{"id": …, "pid": …}` when a worker runs, `{"id": …, "status": …}` when it ended
+    request   one packet `{"id": …}` with descriptors: a memory file that holds the payload, then the process's own
+    answers   one packet each: `{"id": …, "pid": …}` when a process runs, `{"id": …, "status": …}` when it ended
 
-No process is orphaned: when its socket closes, for whatever reason, the server kills all workers and exits; when the
-server itself dies, the kernel kills the workers (PR_SET_PDEATHSIG).
+No process is orphaned: when its socket closes, for whatever reason, the server kills all processes and exits; when the
+server itself dies, the kernel kills the processes (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ForkServer:
-    """The client's side: requests workers."""
+    """The client's side: requests processes."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -62,8 +62,17 @@ class ForkServer:
         server, _prestarted = _prestarted or cls(), None
         return server
 
+    @classmethod
+    def discard(cls) -> None:
+        """End the server that was prestarted: a run in one thread needs neither its core nor its memory."""
+        global _prestarted
+        server, _prestarted = _prestarted, None
+        if server is not None:
+            server._process.kill()
+            server.close(1.0)
+
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
-        """Ask for a worker that runs `role_process.main(payload, descriptors)`."""
+        """Ask for a process that runs `role_process.main(payload, descriptors)`."""
         from pappus.transports.memory import anonymous_file  # numpy would delay the start of the server
 
         file = anonymous_file()
@@ -84,7 +93,7 @@ class ForkServer:
             return [{"closed": True}]
 
     def close(self, timeout: float) -> None:
-        """End the server and with it every worker that is left."""
+        """End the server and with it every process that is left."""
         self.socket.close()
         try:
             self._process.wait(timeout)
@@ -94,7 +103,7 @@ class ForkServer:
 
 
 def serve(fd: int) -> NoReturn:
-    """The server: import what every worker needs, then fork on request until the socket closes."""
+    """The server: import what every process needs, then fork on request until the socket closes."""
     import pappus.runtimes.role_process
     import pappus.topologies.impala
     import pappus.topologies.seed  # noqa: F401
@@ -106,7 +115,7 @@ def serve(fd: int) -> NoReturn:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    gc.freeze()  # objects of the server stay on pages that workers share
+    gc.freeze()  # objects of the server stay on pages that processes share
     children: dict[int, str] = {}
     try:
         while True:
@@ -141,7 +150,7 @@ def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:
     server_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_worker(server, server_pid, descriptors)
+        _become_role_process(server, server_pid, descriptors)
     for fd in descriptors:
         os.close(fd)
     children[pid] = id
@@ -149,7 +158,7 @@ def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:
     return True
 
 
-def _become_worker(server: socket.socket, server_pid: int, descriptors: Sequence[int]) -> NoReturn:
+def _become_role_process(server: socket.socket, server_pid: int, descriptors: Sequence[int]) -> NoReturn:
     code = 1
     try:
         _die_with_parent(server_pid)

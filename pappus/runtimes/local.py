@@ -26,7 +26,7 @@ from pappus.transports.memory import SharedBlock, anonymous_file
 
 
 class LocalRuntime(Supervisor):
-    """Starts the workers, receives their messages, restarts workers that may die, and cleans up."""
+    """Starts the processes, receives their messages, restarts processes that may die, and cleans up."""
 
     def __init__(
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
@@ -35,87 +35,87 @@ class LocalRuntime(Supervisor):
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
-        """Files that faulthandler writes to when a worker crashes."""
+        """Files that faulthandler writes to when a process crashes."""
 
-    def _start(self, worker: ManagedProcess) -> None:
-        edges = self._edges_of(worker)
+    def _start(self, process: ManagedProcess) -> None:
+        edges = self._edges_of(process)
         blocks = {name: self._blocks[name] for name in edges}
-        line, fault_log = self._open_line(worker), self._open_fault_log(worker)
+        line, fault_log = self._open_line(process), self._open_fault_log(process)
         unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
         positions = {fd: i for i, fd in enumerate(unique)}
         if len(unique) > MAX_DESCRIPTORS:
             raise UserError(
-                f"{worker.group} would share {len(unique)} descriptors, and the system passes at most "
+                f"{process.group} would share {len(unique)} descriptors, and the system passes at most "
                 f"{MAX_DESCRIPTORS}; use fewer --actors with more --envs-per-actor"
             )
         assignment = Assignment(
-            group=worker.group, specs=worker.specs, edges=list(edges.values()),
+            group=process.group, specs=process.specs, edges=list(edges.values()),
             blocks={
                 name: (block.nbytes, [positions[fd] for fd in block.descriptors]) for name, block in blocks.items()
             },
-            incarnation=self._incarnation + worker.incarnation, seed=self._program.seed,
-            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._workers), usable_cores()),
+            incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
+            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._processes), usable_cores()),
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
-        self._server.request(worker.group, payload, list(unique))
+        self._server.request(process.group, payload, list(unique))
         os.close(line)
 
-    def _open_line(self, worker: ManagedProcess) -> int:
-        """A new connection; the worker's end is returned."""
+    def _open_line(self, process: ManagedProcess) -> int:
+        """A new connection; the process's end is returned."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_PACKET)
-        self._begin(worker, PacketConnection(ours))
+        self._begin(process, PacketConnection(ours))
         return theirs.detach()
 
-    def _open_fault_log(self, worker: ManagedProcess) -> int:
-        self._close_fault_log(worker)
-        self._fault_logs[worker.group] = anonymous_file()
-        return self._fault_logs[worker.group]
+    def _open_fault_log(self, process: ManagedProcess) -> int:
+        self._close_fault_log(process)
+        self._fault_logs[process.group] = anonymous_file()
+        return self._fault_logs[process.group]
 
-    def _close_fault_log(self, worker: ManagedProcess) -> None:
-        descriptor = self._fault_logs.pop(worker.group, None)
+    def _close_fault_log(self, process: ManagedProcess) -> None:
+        descriptor = self._fault_logs.pop(process.group, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def _listen(self, seconds: float) -> None:
-        lines = {worker.line: worker for worker in self._workers.values() if worker.line is not None}
+        lines = {process.line: process for process in self._processes.values() if process.line is not None}
         watched: list[Any] = [self._server.socket, *lines]
         ready, _, _ = select.select(watched, [], [], seconds)
-        for line, worker in lines.items():
+        for line, process in lines.items():
             if line in ready:
-                self._hear(worker)
+                self._hear(process)
         if self._server.socket in ready:
             for answer in self._server.answers():
                 self._server_says(answer)
 
     def _server_says(self, answer: dict[str, Any]) -> None:
         if answer.get("closed"):
-            raise RunError("the process that starts workers died; nothing can be restarted")
-        worker = self._workers[answer["id"]]
+            raise RunError("the process that starts processes died; nothing can be restarted")
+        process = self._processes[answer["id"]]
         if "pid" in answer:
-            self._came(worker, answer["pid"])
+            self._came(process, answer["pid"])
         else:
-            self._hear(worker)
+            self._hear(process)
             status = answer["status"]
             how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
-            self._died(worker, worker.notice(how, self._fault_text(worker)), worker.essential)
+            self._died(process, process.notice(how, self._fault_text(process)), process.essential)
 
-    def _fault_text(self, worker: ManagedProcess) -> str:
-        descriptor = self._fault_logs.get(worker.group)
+    def _fault_text(self, process: ManagedProcess) -> str:
+        descriptor = self._fault_logs.get(process.group)
         return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()
 
     def _stop(self) -> None:
-        """Ask all workers to stop and receive last reports. The fork server kills those that miss the deadline."""
+        """Ask all processes to stop and receive last reports. The fork server kills those that miss the deadline."""
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
-            for worker in stopped:
-                worker.send({"stop": True})
-            if not self._await_end({worker.group for worker in stopped if worker.pid is not None}, deadline):
+            for process in stopped:
+                process.send({"stop": True})
+            if not self._await_end({process.group for process in stopped if process.pid is not None}, deadline):
                 return
-            for worker in stopped:
-                self._hear(worker)
+            for process in stopped:
+                self._hear(process)
 
     def _await_end(self, running: set[str], deadline: float) -> bool:
         while running and time.monotonic() < deadline:
@@ -128,8 +128,8 @@ class LocalRuntime(Supervisor):
 
     def _clean_up(self) -> None:
         self._server.close(self._supervision.stop_seconds)
-        for worker in self._workers.values():
-            worker.close()
-            self._close_fault_log(worker)
+        for process in self._processes.values():
+            process.close()
+            self._close_fault_log(process)
         for block in self._blocks.values():
             block.close()

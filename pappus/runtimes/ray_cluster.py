@@ -133,30 +133,30 @@ class RayRuntime(Supervisor):
         )(Host)
         return made.remote(group)
 
-    def _start(self, worker: ManagedProcess) -> None:
+    def _start(self, process: ManagedProcess) -> None:
         assignment = Assignment(
-            group=worker.group, specs=worker.specs, edges=list(self._edges_of(worker).values()), blocks={},
-            incarnation=self._incarnation + worker.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
-            threads=max(1, int(self._colocation(worker.group).amounts[worker.group].get("CPU", 1))),
-            spin=spin_for(len(self._workers), usable_cores()),
+            group=process.group, specs=process.specs, edges=list(self._edges_of(process).values()), blocks={},
+            incarnation=self._incarnation + process.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
+            threads=max(1, int(self._colocation(process.group).amounts[process.group].get("CPU", 1))),
+            spin=spin_for(len(self._processes), usable_cores()),
         )
-        self._begins_with[worker.group] = self._checkpoint
-        run = self._hosts[worker.group].run
-        self._lives[run.remote(self._driver, cloudpickle.dumps(assignment), worker.incarnation)] = worker
+        self._begins_with[process.group] = self._checkpoint
+        run = self._hosts[process.group].run
+        self._lives[run.remote(self._driver, cloudpickle.dumps(assignment), process.incarnation)] = process
 
     def _colocation(self, group: str) -> Colocation:
         return next(colocation for colocation in self._colocations if group in colocation.groups)
 
     def _listen(self, seconds: float) -> None:
         assert self._connection_listener is not None
-        lines = {worker.line.fileno(): worker for worker in self._workers.values() if worker.line is not None}
+        lines = {process.line.fileno(): process for process in self._processes.values() if process.line is not None}
         poll = select.poll()
         for descriptor in (*lines, *self._connection_listener.descriptors()):
             poll.register(descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(1000 * seconds)}
-        for descriptor, worker in lines.items():
+        for descriptor, process in lines.items():
             if descriptor in ready:
-                self._hear(worker)
+                self._hear(process)
         for hello, line in self._connection_listener.arrivals(time.monotonic()):
             self._arrived(hello, line)
         lives = [*self._lives, self._registry_life]
@@ -168,47 +168,47 @@ class RayRuntime(Supervisor):
         self._report_unplaced()
 
     def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
-        worker = self._workers[hello["group"]]
-        if hello["incarnation"] != worker.incarnation:
+        process = self._processes[hello["group"]]
+        if hello["incarnation"] != process.incarnation:
             line.close()  # of an incarnation that was given up
             return
         refuse_other_versions(hello["versions"], hello["host"])
-        self._places[worker.group] = hello["node"]
-        self._unplaced.pop(worker.group, None)
-        if worker.essential and worker.incarnation:  # a learner continues from a checkpoint, and so do the counts
-            checkpoint = self._begins_with[worker.group]
+        self._places[process.group] = hello["node"]
+        self._unplaced.pop(process.group, None)
+        if process.essential and process.incarnation:  # a learner continues from a checkpoint, and so do the counts
+            checkpoint = self._begins_with[process.group]
             metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
             self._controller.rewind(metadata["steps"], metadata["updates"])
-        self._begin(worker, line)
-        self._came(worker, hello["pid"], hello["host"])
+        self._begin(process, line)
+        self._came(process, hello["pid"], hello["host"])
 
-    def _ended(self, worker: ManagedProcess, life: Any) -> None:
+    def _ended(self, process: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""
-        self._hear(worker)
+        self._hear(process)
         try:
             ray.get(life)
             how = "it ended without a stop command"
         except ray.exceptions.RayTaskError as error:  # before it was connected
-            how, worker.failure = "it could not begin", {"died": str(error)}
+            how, process.failure = "it could not begin", {"died": str(error)}
         except ray.exceptions.RayError as error:
             how = cause(error)
-            if worker.pid is None:
-                return self._ask_again(worker, error)
-        if self._lost_its_node(worker):
-            worker.deaths_in_a_row = 0  # nothing is wrong with the role
+            if process.pid is None:
+                return self._ask_again(process, error)
+        if self._lost_its_node(process):
+            process.deaths_in_a_row = 0  # nothing is wrong with the role
             how = "its node is gone"
-        worker.close()
+        process.close()
         alone = self._config.learners == 1
-        self._died(worker, worker.notice(how), worker.essential and (not alone or bool(worker.failure)))
-        self._unplaced[worker.group] = time.monotonic() + PATIENCE_SECONDS
+        self._died(process, process.notice(how), process.essential and (not alone or bool(process.failure)))
+        self._unplaced[process.group] = time.monotonic() + PATIENCE_SECONDS
 
-    def _lost_its_node(self, worker: ManagedProcess) -> bool:
+    def _lost_its_node(self, process: ManagedProcess) -> bool:
         """Whether its node is gone; the registry is told once."""
-        node = self._places.get(worker.group, "")
+        node = self._places.get(process.group, "")
         if not node or node in {one["NodeID"] for one in ray.nodes() if one["Alive"]}:
             return False
-        del self._places[worker.group]
-        self._registry.gone.remote(worker.group, node)
+        del self._places[process.group]
+        self._registry.gone.remote(process.group, node)
         return True
 
     def _report_unplaced(self) -> None:
@@ -222,29 +222,29 @@ class RayRuntime(Supervisor):
             self._saving = None
             self._controller.save_failed(f"{', '.join(gone)} has no place")
 
-    def _ask_again(self, worker: ManagedProcess, error: ray.exceptions.RayError) -> None:
+    def _ask_again(self, process: ManagedProcess, error: ray.exceptions.RayError) -> None:
         """Ray is still placing it, or has said why it never will."""
         if "creation task" in str(error) or isinstance(error, ray.exceptions.RuntimeEnvSetupError):
-            raise RunError(f"Ray could not start {worker.group}: {error}")
-        if self._lost_its_node(worker):
-            self._controller.event("its node is gone; Ray looks for another place", worker.group)
-        worker.restart_at = time.monotonic() + RETRY_SECONDS
+            raise RunError(f"Ray could not start {process.group}: {error}")
+        if self._lost_its_node(process):
+            self._controller.event("its node is gone; Ray looks for another place", process.group)
+        process.restart_at = time.monotonic() + RETRY_SECONDS
 
     def _stop(self) -> None:
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
-            for worker in stopped:
-                worker.send({"stop": True})
-            groups = {worker.group for worker in stopped if worker.pid is not None}
-            waited_for = [life for life, worker in self._lives.items() if worker.group in groups]
+            for process in stopped:
+                process.send({"stop": True})
+            groups = {process.group for process in stopped if process.pid is not None}
+            waited_for = [life for life, process in self._lives.items() if process.group in groups]
             while waited_for and time.monotonic() < deadline:
                 _, waited_for = ray.wait(waited_for, num_returns=len(waited_for), timeout=0.05)
-                for worker in stopped:
-                    self._hear(worker)
+                for process in stopped:
+                    self._hear(process)
 
     def _clean_up(self) -> None:
-        for worker in self._workers.values():
-            worker.close()
+        for process in self._processes.values():
+            process.close()
         if self._connection_listener is not None:
             self._connection_listener.close()
         actors = [*self._hosts.values(), *([self._registry] if self._registry is not None else [])]

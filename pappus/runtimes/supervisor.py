@@ -1,4 +1,4 @@
-"""What runtimes with worker processes share: they receive reports, save checkpoints, and restart workers that die."""
+"""What runtimes with many processes share: they receive reports, save checkpoints, and restart processes that die."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from pappus import errors
 from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
-from pappus.errors import NonFiniteError, PappusError, RoleDied, RunError
+from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError
 from pappus.runtimes.connections import PacketConnection
-from pappus.runtimes.controller import FRESH_START, Controller, interrupts
+from pappus.runtimes.controller import Controller, interrupts
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
@@ -22,6 +22,10 @@ LONG_LIFE = 60.0
 """A process that ran for so many seconds starts a new row of deaths."""
 FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
+
+
+HOPELESS = (NonFiniteError.__name__, RecordingError.__name__)
+"""Errors that a successor would meet again."""
 
 
 class ManagedProcess:
@@ -38,7 +42,7 @@ class ManagedProcess:
         self.deaths_in_a_row = 0
         self.first_notice = ""
         self.failure: dict[str, str] = {}
-        """What the worker reported about the error that ended it."""
+        """What the process reported about the error that ended it."""
         self.born = 0.0
 
     def close(self) -> None:
@@ -47,7 +51,7 @@ class ManagedProcess:
             self.line = None
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the worker; it is lost if the worker is dead."""
+        """Send a message to the process; it is lost if the process is dead."""
         if self.line is not None:
             with contextlib.suppress(OSError):
                 self.line.send(message)
@@ -86,16 +90,16 @@ class ManagedProcess:
 
 
 class Supervisor:
-    """One run's workers. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
+    """One run's processes. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
 
     def __init__(
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int
     ) -> None:
         self._program, self._controller, self._supervision = program, controller, supervision
         self._incarnation = incarnation
-        self._workers = {group: ManagedProcess(group, specs) for group, specs in program.groups().items()}
+        self._processes = {group: ManagedProcess(group, specs) for group, specs in program.groups().items()}
         self._checkpoint: Path | None = None
-        """The newest one: workers that are restarted begin with it."""
+        """The newest one: processes that are restarted begin with it."""
         self._saving: tuple[Path, set[str], float] | None = None
         self._progress: tuple[int, int] | None = None
         """Steps and updates of the state that was saved last: the run continues while other roles still write."""
@@ -104,12 +108,12 @@ class Supervisor:
         """Supervise until the controller says that the run is over."""
         self._checkpoint = checkpoint
         if checkpoint is not None:
-            self._controller.event(FRESH_START)
+            self._controller.starts_afresh()
         try:
             with interrupts(self._controller):
                 self._open()
-                for worker in self._workers.values():
-                    self._start(worker)
+                for process in self._processes.values():
+                    self._start(process)
                 self._controller.started(self)
                 while not self._controller.decide():
                     self._listen(TICK_SECONDS)
@@ -121,21 +125,21 @@ class Supervisor:
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Send a command to a role; the controller repeats it for a role that is being restarted."""
-        for worker in self._workers.values():
-            if any(spec.name == role for spec in worker.specs):
-                worker.send({"role": role, "command": command, "argument": argument})
+        for process in self._processes.values():
+            if any(spec.name == role for spec in process.specs):
+                process.send({"role": role, "command": command, "argument": argument})
 
     def save(self, directory: Path) -> None:
         """Have the roles whose state is saved write it; the others start afresh anyway."""
-        asked = {worker.group for worker in self._workers.values() if worker.saved}
+        asked = {process.group for process in self._processes.values() if process.saved}
         self._saving = (directory, asked, time.monotonic() + SAVE_SECONDS)
         for group in asked:
-            self._workers[group].send({"save": str(directory)})
+            self._processes[group].send({"save": str(directory)})
 
     def _open(self) -> None:
-        """Prepare what workers need."""
+        """Prepare what processes need."""
 
-    def _start(self, worker: ManagedProcess) -> None:
+    def _start(self, process: ManagedProcess) -> None:
         raise NotImplementedError
 
     def _listen(self, seconds: float) -> None:
@@ -147,14 +151,14 @@ class Supervisor:
     def _clean_up(self) -> None:
         raise NotImplementedError
 
-    def _edges_of(self, worker: ManagedProcess) -> dict[str, Edge]:
-        return {end.edge: self._program.edges[end.edge] for spec in worker.specs for end in spec.ends()}
+    def _edges_of(self, process: ManagedProcess) -> dict[str, Edge]:
+        return {end.edge: self._program.edges[end.edge] for spec in process.specs for end in spec.ends()}
 
-    def _hear(self, worker: ManagedProcess) -> None:
-        for message in worker.receive():
+    def _hear(self, process: ManagedProcess) -> None:
+        for message in process.receive():
             if "report" in message:
                 if message["report"]["counts"]:
-                    worker.deaths_in_a_row = 0  # it made progress
+                    process.deaths_in_a_row = 0  # it made progress
                 if "process" in message:
                     self._controller.role_measured(message["report"]["role"], *message["process"])
                 self._controller.report(message["report"])
@@ -162,9 +166,9 @@ class Supervisor:
                 self._controller.role_finished(message["finished"])
             elif "saved" in message and self._saving is not None:
                 self._progress = message["progress"] or self._progress
-                self._note_saved(worker.group, Path(message["saved"]))
+                self._note_saved(process.group, Path(message["saved"]))
             elif "died" in message:
-                worker.failure = message
+                process.failure = message
 
     def _note_saved(self, group: str, directory: Path) -> None:
         assert self._saving is not None
@@ -179,39 +183,39 @@ class Supervisor:
         if self._saving is not None and time.monotonic() > self._saving[2]:
             raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
 
-    def _begin(self, worker: ManagedProcess, line: PacketConnection) -> None:
+    def _begin(self, process: ManagedProcess, line: PacketConnection) -> None:
         """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
-        worker.close()
-        worker.line, worker.failure, worker.born = line, {}, time.monotonic()
-        if self._saving is not None and worker.group in self._saving[1]:
-            worker.send({"save": str(self._saving[0])})
+        process.close()
+        process.line, process.failure, process.born = line, {}, time.monotonic()
+        if self._saving is not None and process.group in self._saving[1]:
+            process.send({"save": str(self._saving[0])})
 
-    def _came(self, worker: ManagedProcess, pid: int, node: str = "") -> None:
-        worker.pid = pid
-        for role in worker.specs:
+    def _came(self, process: ManagedProcess, pid: int, node: str = "") -> None:
+        process.pid = pid
+        for role in process.specs:
             self._controller.role_started(role.name, pid, node)
-            if worker.incarnation:
+            if process.incarnation:
                 self._controller.role_restarted(role.name)
 
-    def _died(self, worker: ManagedProcess, notice: str, essential: bool) -> None:
+    def _died(self, process: ManagedProcess, notice: str, essential: bool) -> None:
         """Record the failure and schedule a restart; raise the error that ends the run if there is none."""
-        if essential or worker.failure.get("kind") == NonFiniteError.__name__:  # a successor would compute the same
-            raise worker.fatal_error(notice)
-        delay = worker.record_death(notice)
-        if worker.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
-            raise worker.fatal_error(worker.first_notice)
+        if essential or process.failure.get("kind") in HOPELESS:
+            raise process.fatal_error(notice)
+        delay = process.record_death(notice)
+        if process.deaths_in_a_row > self._supervision.max_deaths_in_a_row:
+            raise process.fatal_error(process.first_notice)
         first_line, _, details = notice.partition("\n")
-        self._controller.event(f"{first_line}; restarting\n{details}".rstrip(), worker.group)
-        worker.restart_at = time.monotonic() + delay
+        self._controller.event(f"{first_line}; restarting\n{details}".rstrip(), process.group)
+        process.restart_at = time.monotonic() + delay
 
     def _restart_due(self) -> None:
-        for worker in self._workers.values():
-            if worker.restart_at is not None and time.monotonic() >= worker.restart_at:
-                worker.restart_at = None
-                worker.incarnation += 1
-                self._start(worker)
+        for process in self._processes.values():
+            if process.restart_at is not None and time.monotonic() >= process.restart_at:
+                process.restart_at = None
+                process.incarnation += 1
+                self._start(process)
 
     def _in_order(self) -> list[list[ManagedProcess]]:
         """Workers in the order in which they stop: those whose output others consume come first."""
-        workers = self._workers.values()
-        return [[worker for worker in workers if worker.essential is essential] for essential in (False, True)]
+        processes = self._processes.values()
+        return [[process for process in processes if process.essential is essential] for essential in (False, True)]

@@ -102,9 +102,9 @@ def initial_weights(run: Run) -> torch.Tensor:
 
 def build_replay_learner(
     name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
-    counted: StepTotal,
+    counted: StepTotal | None,
 ) -> Learner:
-    """The one learner of a table of `capacity` items."""
+    """The one learner of a table of `capacity` items; `counted` are the steps of actors, where there are any."""
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
     return Learner(name, gradient, training, Publication(weights))

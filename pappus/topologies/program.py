@@ -101,9 +101,9 @@ class Program:
     ) -> None:
         """A new role, called after its kind and index; `build` receives the index if there is one.
 
-        The run ends when an essential role dies; others are restarted, a durable one from the newest checkpoint. Roles
-        of one group share a process, each with a thread of its own. A replica always has the state of the role that it
-        is a replica of: it is not saved, and begins with what that role saved.
+        The run ends when an essential role dies (but for a cluster's only learner); others are restarted, a durable one
+        from the newest checkpoint. Roles of one group share a process, each with a thread of its own. A replica always
+        has the state of the role that it is a replica of: it is not saved, and begins with what that role saved.
         """
         name = kind.role_name(index)
         if index is not None:
@@ -140,7 +140,7 @@ def on_policy(algorithm: Algorithm) -> OnPolicyAlgorithm:
 def off_policy(algorithm: Algorithm) -> ReplayAlgorithm:
     """The same algorithm, if it learns from replay."""
     if not hasattr(algorithm, "experience"):
-        raise UserError(f"{type(algorithm).__name__} learns from fresh unrolls and not from replay; use impala")
+        raise UserError(f"{type(algorithm).__name__} learns from fresh unrolls and not from replay; use sync")
     return cast(ReplayAlgorithm, algorithm)
 
 

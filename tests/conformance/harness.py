@@ -23,10 +23,13 @@ from pappus.systems import saved_config
 from pappus.trained import find_checkpoint, stored_weights
 from pappus.types import Array, Nest, Timestep, map_leaves
 from tests.conformance.systems import COMMON, Course, Row
+from tests.data_tools import record
 from tests.envs.exact_envs import JUDGED, World, lights
 
 TOLERANCE = 0.15
 """4 % of the largest value of every world: what is left after a second of training."""
+RECORDED = 250
+"""Steps of random actions that systems learn from which learn from data."""
 LOOKS = 24
 """Steps of the walk through the worlds along which the network is asked."""
 
@@ -51,6 +54,9 @@ def learn(row: Row, course: Course, directory: Path) -> Learnt:
 def train(row: Row, course: Course, directory: Path) -> None:
     """One run of a course."""
     settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "run_dir": directory}
+    if row.offline:
+        kwargs = settings.get("env_options.kwargs", {})
+        settings["data"] = record(directory.with_name("data"), course.env, RECORDED, **kwargs)
     pappus.train(row.system, course.env, **settings)
 
 

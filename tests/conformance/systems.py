@@ -43,6 +43,13 @@ R2D2: Settings = {
     "env_options.last_inputs": False,
 }
 
+
+def offline(settings: Settings, updates: int) -> Settings:
+    """The same from data: nobody explores, and a step is an update."""
+    kept = {name: value for name, value in settings.items() if not name.startswith("topology.replay")}
+    return {**kept, "steps": updates, "evaluation.every_steps": updates}
+
+
 TWO_MEMORIES: Settings = {
     "steps": 4_000, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
     "optimizer.learning_rate": 0.02,
@@ -57,6 +64,11 @@ class Row:
     system: str
     settings: Settings
     continuous: bool = False
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from data, which has to be recorded first."""
+        return self.system.endswith("@offline")
 
 
 ROWS: dict[str, Row] = {
@@ -97,6 +109,10 @@ ROWS: dict[str, Row] = {
     "ddpg@gorila": Row("ddpg@gorila", DDPG | {"steps": 3_600}, continuous=True),
     "td3@seed": Row("td3@seed", DDPG, continuous=True),
     "td3@apex": Row("td3@apex", DDPG, continuous=True),
+    "dqn@offline": Row("dqn@offline", offline(DQN, 150)),
+    "r2d2@offline": Row("r2d2@offline", offline(R2D2, 300)),
+    "ddpg@offline": Row("ddpg@offline", offline(DDPG, 300), continuous=True),
+    "td3@offline": Row("td3@offline", offline(DDPG, 300), continuous=True),
 }
 
 
@@ -113,11 +129,14 @@ def courses_of(row: Row) -> dict[str, Course]:
     """What a system must learn, by name."""
     walks, kwargs = "tests.envs.exact_envs:walks", {"continuous": row.continuous}
     choice, worlds = ("slope", SLOPE) if row.continuous else ("bandit", BANDIT)
-    return {
+    courses = {
         "next-step": Course(walks, WALKS, {"env_options.kwargs": kwargs}),
         "same-step": Course(walks, WALKS, {"env_options.kwargs": kwargs | {"same_step": True}}),
         "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _choosing(row)),
     }
+    if row.offline:
+        del courses["same-step"]  # data does not show how an env was reset
+    return courses
 
 
 def _choosing(row: Row) -> Settings:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pappus.ops.bootstrap import bca_interval, resampled_estimates, t_interval, t_quantile
+from pappus.ops.bootstrap import bca_interval, jackknife_interval, resampled_estimates, t_quantile
 from pappus.ops.off_policy import (
+    LinearSystem,
     Sums,
     discounted_returns,
     doubly_robust,
     importance_sampling,
     importance_weights,
-    linear_fqe,
     padded,
     weighted_doubly_robust,
     weighted_importance_sampling,
@@ -142,6 +142,15 @@ def test_a_model_carries_doubly_robust_beyond_a_truncation() -> None:
     assert doubly_robust(rho, played.reward, *model, GAMMA).estimate == pytest.approx(whole, abs=0.05)
 
 
+def test_groups_of_episodes_can_be_left_out_of_the_linear_system() -> None:
+    random = np.random.default_rng(0)
+    feature, later, reward = random.normal(size=(30, 3)), 0.1 * random.normal(size=(30, 3)), random.normal(size=30)
+    starts = np.array([0, 10, 20])
+    without = LinearSystem.of(feature, reward, later, starts).leaving_out()
+    rest = LinearSystem.of(feature[10:], reward[10:], later[10:], np.array([0])).solve()
+    assert without[0] == pytest.approx(rest)
+
+
 def test_linear_fqe_is_the_value_of_the_mdp_that_the_data_counts() -> None:
     played = some(2_000)
     happened = np.arange(len(played.reward))[:, None] < played.lengths
@@ -150,8 +159,7 @@ def test_linear_fqe_is_the_value_of_the_mdp_that_the_data_counts() -> None:
     feature = np.eye(8)[2 * state + action]
     then = np.kron(np.eye(4), np.ones(2))[later] * POLICY[later][:, [0, 1] * 4]
     follows = GAMMA * np.where(ended[:, None], 0.0, then)
-    weight = np.ones((1, len(state)))
-    found = linear_fqe(feature, played.reward[happened], follows, weight)[0]
+    found = LinearSystem.of(feature, played.reward[happened], follows, np.array([0])).solve()
     literal = np.zeros(8)
     visits = feature.sum(0)
     for _ in range(300):  # fitted Q iteration: the mean goal of every state and action
@@ -195,8 +203,14 @@ def test_one_episode_has_no_interval_and_equal_ones_a_point() -> None:
 def test_students_t_is_that_of_the_tables() -> None:
     assert t_quantile(0.975, 19) == pytest.approx(2.0930, abs=1e-3)
     assert t_quantile(0.90, 9) == pytest.approx(1.3830, abs=1e-3)
-    low, high = t_interval(1.0, np.array([0.0, 1.0, 2.0] * 7)[:20], 0.95)
-    assert high - 1.0 == pytest.approx(1.0 - low)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    values = np.random.default_rng(0).normal(size=20)
+    without = (values.sum() - values) / 19
+    reach = t_quantile(0.95, 19) * values.std(ddof=1) / np.sqrt(20)
+    found = jackknife_interval(values.mean(), without, 0.9)
+    assert found == pytest.approx((values.mean() - reach, values.mean() + reach))
 
 
 def test_intervals_cover_the_value_about_as_often_as_they_say() -> None:

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from pappus.errors import UserError
+from pappus.experience import Transitions
 from pappus.recording.transitions import TABLE, TransitionLayout, TransitionRecorder
 from pappus.replay.clients.client import Client
 from pappus.replay.sampling.fields import Batch, Trajectory
 from pappus.replay.sampling.n_step import NStepTrajectory
 from pappus.replay.service.service import Service
 from pappus.replay.tables import table as tables
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec
-from tests.recording.streams import ENV, Streams, dqn
+from pappus.types import ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
+from tests.recording.streams import ENV, Streams, dqn, ended
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
 
@@ -57,6 +58,28 @@ def test_recorded_items_of_all_lengths(observation: Any, n: int, scale: float, f
     lengths = other.info.windows.length[:, list(layout.signature).index("reward")]
     assert set(lengths) == set(range(1, n + 1)), "items at the end of an episode are shorter"
     assert_equal(one, other)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_next_action_is_what_was_done_there_and_nan_where_the_episode_ended(n: int) -> None:
+    env = EnvSpec(SINGLE, ContinuousAction((1,)))
+    layout = TransitionLayout(env, dqn(n), Transitions(n, 0.9, next_action=True))
+    client = Client.of(Service([tables.queue(TABLE, 1000, layout.signature, layout.lead)], 4000, 8))
+    recorder = TransitionRecorder(layout, client.writer(2, layout.history), 2)
+    streams = Streams((False, True), 90, seed=n, end=0.1)
+    for seen, state, _, *rest in streams.steps():
+        numbered = np.float32(seen.observation["row"] + 100 * np.arange(2))[:, None]
+        recorder.record(seen._replace(observation=seen.observation["where"]), state, numbered, *rest)
+    one, other = evaluated(client, layout.trajectory())
+    assert_equal(one, other)
+    batch = layout.batch(other.data)
+    rows = {(row.env, row.row): row for env_rows in streams.rows for row in env_rows}
+    for seen, done, following in zip(batch.observation, batch.action, batch.next_action, strict=True):
+        which, row = int(seen[0]), int(-seen[1])
+        assert done == row + 100 * which
+        steps = [rows[which, row + i] for i in range(n) if (which, row + i) in rows]
+        ends = any(ended(step) for step in steps) or not rows[which, row + n].valid
+        assert np.isnan(following) if ends else following == row + n + 100 * which
 
 
 def table_of(*items: dict[str, slice]) -> Client:

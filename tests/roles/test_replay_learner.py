@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pappus.algorithms.dqn import DQN, DQNConfig
+from pappus.algorithms.iql import IQL, IQLConfig
 from pappus.config import NetworkConfig, OptimizerConfig
 from pappus.edges.counters import SharedCounters
 from pappus.edges.weights import FlatWeights
@@ -23,8 +24,10 @@ from tests.roles.replay_tools import ENV, FakeSource, random_batch
 class Setup:
     """A learner whose batches the test makes by hand."""
 
-    def __init__(self, every: int = 3, share: float = 1.0, total_steps: int = 10**6) -> None:
-        self.algorithm = DQN(DQNConfig(), ENV, NetworkConfig(hidden_sizes=(4,)))
+    def __init__(
+        self, every: int = 3, share: float = 1.0, total_steps: int = 10**6, algorithm: Any = None
+    ) -> None:
+        self.algorithm = algorithm or DQN(DQNConfig(), ENV, NetworkConfig(hidden_sizes=(4,)))
         self.algorithm.target_updates = TargetUpdates(every, share)
         size = FlatParameters(self.algorithm.build_network()).size
         self.weights = FlatWeights("weights", size, HeapBlock(*FlatWeights.footprint(size)))
@@ -85,7 +88,7 @@ def test_new_priorities_are_the_errors_before_the_update_and_never_zero() -> Non
     (keys, priorities), = setup.source.updates
     after = setup.flat
     setup.gradient.flat.values.data.copy_(before)
-    items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items))
+    items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items[:5]))
     expected = setup.algorithm.loss(network, target, items, torch.from_numpy(batch.weight)).priority
     assert keys is batch.keys and not torch.equal(before, after)
     assert priorities.tolist() == pytest.approx((expected.double() + SMALLEST_PRIORITY).tolist())
@@ -108,3 +111,13 @@ def test_a_successor_goes_on_with_target_network_and_steps() -> None:
     assert torch.equal(successor.target, setup.target) and not torch.equal(successor.target, successor.flat)
     assert torch.equal(successor.flat, setup.flat)
     assert successor.counters.total() == 30 and successor.learner.steps == 30
+
+
+def test_moments_of_observations_are_those_of_the_batches_for_both_networks() -> None:
+    setup = Setup(1, 0.01, algorithm=IQL(IQLConfig(), ENV, NetworkConfig(hidden_sizes=(4,), normalize=True)))
+    batches = [setup.learn().items.observation for _ in range(3)]
+    networks: list[Any] = [setup.gradient.network, setup.training.target.network]
+    for network in networks:
+        (flat,) = network.encoder.torsos
+        torch.testing.assert_close(flat.moments.mean, torch.from_numpy(np.concatenate(batches).mean(0)))
+        torch.testing.assert_close(flat.moments.variance, torch.from_numpy(np.concatenate(batches).var(0)))

@@ -171,6 +171,10 @@ class TrajectoryWriter:
         self._send()
         return self._session.flush(seconds)
 
+    def info(self, table: str) -> dict[str, Any]:
+        """Sizes and counts of a table."""
+        return self._session.info(table)
+
     def close(self) -> None:
         """Flush, and release the history."""
         try:

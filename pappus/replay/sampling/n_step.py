@@ -1,7 +1,8 @@
 """N-step transitions, the batch that most replay is sampled for: their fields, and all of them in one pass.
 
     item        s_0 ─ r_0, d_0 ─▶ s_1 ─ r_1, d_1 ─▶ … s_n      column `action` has one step, `reward` and `discount` n,
-                                                               and what was seen has n + 1 (n, after a termination)
+                                                               and what was seen has n + 1 (n, after a termination),
+                                                               as `action` has if the next action is wanted
 
 The fields say what a batch is. Their general evaluation takes some hundred NumPy calls, which for small observations is
 most of the time of a sample. Where rows lie in chunks, a compiled loop computes the same numbers.
@@ -24,10 +25,13 @@ from pappus.types import Array
 
 class NStepTrajectory(Trajectory):
     """`now/…` and `next/…` of the columns that were seen, in stacks of `stack` frames; `action`; `reward`, the sum of n
-    rewards; and `discount`, the factor of what follows."""
+    rewards; `discount`, the factor of what follows; and `next_action`, the last of the item's actions, if wanted."""
 
-    def __init__(self, seen: Sequence[str], stack: int, gamma: float, scale: float) -> None:
+    def __init__(
+        self, seen: Sequence[str], stack: int, gamma: float, scale: float, next_action: bool = False
+    ) -> None:
         """`scale` is the factor of rewards. Columns `reward` and `discount` are float32."""
+        self._next_action = next_action
         self._seen, self._stack, self._gamma, self._scale = tuple(seen), stack, float(gamma), float(scale)
         frames = {name: col(name).stack(stack) if stack > 1 else col(name) for name in seen}
         reward = col("reward") if scale == 1.0 else col("reward") * scale
@@ -36,6 +40,7 @@ class NStepTrajectory(Trajectory):
             **{f"next/{name}": field[-1] for name, field in frames.items()},
             action=col("action")[0], reward=reward.discounted_sum(gamma)[0],
             discount=(col("discount") * gamma).product(),
+            **({"next_action": col("action")[-1]} if next_action else {}),
         )
 
     def evaluate(self, drawn: Drawn, source: Source, lead: int) -> Batch:
@@ -51,7 +56,7 @@ class NStepTrajectory(Trajectory):
         order, items = list(source.columns), len(drawn.keys)
         columns = np.array([order.index(name) for name in ("reward", "discount", "action", *self._seen)])
         found = Found(
-            np.empty((2, items, self._stack), np.int64), np.empty(items, np.int64), np.empty(items, np.float32),
+            np.empty((2, items, self._stack), np.int64), np.empty((2, items), np.int64), np.empty(items, np.float32),
             np.empty(items, np.float32),
         )
         understood = loop(
@@ -67,12 +72,14 @@ class NStepTrajectory(Trajectory):
         rows = found.rows if stacked else found.rows[:, :, 0]
         try:
             both = {name: context.take(name, rows) for name in self._seen}
-            action = context.take("action", found.actions)
+            actions = context.take("action", found.actions if self._next_action else found.actions[:1])
         finally:
             context.complete()
         data = {f"now/{name}": array[0] for name, array in both.items()}
         data |= {f"next/{name}": array[1] for name, array in both.items()}
-        data |= {"action": action, "reward": found.reward, "discount": found.discount}
+        data |= {"action": actions[0], "reward": found.reward, "discount": found.discount}
+        if self._next_action:
+            data["next_action"] = actions[1]
         return Batch(data, drawn, {name: _dims(array, stacked and "/" in name) for name, array in data.items()})
 
 
@@ -82,7 +89,7 @@ class Found(NamedTuple):
     rows: Array
     """`[2, B, stack]`: rows of the first and of the last frames."""
     actions: Array
-    """`[B]`: rows of the actions."""
+    """`[2, B]`: rows of the first and of the last actions."""
     reward: Array
     """`[B]`."""
     discount: Array
@@ -132,7 +139,8 @@ def _transitions(
         for k in range(stack):
             rows[0, i, k] = where[max(first + 1 + k - stack, 0)]
             rows[1, i, k] = where[max(last + 1 + k - stack, 0)]
-        actions[i] = where[lead[i] + start[i, columns[2]]]
+        done = lead[i] + start[i, columns[2]]
+        actions[0, i], actions[1, i] = where[done], where[done + count[i, columns[2]] - 1]
         begin = lead[i] + start[i, columns[0]]
         end = begin + count[i, columns[0]]
         total, factor = 0.0, np.float32(1.0)

@@ -34,6 +34,16 @@ def available_memory(root: str = "/") -> int | None:
     return min((left for left in found if left is not None), default=None)
 
 
+def total_memory(root: str = "/") -> int:
+    """Bytes of this machine, or of its container where that has a limit; it is the same every time."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for group in _groups(Path(root)):
+        for name, *_ in FILES:
+            with contextlib.suppress(OSError, ValueError):  # "max" is none
+                limits.append(int((group / name).read_text()))
+    return min(limits)
+
+
 def _of_machine(root: Path) -> int | None:
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = (root / "proc/meminfo").read_text().splitlines()

@@ -1,0 +1,135 @@
+"""What must hold of every episode that is read: each way in which it does not is the rest of a sentence about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optree
+from gymnasium import spaces
+
+from pappus.data.content import Content
+from pappus.envs.spaces import Space
+from pappus.types import ACTION_MASK, Array, ContinuousAction, EnvSpec, Nest
+
+if TYPE_CHECKING:
+    from pappus.data.episode import Episode
+
+LOG_PROB = "log_prob"
+"""In infos: the log-probability of the action under the policy that took it."""
+POLICY_ACTION = "policy_action"
+"""In infos: actions in the units of policies, exactly as the policy said them."""
+TOLERANCE = 1e-4
+"""How far an action may exceed its bounds, as a share of their distance: float32 rounds."""
+AGAIN = "leave the episode out, or record it again"
+
+
+def structure_problems(content: Content, observation_space: Space, action_space: Space) -> Iterator[str]:
+    """What is wrong with lengths, shapes and dtypes of a stored episode. Where nothing is, it can be converted."""
+    rewards = content.rewards
+    if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
+        yield f"has rewards of shape {list(rewards.shape)} and type {rewards.dtype}; there must be one number per step"
+        return
+    steps = len(rewards)
+    if not steps:
+        yield "is empty: it has no steps; leave it out"
+        return
+    yield from _flag_problems(content, steps)
+    yield from _leaf_problems(content.observations, observation_space, "observations", steps + 1)
+    yield from _leaf_problems(content.actions, action_space, "actions", steps)
+    said = content.infos.get(POLICY_ACTION)
+    if said is not None and np.shape(said)[:1] not in ((steps,), (steps + 1,)):
+        yield f"has {len(said)} rows of infos/{POLICY_ACTION} and {steps} steps; {AGAIN}"
+
+
+def _flag_problems(content: Content, steps: int) -> Iterator[str]:
+    flags = {"terminations": content.terminations, "truncations": content.truncations}
+    for name, flag in flags.items():
+        if flag.shape != (steps,) or flag.dtype.kind not in "biu":
+            yield f"has {name} of shape {list(flag.shape)} and type {flag.dtype}, and {steps} rewards; {AGAIN}"
+            return
+    ended = np.flatnonzero(content.terminations[:-1].astype(bool) | content.truncations[:-1].astype(bool))
+    if len(ended):
+        yield f"goes on after step {ended[0]}, which ended it; store what follows as an episode of its own"
+
+
+def _leaf_problems(values: Nest, space: Space, name: str, rows: int) -> Iterator[str]:
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaf_problems(values[key], inner, f"{name}/{key}", rows)
+    elif isinstance(space, spaces.Tuple):
+        for i, inner in enumerate(space.spaces):
+            yield from _leaf_problems(values[i], inner, f"{name}/{i}", rows)
+    elif len(values) != rows:
+        rule = "one more than steps" if name.startswith("observations") else "as many as steps"
+        yield f"has {len(values)} {name}, but must have {rows}: {rule}; {AGAIN}"
+    elif values.shape[1:] != space.shape:
+        yield f"has {name} of shape {list(values.shape[1:])}, but their space is {space}; store the right space"
+    else:
+        yield from _dtype_problems(values, space, name)
+
+
+def _dtype_problems(values: Array, space: Space, name: str) -> Iterator[str]:
+    """Numbers may be stored wider than their space says, as the env boundary allows; their kind must be the space's."""
+    wanted = np.dtype(space.dtype)
+    exact = "f" if name == "actions" else "fiub"  # whole numbers as real actions are the sign of a wrong space
+    if values.dtype.kind not in (exact if wanted.kind == "f" else "iub"):
+        yield f"has {name} of type {values.dtype}, but their space is {space}; store the right space or type"
+    elif wanted.kind in "iu" and values.dtype != wanted and not np.can_cast(values.dtype, wanted):
+        bounds = np.iinfo(wanted)
+        if values.size and (values.min() < bounds.min or values.max() > bounds.max):
+            yield f"has {name} from {values.min()} to {values.max()}, which {wanted} of their space cannot hold"
+
+
+def value_problems(episode: Episode, content: Content, spec: EnvSpec, action_space: Space) -> Iterator[str]:
+    """What is wrong with the numbers of an episode whose structure is right."""
+    paths, leaves, _ = optree.tree_flatten_with_path(episode.observation)
+    for path, leaf in zip(paths, leaves, strict=True):
+        yield from _non_finite(leaf, "/".join(["observations", *map(str, path)]))
+    yield from _non_finite(episode.reward, "rewards")
+    yield from _non_finite(np.asarray(episode.behaviour.get(LOG_PROB, 0.0)), f"infos/{LOG_PROB}")
+    bad = list(_non_finite(episode.action, "actions"))
+    yield from bad or _action_problems(episode, content, spec, action_space)
+
+
+def _non_finite(values: Array, name: str) -> Iterator[str]:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        where = np.argwhere(~np.isfinite(values))[0]
+        entry = f"{name}{where[1:].tolist()}" if len(where) > 1 else name
+        yield f"has {values[tuple(where)]} in {entry} at step {where[0]}; {AGAIN}"
+
+
+def _action_problems(episode: Episode, content: Content, spec: EnvSpec, space: Space) -> Iterator[str]:
+    if isinstance(spec.action, ContinuousAction):
+        yield from _bound_problems(np.asarray(content.actions), space)
+        return
+    chosen = episode.action.reshape(episode.length, -1)
+    wrong = np.argwhere((chosen < 0) | (chosen >= np.array(spec.action.choices)))
+    if len(wrong):
+        step = wrong[0][0]
+        yield f"takes action {np.asarray(content.actions)[step].tolist()} at step {step}, outside {space}; {AGAIN}"
+    elif spec.masked:
+        yield from _mask_problems(chosen, episode.observation[ACTION_MASK][:-1], spec)
+
+
+def _bound_problems(actions: Array, space: Any) -> Iterator[str]:
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    slack = TOLERANCE * np.where(np.isfinite(high - low), high - low, 0)
+    wrong = np.argwhere((actions < low - slack) | (actions > high + slack))
+    if len(wrong):
+        where = tuple(wrong[0])
+        entry = f"[{', '.join(map(str, where[1:]))}]"
+        bounds = f"{low[where[1:]]:g} to {high[where[1:]]:g}"
+        value = f"{actions[where]:g} in actions{entry} at step {where[0]}"
+        yield f"has {value}, outside {bounds}; clip it, or store other bounds"
+
+
+def _mask_problems(chosen: Array, masks: Array, spec: EnvSpec) -> Iterator[str]:
+    assert not isinstance(spec.action, ContinuousAction), "continuous actions have no masks"
+    first = np.concatenate([[0], np.cumsum(spec.action.choices)[:-1]])
+    allowed = np.take_along_axis(masks, chosen + first, axis=1)
+    wrong = np.argwhere(allowed == 0)
+    if len(wrong):
+        step, choice = wrong[0]
+        yield f"takes action {chosen[step, choice]} at step {step}, which its mask forbids; {AGAIN}"

@@ -1,0 +1,30 @@
+"""Which episodes of a set are read, in which order, and as what: once, or shuffled for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pappus.data.dataset import Dataset
+from pappus.data.episode import Episode
+from pappus.data.last_inputs import with_last_inputs
+from pappus.types import Array
+
+
+def once(dataset: Dataset, episodes: Array) -> Iterator[Episode]:
+    """These episodes in this order."""
+    return dataset.read(episodes.tolist())
+
+
+def for_ever(dataset: Dataset, episodes: Array, seed: int, reader: int = 0, readers: int = 1) -> Iterator[Episode]:
+    """Passes over these episodes without an end, each in an order of its own. Of every pass each of several readers
+    with the same seed reads another part."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from dataset.read(rng.permutation(episodes)[reader::readers].tolist())
+
+
+def shown(episodes: Iterator[Episode], last_inputs: bool) -> Iterator[Episode]:
+    """The same as the network is shown them."""
+    return map(with_last_inputs, episodes) if last_inputs else episodes

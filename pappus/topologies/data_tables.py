@@ -1,0 +1,139 @@
+"""A table that readers fill from a data set: how large it is, and when it opens.
+
+    fits          as many items as the data has; opens when all of them are in, and is never changed again
+    does not fit  as many items as the memory holds; readers stream episodes through it, first in, first out
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import optree
+
+from pappus.config import ReplayConfig
+from pappus.core import ItemSink
+from pappus.data.dataset import Dataset, open_dataset
+from pappus.data.episode import Episode
+from pappus.data.facts import best_episodes, episode_facts
+from pappus.data.reading import for_ever, once, shown
+from pappus.errors import UserError
+from pappus.experience import Experience, Transitions
+from pappus.recording.counts import items_of
+from pappus.recording.direct import ReplaySpec, layout_for
+from pappus.recording.logged import Logged
+from pappus.replay.service.service import CHUNK_LENGTH
+from pappus.replay.storage.memory import total_memory
+from pappus.replay.tables.rate_limiters import min_size
+from pappus.roles.data_reader import DataReader
+from pappus.roles.replay_server import DataTableServer, ReplayHost
+from pappus.topologies.program import Run, derive_seed, off_policy
+from pappus.transports.addresses import private_socket
+from pappus.types import Array
+
+LANES = 64
+"""Episodes that a reader plays side by side."""
+ITEM_BYTES, COLUMN_BYTES = 128, 8
+"""What an item takes beside its rows: of itself, and for every column."""
+ROW_BYTES = 32
+"""What a row takes beside its observation, about."""
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+MEMORY_SHARE = 0.5
+"""The share of this machine's memory, or of its container's, that a table may take where nothing is said."""
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """A table of data: what its edge is made of, and what its readers do."""
+
+    spec: ReplaySpec
+    episodes: Array
+    """The numbers of the episodes that are read."""
+    items: int
+    """Items of all episodes; 0 if they are streamed."""
+    readers: int
+
+    @property
+    def lanes(self) -> int:
+        """Episodes that one reader plays side by side."""
+        return min(LANES, math.ceil(len(self.episodes) / self.readers))
+
+
+def data_table(
+    run: Run, config: ReplayConfig, memory: str, best: float, readers: int, prefetch: int, batch_size: int,
+    index: int = 0,
+) -> DataTable:
+    """The table number `index` of a run, for its data."""
+    dataset, experience = open_dataset(run.config.data), off_policy(run.algorithm).experience
+    episodes = best_episodes(dataset, best)
+    readers = min(readers, len(episodes))
+    items, rows = _size(dataset, episodes, experience)
+    layout = layout_for(run.env_spec, Logged(experience), run.state_spec)
+    item_bytes = ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
+    row_bytes = sum(column.nbytes for column in layout.signature.values())
+    each = row_bytes * rows / items + item_bytes
+    most = config.capacity or max(1, int(memory_limit(memory) / each))
+    fits = items <= most
+    capacity = items if fits else most
+    config = dataclasses.replace(config, capacity=capacity, warm_up=min(config.warm_up or capacity // 2, capacity))
+    table = layout.table(config, batch_size)
+    if fits:
+        table = dataclasses.replace(table, rate_limiter=min_size(items))
+    chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
+    max_steps = math.ceil(capacity * rows / items) + readers * LANES * CHUNK_LENGTH * 2 * chunks_ahead
+    spec = ReplaySpec(
+        layout, table, max_steps, batch_size, config.importance_exponent,
+        derive_seed(run.config.seed, "replay", index)[0], prefetch, private_socket(f"{run.directory} data {index}"),
+    )
+    return DataTable(spec, episodes, items if fits else 0, readers)
+
+
+def _size(dataset: Dataset, episodes: Array, experience: Experience) -> tuple[int, int]:
+    """Items and rows of these episodes. Transitions of all of them can be counted without a look at one."""
+    if isinstance(experience, Transitions) and len(episodes) == dataset.num_episodes:
+        return dataset.num_steps, dataset.num_steps + dataset.num_episodes
+    facts = episode_facts(dataset)
+    lengths, terminated = facts.lengths[episodes], facts.terminated[episodes]
+    return int(items_of(experience, lengths, terminated).sum()), int(lengths.sum() + len(lengths))
+
+
+def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index: int, sink: ItemSink) -> DataReader:
+    """Reader `index` of a table. What is streamed is shuffled anew in every incarnation."""
+    dataset, config = open_dataset(run.config.data), run.config
+    seed = derive_seed(config.seed, "reader", incarnation)[0]
+
+    def open_episodes() -> Iterator[Episode]:
+        if table.items:
+            episodes = once(dataset, table.episodes[index :: table.readers])
+        else:
+            episodes = for_ever(dataset, table.episodes, seed, index, table.readers)
+        return shown(episodes, config.env_options.last_inputs)
+
+    return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
+
+
+def build_table_server(name: str, incarnation: int, host: ReplayHost, items: int) -> DataTableServer:
+    return DataTableServer(name, host, items)
+
+
+@lru_cache(maxsize=8)
+def about_fits(data: str, memory: str, capacity: int) -> bool:
+    """Whether data is likely to fit, before anything is known of the network: it decides about the runtime only."""
+    dataset = open_dataset(data)
+    row_bytes = sum(leaf.nbytes for leaf in optree.tree_leaves(dataset.spec.observation)) + ROW_BYTES
+    needed = (dataset.num_steps + dataset.num_episodes) * row_bytes + dataset.num_steps * 2 * ITEM_BYTES
+    return needed <= memory_limit(memory) and not 0 < capacity < dataset.num_steps
+
+
+def memory_limit(text: str) -> int:
+    """Bytes of `4GiB`; without a text a share of the machine's memory."""
+    if not text:
+        return int(MEMORY_SHARE * total_memory())
+    found = re.fullmatch(r"([\d.]+)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2] not in UNITS:
+        raise UserError(f"topology.memory={text!r} is no amount of memory; write such as 4GiB or 500MB")
+    return int(float(found[1]) * UNITS[found[2]])
