@@ -13,7 +13,8 @@ from pappus.accelerator import one_thread
 from pappus.algorithms.choices import is_sampled
 from pappus.config import RunConfig
 from pappus.data.dataset import Dataset, open_dataset
-from pappus.envs.vector import env_spec, spec_with_last_inputs
+from pappus.data.specs import shown_spec, spec_of
+from pappus.envs.spaces import Space, action_converter
 from pappus.errors import UserError, closest
 from pappus.judging.behaviour import cloned_log_prob
 from pappus.judging.fitted_q import FittedQ, FQEConfig
@@ -68,15 +69,16 @@ def estimate(
     if dataset.num_episodes < 1:
         raise UserError(f"data {str(data)!r} holds no episode, so nothing can be estimated; record one or more")
     _, config = saved_config(Path(run), system)
-    policy = policy_on_data(run, _spec_of(dataset, config, env), checkpoint, system)
-    described = _described(policy, question.asked)
+    spec = _spec_of(dataset, config, env)
+    policy = policy_on_data(run, spec, checkpoint, system)
+    described = _described(policy, spec, question.asked)
     with one_thread():  # the networks are small: more threads would only wait for each other
-        logged = read_logged(dataset, policy, config.env_options.last_inputs, question.asked)
+        logged = read_logged(dataset, policy, spec, config.env_options.last_inputs, question.asked)
         _check_steps(logged, question)
         return judge(logged, dataset.action_space, question, described, explicit=methods is not None)
 
 
-def judge(logged: Logged, space: Any, question: Question, described: str, explicit: bool) -> Estimates:
+def judge(logged: Logged, space: Space, question: Question, described: str, explicit: bool) -> Estimates:
     """The estimates from steps that were read; `explicit`: a method that cannot be used is an error."""
     wanted = _possible(logged, question.methods, explicit)
     generator = np.random.default_rng(question.asked.seed)
@@ -86,7 +88,7 @@ def judge(logged: Logged, space: Any, question: Question, described: str, explic
     if set(wanted) & set(WEIGHTED):
         behaviour, cloned = logged.behaviour, logged.behaviour is None
         if behaviour is None:
-            behaviour = cloned_log_prob(logged, _action_spec(space), question.asked.seed)
+            behaviour = cloned_log_prob(logged, action_converter(space)[0], question.asked.seed)
         weights = _weights(logged, behaviour, question.clip)
     fits = _fits(logged, space, question, wanted, generator)
     found = tuple(_estimate(method, logged, weights, fits, question, generator) for method in wanted)
@@ -118,7 +120,7 @@ class Fits(NamedTuple):
 
 
 def _fits(
-    logged: Logged, space: Any, question: Question, wanted: Sequence[str], generator: np.random.Generator
+    logged: Logged, space: Space, question: Question, wanted: Sequence[str], generator: np.random.Generator
 ) -> Fits | None:
     if not set(wanted) & {"dr", "wdr", "fqe"}:
         return None
@@ -218,10 +220,9 @@ def _check_steps(logged: Logged, question: Question) -> None:
 
 def _spec_of(dataset: Dataset, config: RunConfig, env: Callable[..., Any] | None) -> EnvSpec:
     """What the run's network sees, which the data must show."""
-    shown = spec_with_last_inputs(dataset.spec) if config.env_options.last_inputs else dataset.spec
-    source = env or config.env
+    shown = shown_spec(dataset, config.env_options)
     try:
-        known = env_spec(source, config.env_options) if source else shown
+        known = spec_of(env or config.env, config.env_options)
     except UserError:
         return shown  # there is no env here: the size of the network is all that can be compared
     if (known.observation, known.action) != (shown.observation, shown.action):
@@ -232,8 +233,8 @@ def _spec_of(dataset: Dataset, config: RunConfig, env: Callable[..., Any] | None
     return known
 
 
-def _described(policy: LocalPolicy, asked: Asked) -> str:
-    sampled, continuous = is_sampled(policy.algorithm), isinstance(_env_of(policy).action, ContinuousAction)
+def _described(policy: LocalPolicy, spec: EnvSpec, asked: Asked) -> str:
+    sampled, continuous = is_sampled(policy.algorithm), isinstance(spec.action, ContinuousAction)
     if sampled and not asked.greedy:
         if asked.epsilon:
             raise UserError(f"epsilon={asked.epsilon} with a policy that samples; use --greedy, or leave --epsilon out")
@@ -241,14 +242,3 @@ def _described(policy: LocalPolicy, asked: Asked) -> str:
     if continuous:
         return "the policy's most likely actions" if sampled else "the deterministic policy"
     return f"ε-greedy with ε = {asked.epsilon:g}" if asked.epsilon else "the greedy policy, as pappus eval plays it"
-
-
-def _env_of(policy: LocalPolicy) -> EnvSpec:
-    spec: EnvSpec = policy.algorithm.env  # type: ignore[attr-defined]
-    return spec
-
-
-def _action_spec(space: Any) -> Any:
-    from pappus.envs.spaces import action_converter
-
-    return action_converter(space)[0]

@@ -17,7 +17,7 @@ from pappus.data.episode import Episode
 from pappus.data.last_inputs import with_last_inputs
 from pappus.networks.modules import split_mask
 from pappus.roles.acting import LocalPolicy
-from pappus.types import Array, ArraySpec, ContinuousAction, Nest, map_leaves
+from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 EPISODES_AT_ONCE = 32
 STEPS_AT_ONCE = 128
@@ -77,25 +77,27 @@ class Asked(NamedTuple):
     seed: int = 0
 
 
-def read_logged(dataset: Dataset, policy: LocalPolicy, last_inputs: bool, asked: Asked) -> Logged:
+def read_logged(
+    dataset: Dataset, policy: LocalPolicy, spec: EnvSpec, last_inputs: bool, asked: Asked
+) -> Logged:
     """Read all episodes, and replay them through the policy: its memory sees each from its start."""
+    look = _Look(policy.network, spec.observation)
     generator = torch.Generator().manual_seed(asked.seed)
     episodes = dataset.read(range(dataset.num_episodes))
     parts = []
     while group := list(islice(episodes, EPISODES_AT_ONCE)):
         shown = [with_last_inputs(episode) for episode in group] if last_inputs else group
-        parts += list(_replayed(shown, policy, asked, generator))
+        parts += list(_replayed(shown, policy, look, asked, generator))
     return Logged(*(_joined(column) for column in zip(*parts, strict=True)))
 
 
 def _replayed(
-    episodes: Sequence[Episode], policy: LocalPolicy, asked: Asked, generator: torch.Generator
+    episodes: Sequence[Episode], policy: LocalPolicy, look: _Look, asked: Asked, generator: torch.Generator
 ) -> Iterator[Logged]:
     """One `Logged` per episode."""
     shown = _side_by_side([episode.observation for episode in episodes])
     action = _side_by_side([episode.action for episode in episodes], len(_leaf(shown)))
-    said = _said(shown, action, policy, asked, generator)
-    features, log_prob, probabilities, proposed = said
+    features, log_prob, probabilities, proposed = _said(shown, action, policy, look, asked, generator)
     _, mask = split_mask(shown)
     for i, episode in enumerate(episodes):
         length = episode.length
@@ -109,11 +111,10 @@ def _replayed(
 
 
 def _said(
-    shown: Nest, action: Array, policy: LocalPolicy, asked: Asked, generator: torch.Generator
+    shown: Nest, action: Array, policy: LocalPolicy, look: _Look, asked: Asked, generator: torch.Generator
 ) -> list[Any]:
     """Features, log-probabilities, probabilities and proposals, `[T + 1, N, …]` each, or None."""
     envs, state, parts = action.shape[1], policy.initial_state(action.shape[1]), []
-    look = _Look(policy.network, policy.algorithm.env.observation)  # type: ignore[attr-defined]
     for start in range(0, len(action), STEPS_AT_ONCE):
         span = slice(start, start + STEPS_AT_ONCE)
         seen, taken = map_leaves(lambda leaf, span=span: leaf[span], shown), action[span]

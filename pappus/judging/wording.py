@@ -94,7 +94,7 @@ def _about_data(found: Estimates, logged: Logged) -> list[str]:
         )
     least, most = reachable(logged.reward, found.discount)
     if any(not least <= one.value <= most for one in found.estimates if one.method == "fqe"):
-        said.append(f"fqe lies beyond {least:.3g} … {most:.3g}, which is all that these rewards allow: the fit diverged")
+        said.append(f"fqe lies beyond {least:.3g} … {most:.3g}, all that these rewards allow: the fit diverged")
     return said
 
 
