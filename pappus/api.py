@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
-from pappus.data.specs import check_spec, env_of_data, folder_of_data, spec_of
+from pappus.data.specs import check_spec, data_notes, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
@@ -176,7 +176,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config, _ = fit(config, env, system)
     spec = spec_of(env, config.env_options)
     if config.data:
-        check_spec(open_dataset(config.data), config.env, spec, config.env_options)
+        check_spec(open_dataset(config.data), env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
@@ -203,7 +203,7 @@ def _execute(
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for text in (*([f"auto: {chosen}"] if chosen else []), *store.warnings):
+        for text in (*([f"auto: {chosen}"] if chosen else []), *data_notes(config.data), *store.warnings):
             controller.event(text)
         if metadata:
             controller.resume(metadata)

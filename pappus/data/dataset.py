@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pappus.data.content import Content, EpisodeFiles, any_jpeg
+from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
 from pappus.data.episode_checks import POLICY_ACTION, structure_problems, value_problems
 from pappus.data.metadata import (
@@ -74,9 +74,9 @@ class Dataset:
         """The same as they are stored, unchecked."""
         return self._files.read(episodes)
 
-    def rewards(self, episodes: Iterable[int]) -> Iterator[Array]:
-        """Only their rewards, as they are stored: much less to read."""
-        return self._files.rewards(episodes)
+    def outlines(self, episodes: Iterable[int]) -> Iterator[Outline]:
+        """Only their rewards and terminations, as they are stored: much less to read."""
+        return self._files.outlines(episodes)
 
     def stored_episodes(self) -> int:
         """Episodes that the files hold, whatever the metadata says."""
@@ -272,6 +272,6 @@ def _dataset_id(directory: Path) -> str:
 
 def lengths_and_returns(dataset: Dataset) -> tuple[Array, Array]:
     """Steps and sum of rewards of every episode, `[E]` each, by one pass over the rewards."""
-    pairs = [(len(rewards), float(np.sum(rewards))) for rewards in dataset.rewards(range(dataset.num_episodes))]
+    pairs = [(len(rewards), float(np.sum(rewards))) for rewards, _ in dataset.outlines(range(dataset.num_episodes))]
     lengths, returns = np.array(pairs, np.float64).reshape(-1, 2).T
     return lengths.astype(np.int64), returns

@@ -198,3 +198,10 @@ def test_episodes_beyond_the_count_are_worth_a_word(tmp_path: Path) -> None:
     dataset = Dataset(tmp_path / "data")
     assert "1 more episodes than its metadata counts" in check_dataset(dataset)[0]
     assert len(list(dataset.read(range(2)))) == 2
+
+
+def test_training_refuses_data_of_another_env(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path / "set")
+    line = f"train dqn@offline --data {tmp_path / 'set'} --env CartPole-v1 --run-dir {tmp_path / 'run'}"
+    assert main(line.split()) == 2
+    assert "does not fit the env: its observation is float32 [3], the env's float32 [4]" in capsys.readouterr().err
