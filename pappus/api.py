@@ -1,4 +1,4 @@
-"""Pappus from Python: `train`, `resume`, `evaluate`, `load_policy`."""
+"""Pappus from Python: `train`, `resume`, `evaluate`, `load_policy`, `estimate`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
 from pappus.data.specs import check_spec, data_notes, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
+from pappus.judging.estimates import estimate
+from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
@@ -304,4 +306,7 @@ def new_directory(config: RunConfig) -> Path:
     return directory.resolve()
 
 
-__all__ = ["Evaluation", "Result", "System", "TrainedPolicy", "evaluate", "load_policy", "resume", "train"]
+__all__ = [
+    "Estimate", "Estimates", "Evaluation", "Result", "System", "TrainedPolicy", "estimate", "evaluate", "load_policy",
+    "resume", "train",
+]
