@@ -32,8 +32,9 @@ from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, find_checkpoint, load_policy
 from pappus.validation import validate, validate_memory
 
 EnvLike = str | Callable[..., Any]
@@ -132,10 +133,25 @@ def execute(
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
+    beginning = first_weights(run) if config.init_from and resumed is None else None
     directory = resumed or new_directory(config)
     run = dataclasses.replace(run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory)))
+    run = dataclasses.replace(run, first_weights=beginning)
     with locked(directory):
         return _execute(system, run, directory, resumed is not None, began, chosen)
+
+
+def first_weights(run: Run) -> Path:
+    """The newest checkpoint of the run that this one begins with; `UserError` if it is of another network."""
+    config = run.config
+    checkpoint = find_checkpoint(Path(config.init_from), "latest")
+    size = stored_weights(checkpoint).size
+    if size != run.weights_size:
+        raise UserError(
+            f"init_from={config.init_from!r} holds {size} weights, but the network of {config.system_name!r} has "
+            f"{run.weights_size}; give a run of an algorithm with the same network, and the same --network options"
+        )
+    return checkpoint.resolve()
 
 
 def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
@@ -181,7 +197,8 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for text in (*([f"auto: {chosen}"] if chosen else []), *store.warnings):
+        begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
+        for text in (*([f"auto: {chosen}"] if chosen else []), *begins, *store.warnings):
             controller.event(text)
         if metadata:
             controller.resume(metadata)
