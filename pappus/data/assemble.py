@@ -28,13 +28,11 @@ from pappus.data.episode import Episode
 from pappus.data.hdf5_writer import last_added
 from pappus.data.metadata import METADATA, OWN, minari_package, raw_metadata
 from pappus.data.parts import SUFFIX, Part
-from pappus.data.recorder import LOCK, PARTS
+from pappus.data.recorder import LOCK, PARTS, SPEC
 from pappus.envs.spaces import Space, action_converter, observation_converter
 from pappus.errors import UserError
 from pappus.telemetry.files import write_json
 from pappus.types import EnvSpec
-
-SPEC = "spec.json"
 
 
 @dataclass(frozen=True)
