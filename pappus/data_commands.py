@@ -19,6 +19,7 @@ DATA_USAGE = """\
 pappus data info DATA                     what is in a data set, and what is odd about it (--json for machines)
 pappus data list [FOLDER]                 the data sets below a folder (default: Minari's root)
 pappus data convert DATA DIR              a copy in another of Minari's formats (--format hdf5, arrow or parquet)
+pappus data estimate RUN --data DATA      what a run's policy would earn, from data, without an env (with intervals)
 pappus data import FILE… --out DIR        a data set of NumPy, Parquet or D4RL columns
 """
 
@@ -28,7 +29,7 @@ def main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(DATA_USAGE, end="")
         return 0
-    commands = {"info": _info, "list": _list, "convert": _convert, "import": _import}
+    commands = {"info": _info, "list": _list, "convert": _convert, "estimate": _estimate, "import": _import}
     if words[0] not in commands:
         near = closest(words[0], list(commands))
         raise UserError(f"unknown command 'data {words[0]}'{near}; see pappus data --help")
@@ -84,6 +85,31 @@ def _convert(words: list[str]) -> int:
 
     found = convert(arguments.data, Path(arguments.out), arguments.format, _progress())
     print(f"{found.num_episodes:,} episodes, {found.num_steps:,} steps in {arguments.out} ({found.data_format})")
+    return 0
+
+
+def _estimate(words: list[str]) -> int:
+    parser = Parser(prog="pappus data estimate", description="Estimate from data what a run's policy would earn.")
+    parser.add_argument("run", help="run directory")
+    parser.add_argument("--data", required=True, help="folder of the set, or its Minari id")
+    parser.add_argument("--methods", help="of is, wis, dr, wdr, fqe, with commas (default: all that the policy allows)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
+    parser.add_argument("--discount", type=float, default=0.99, help="γ of the returns (default: 0.99)")
+    parser.add_argument("--greedy", action="store_true", help="judge its most likely actions")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions of a greedy policy")
+    parser.add_argument("--clip", type=float, default=1e6, help="largest importance weight (default: 1e6)")
+    parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    parser.add_argument("--seed", type=int, default=0, help="of resampling and fits (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(words)
+    from pappus.judging.estimates import estimate
+
+    found = estimate(
+        arguments.run, arguments.data, arguments.methods.split(",") if arguments.methods else None,
+        confidence=arguments.confidence, discount=arguments.discount, greedy=arguments.greedy,
+        epsilon=arguments.epsilon, clip=arguments.clip, seed=arguments.seed, checkpoint=arguments.checkpoint,
+    )
+    print(json.dumps(found.as_json()) if arguments.json else found)
     return 0
 
 

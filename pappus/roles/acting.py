@@ -13,6 +13,7 @@ import numpy as np
 import optree
 import torch
 
+from pappus.algorithms.choices import ActionChoice, choice_of
 from pappus.core import Algorithm, ItemSink, Policy, ReplayAlgorithm, Sink, StepCounter, Waitable, WeightsReader
 from pappus.data.recorder import Recording
 from pappus.envs.vector import VectorEnv
@@ -86,6 +87,25 @@ class ActingNetwork:
                 exploration,
             )
         return action.cpu().numpy(), {key: leaf.cpu().numpy() for key, leaf in behaviour.items()}, state
+
+    def choices(
+        self, observation: Nest, first: Array, state: Nest, greedy: bool = False, epsilon: float = 0.0
+    ) -> tuple[ActionChoice, Nest]:
+        """How the policy chooses at T observations of N envs, `[T, N, …]`, and the state after them (`choice_of`)."""
+        with torch.inference_mode():
+            seen, starts = map_leaves(self._tensor, observation), self._tensor(first)
+            output = self._network(seen, starts, state)
+            return choice_of(self._algorithm, output, seen, starts, greedy, epsilon), output.state
+
+    @property
+    def network(self) -> Any:
+        """The network itself, to look into."""
+        return self._network
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """Whose network it is."""
+        return self._algorithm
 
     def save(self) -> Nest:
         """Weights in use and random state."""

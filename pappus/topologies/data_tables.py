@@ -16,13 +16,16 @@ from functools import lru_cache
 import optree
 
 from pappus.config import ReplayConfig
-from pappus.core import ItemSink
+from pappus.core import ItemSink, ItemSource
 from pappus.data.dataset import Dataset, open_dataset
 from pappus.data.episode import Episode
 from pappus.data.facts import best_episodes, episode_facts
 from pappus.data.reading import for_ever, once, shown
+from pappus.edges.edge import PortRef
+from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
 from pappus.experience import Experience, Transitions
+from pappus.kinds import READER, REPLAY
 from pappus.recording.counts import items_of
 from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.recording.logged import Logged
@@ -31,7 +34,7 @@ from pappus.replay.storage.memory import total_memory
 from pappus.replay.tables.rate_limiters import min_size
 from pappus.roles.data_reader import DataReader
 from pappus.roles.replay_server import DataTableServer, ReplayHost
-from pappus.topologies.program import Run, derive_seed, off_policy
+from pappus.topologies.program import Program, Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 from pappus.types import Array
 
@@ -116,8 +119,24 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
     return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
 
 
-def build_table_server(name: str, incarnation: int, host: ReplayHost, items: int) -> DataTableServer:
+def build_table_server(
+    name: str, incarnation: int, host: ReplayHost, items: int, index: int = 0
+) -> DataTableServer:
     return DataTableServer(name, host, items)
+
+
+def add_data(program: Program, run: Run, config: ReplayConfig, prefetch: int) -> PortRef[ItemSource] | None:
+    """A second table, beside that of actors, for the part of every batch that comes from `--data`; None without data.
+    It is drawn from as the first one is."""
+    size = run.config.batch_from_data
+    if not size:
+        return None
+    config = dataclasses.replace(config, capacity=0, warm_up=0)
+    table = data_table(run, config, "", 1.0, 1, prefetch, size, index=1)
+    replay = program.connect(ReplayEdge("data", table.spec))
+    program.add(READER, build_reader, index=0, run=run, table=table, sink=replay.sink(table.lanes))
+    program.add(REPLAY, build_table_server, index=1, durable=True, host=replay.host(), items=table.items)
+    return replay.source()
 
 
 @lru_cache(maxsize=8)
