@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,7 +114,8 @@ def complete(directory: Path) -> None:
         return
     added = assemble(directory)
     if added is not None:
-        print(f"completed {directory}: {added.episodes:,} episodes, {added.steps:,} steps")
+        text = f"completed what a run left behind: {added.episodes:,} episodes, {added.steps:,} steps: {directory}"
+        print(text, file=sys.stderr)
     elif not (directory / "data" / METADATA).is_file():
         raise UserError(f"data {str(directory)!r} is still being recorded; wait until the run ends")
 

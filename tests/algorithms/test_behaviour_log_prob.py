@@ -21,7 +21,7 @@ def test_an_epsilon_greedy_policy_takes_its_actions_as_often_as_it_says() -> Non
     observation = {"o": torch.ones(draws, 2), ACTION_MASK: mask}
     with torch.no_grad():
         action, said, _ = algorithm.act(
-            single_step(network), observation, torch.zeros(draws, dtype=torch.bool), (),
+            single_step(network), observation, torch.zeros(draws, dtype=torch.bool), network.initial_state(draws),
             torch.Generator().manual_seed(0), torch.full((draws,), 0.3),
         )
     behaviour = {name: leaf.numpy() for name, leaf in said.items()}

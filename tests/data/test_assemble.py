@@ -26,7 +26,6 @@ from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.record import RunRecording, about_env
 
-
 TAXI = next(name for name in gym.registry if name.startswith("Taxi-"))
 """It gives masks in its infos."""
 
