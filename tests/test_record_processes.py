@@ -56,7 +56,7 @@ def parts_of(data: Path, role: str) -> list[Path]:
 
 
 def test_an_actor_of_central_inference_that_is_killed_leaves_no_half_episode(start: Start, data: Path) -> None:
-    training = start("seed-vtrace", "--actors", "1", "--envs-per-actor", "32", "--batch-size", "32")
+    training = start("seed-vtrace", "--actors", "1", "--envs-per-actor", "4", "--batch-size", "4")
     eventually(lambda: parts_of(data, "inference"), 60)
     training.until_it_learns()
     os.kill(training.pid("actor-0"), signal.SIGKILL)
@@ -67,13 +67,15 @@ def test_an_actor_of_central_inference_that_is_killed_leaves_no_half_episode(sta
     episodes_are_whole(dataset)
     assert f"recorded {dataset.num_episodes:,} episodes, {dataset.num_steps:,} steps" in training.output()
     going_on = [one for one in dataset.read(range(dataset.num_episodes)) if not (one.terminated or one.truncated)]
-    assert 0 < len(going_on) <= 32, "those of the living, cut off by the end of the run"
+    assert 0 < len(going_on) <= 4, "those of the living, cut off by the end of the run"
 
 
 def test_what_is_left_of_a_killed_actor_and_a_killed_run_is_whole_and_goes_on(
     start: Start, data: Path, tmp_path: Path
 ) -> None:
-    training = start("impala", "--actors", "1", "--checkpoint.every-seconds", "0.3")
+    training = start(
+        "impala", "--actors", "1", "--envs-per-actor", "4", "--batch-size", "4", "--checkpoint.every-seconds", "0.3"
+    )
     eventually(lambda: parts_of(data, "actor-0"), 60)
     with pytest.raises(UserError, match="still being recorded"):
         open_dataset(data)

@@ -17,7 +17,7 @@ import pytest
 import pappus.data.assemble as assembling
 from pappus.config import EnvOptions
 from pappus.data import dataset as datasets
-from pappus.data import hdf5_writer
+from pappus.data import hdf5_writer, storage
 from pappus.data.assemble import RecordedEnv, assemble, begin_recording
 from pappus.data.dataset import open_dataset
 from pappus.data.recorder import Recording
@@ -125,7 +125,7 @@ def no_more(place: Any, name: str, after: int = 0) -> Callable[[pytest.MonkeyPat
     "kill",
     [
         no_more(datasets, "new_storage"), no_more(hdf5_writer.Hdf5Writer, "add", 2),
-        no_more(hdf5_writer.os, "replace"), no_more(datasets, "write_json"), no_more(assembling.shutil, "rmtree", 1),
+        no_more(hdf5_writer.os, "replace"), no_more(storage, "write_json"), no_more(assembling.shutil, "rmtree", 1),
     ],
     ids=["at the start", "while writing", "before the file is replaced", "before the totals", "before the parts go"],
 )
