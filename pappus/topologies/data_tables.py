@@ -38,8 +38,8 @@ from pappus.topologies.program import Program, Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 from pappus.types import Array
 
-LANES = 64
-"""Episodes that a reader plays side by side."""
+LANES, LANES_SHARE = 256, 0.25
+"""Episodes that a reader plays side by side at most: as many as their share of the memory allows."""
 ITEM_BYTES, COLUMN_BYTES = 128, 8
 """What an item takes beside its rows: of itself, and for every column."""
 ROW_BYTES = 32
@@ -59,11 +59,8 @@ class DataTable:
     items: int
     """Items of all episodes; 0 if they are streamed."""
     readers: int
-
-    @property
-    def lanes(self) -> int:
-        """Episodes that one reader plays side by side."""
-        return min(LANES, math.ceil(len(self.episodes) / self.readers))
+    lanes: int
+    """Episodes that one reader plays side by side."""
 
 
 def data_table(
@@ -73,26 +70,26 @@ def data_table(
     """The table number `index` of a run, for its data."""
     dataset, experience = open_dataset(run.config.data), off_policy(run.algorithm).experience
     episodes = best_episodes(dataset, best)
-    readers = min(readers, len(episodes))
     items, rows = _size(dataset, episodes, experience)
-    layout = layout_for(run.env_spec, Logged(experience), run.state_spec)
-    item_bytes = ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
+    layout, limit = layout_for(run.env_spec, Logged(experience), run.state_spec), memory_limit(memory)
     row_bytes = sum(column.nbytes for column in layout.signature.values())
-    each = row_bytes * rows / items + item_bytes
-    most = config.capacity or max(1, int(memory_limit(memory) / each))
-    fits = items <= most
-    capacity = items if fits else most
+    lane_rows = 2 * CHUNK_LENGTH * (2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH))
+    readers = min(readers, len(episodes))
+    lane_bytes = row_bytes * (lane_rows + rows / len(episodes))  # what is no item yet, and an episode to play
+    lanes = min(LANES, math.ceil(len(episodes) / readers), int(LANES_SHARE * limit / readers / lane_bytes) or 1)
+    each = row_bytes * rows / items + ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
+    most = config.capacity or max(1, int((limit - readers * lanes * lane_bytes) / each))
+    capacity, fits = min(items, most), items <= most
     config = dataclasses.replace(config, capacity=capacity, warm_up=min(config.warm_up or capacity // 2, capacity))
     table = layout.table(config, batch_size)
     if fits:
         table = dataclasses.replace(table, rate_limiter=min_size(items))
-    chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
-    max_steps = math.ceil(capacity * rows / items) + readers * LANES * CHUNK_LENGTH * 2 * chunks_ahead
     spec = ReplaySpec(
-        layout, table, max_steps, batch_size, config.importance_exponent,
-        derive_seed(run.config.seed, "replay", index)[0], prefetch, private_socket(f"{run.directory} data {index}"),
+        layout, table, math.ceil(capacity * rows / items) + readers * lanes * lane_rows, batch_size,
+        config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
+        private_socket(f"{run.directory} data {index}"),
     )
-    return DataTable(spec, episodes, items if fits else 0, readers)
+    return DataTable(spec, episodes, items if fits else 0, readers, lanes)
 
 
 def _size(dataset: Dataset, episodes: Array, experience: Experience) -> tuple[int, int]:

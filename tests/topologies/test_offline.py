@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 
 import pappus
+from pappus.api import configure, describe, with_data
+from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
 from pappus.telemetry.weights import stored_weights
+from pappus.topologies.data_tables import data_table, memory_limit
 from pappus.trained import find_checkpoint
 from tests.data_tools import record
 
@@ -110,6 +114,32 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
         given = {**given, "data": sets["CartPole-v1"]}
     with pytest.raises(UserError, match=sentence):
         pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+
+
+@pytest.mark.parametrize("system", ["dqn@offline", "r2d2@offline"])
+def test_data_that_does_not_fit_is_streamed(sets: dict[str, Path], tmp_path: Path, system: str) -> None:
+    given = {**SMALL, **(SHORT if system == "r2d2@offline" else {}), "data": sets["CartPole-v1"]}
+    given |= {"topology.replay.capacity": 60, "topology.replay.samples_per_insert": 2.0, "topology.readers": 2}
+    result = pappus.train(system, steps=60, run_dir=tmp_path / "run", **given)
+    assert result.summary.steps == 60
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["replay/size"] <= 60 < lines[-1]["replay/inserts"]
+    assert pappus.resume(tmp_path / "run", steps=70).summary.steps == 70
+    assert "resumed: data is read again, and batches are drawn" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_the_memory_that_a_table_may_take_decides_about_its_size(sets: dict[str, Path]) -> None:
+    def table_of(**settings: Any) -> Any:
+        given = {**SMALL, "data": sets["CartPole-v1"], **settings}
+        run = describe(*with_data(configure("dqn@offline", "", given), ""))
+        replay: Any = run.config.topology
+        return data_table(run, replay.replay, replay.memory, 1.0, 1, 2, 16)
+
+    whole, part = table_of(), table_of(**{"topology.memory": "20KiB"})
+    steps = open_dataset(sets["CartPole-v1"]).num_steps
+    assert whole.items == whole.spec.table.max_size == whole.spec.table.rate_limiter.min_size == steps
+    assert part.items == 0 and 20 <= part.spec.table.max_size < 200
+    assert memory_limit("1.5GiB") == 3 << 29 and memory_limit("20KB") == 20_000
 
 
 def test_on_policy_algorithms_are_refused() -> None:
