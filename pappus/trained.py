@@ -107,7 +107,7 @@ def load_policy(
     found, config = saved_config(Path(run), system)
     path = find_checkpoint(Path(run), checkpoint)
     vector = env_to_act_in(env or config.env, config.env_options)
-    return TrainedPolicy(vector, _policy(found, config, vector.spec, path, 1))
+    return TrainedPolicy(vector, stored_policy(found, config, vector.spec, path, 1))
 
 
 def evaluate(
@@ -123,7 +123,7 @@ def evaluate(
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
-    evaluator = Evaluator(EVALUATOR.name, vector, _policy(found, config, vector.spec, path, vector.num_envs))
+    evaluator = Evaluator(EVALUATOR.name, vector, stored_policy(found, config, vector.spec, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
     try:
         with one_thread():
@@ -148,10 +148,13 @@ def policy_on_data(
 ) -> LocalPolicy:
     """The policy of a run for observations of this spec, which need no env: those of a data set."""
     found, config = saved_config(Path(run), system)
-    return _policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
+    return stored_policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
 
 
-def _policy(system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int) -> LocalPolicy:
+def stored_policy(
+    system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int, seed: int | None = None
+) -> LocalPolicy:
+    """The policy of a checkpoint, for so many envs; it acts greedily, or samples from a seed."""
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
     if flat.size != size:
@@ -161,7 +164,7 @@ def _policy(system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, 
         )
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, None, config.cpu_precision)
+    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.cpu_precision)
     policy.refresh()
     return policy
 
