@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pappus
-from pappus.api import configure, describe, with_data
+from pappus.api import configure, describe
+from pappus.beginnings import with_data
 from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.systems import find_system
