@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pappus.api import Result, System, evaluate, load_policy, resume, train
+    from pappus.api import Estimates, Result, System, estimate, evaluate, load_policy, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["Result", "System", "evaluate", "load_policy", "resume", "train"]
+__all__ = ["Estimates", "Result", "System", "estimate", "evaluate", "load_policy", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Pappus from Python: `train`, `resume`, `evaluate`, `load_policy`."""
+"""Pappus from Python: `train`, `resume`, `evaluate`, `load_policy`, `estimate`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
-from pappus.data.specs import check_spec, env_of_data, folder_of_data, spec_of
+from pappus.data.specs import check_spec, data_notes, env_of_data, folder_of_data, spec_of
 from pappus.errors import UserError
+from pappus.judging.estimates import estimate
+from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
@@ -35,6 +37,9 @@ from pappus.telemetry.run_stats import RunStats
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
 from pappus.validation import validate, validate_memory
+
+if TYPE_CHECKING:
+    from pappus.record import RunRecording
 
 EnvLike = str | Callable[..., Any]
 
@@ -132,10 +137,24 @@ def execute(
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
+    recording = recording_of(run)
     directory = resumed or new_directory(config)
-    run = dataclasses.replace(run, directory=directory, config=dataclasses.replace(run.config, run_dir=str(directory)))
+    record = str(Path(config.record).resolve()) if config.record else ""
+    config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
+    run = dataclasses.replace(run, directory=directory, config=config)
     with locked(directory):
-        return _execute(system, run, directory, resumed is not None, began, chosen)
+        return _execute(system, run, directory, resumed is not None, began, chosen, recording)
+
+
+def recording_of(run: Run) -> RunRecording | None:
+    """The recording that the run's config asks for; `UserError` where that is impossible."""
+    if not run.config.record:
+        return None
+    from pappus.record import RunRecording, about_env
+
+    config = run.config
+    about = about_env(run.env, config.env, config.env_options, run.env_spec, system=config.system_name)
+    return RunRecording(Path(config.record).resolve(), about)
 
 
 def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
@@ -157,7 +176,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config, _ = fit(config, env, system)
     spec = spec_of(env, config.env_options)
     if config.data:
-        check_spec(open_dataset(config.data), config.env, spec, config.env_options)
+        check_spec(open_dataset(config.data), env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     network: Any = algorithm.build_network()
     config = dataclasses.replace(
@@ -169,7 +188,10 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     return run
 
 
-def _execute(system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str) -> Result:
+def _execute(
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
+    recording: RunRecording | None = None,
+) -> Result:
     config = run.config
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
@@ -181,7 +203,7 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for text in (*([f"auto: {chosen}"] if chosen else []), *store.warnings):
+        for text in (*([f"auto: {chosen}"] if chosen else []), *data_notes(config.data), *store.warnings):
             controller.event(text)
         if metadata:
             controller.resume(metadata)
@@ -192,10 +214,16 @@ def _execute(system: System, run: Run, directory: Path, resumed: bool, began: fl
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
             log.write_summary(controller.summary(reason))
+            if recording is not None and reason == "failed":
+                log.event(recording.finish())
             console.close(None)
             raise
         summary = controller.summary()
         log.write_summary(summary)
+        if recording is not None:
+            line = recording.finish()
+            log.event(line)
+            console.event(line)
         console.close(summary)
     return Result(directory, summary, run.env, system)
 
@@ -278,4 +306,7 @@ def new_directory(config: RunConfig) -> Path:
     return directory.resolve()
 
 
-__all__ = ["Evaluation", "Result", "System", "TrainedPolicy", "evaluate", "load_policy", "resume", "train"]
+__all__ = [
+    "Estimate", "Estimates", "Evaluation", "Result", "System", "TrainedPolicy", "estimate", "evaluate", "load_policy",
+    "resume", "train",
+]

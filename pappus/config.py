@@ -210,6 +210,8 @@ class TopologyConfig:
     """Whether its learner can compute on a GPU."""
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "no"
     """Whether it learns from a data set (`--data`): not at all, beside what its actors see, or from nothing else."""
+    fresh_start: ClassVar[str] = "envs start new episodes, and unrolls that were in queues are lost"
+    """What a run lacks that is resumed, but not exactly."""
     evaluations: ClassVar[int] = 0
     """Evaluations of a run whose config asks for none before the end."""
 
@@ -287,6 +289,8 @@ class RunConfig:
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
+    record: str = ""
+    """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()
@@ -346,6 +350,7 @@ class Settings(TypedDict, total=False):
     precision: Literal["auto", "float32", "bfloat16"]
     target_return: float | None
     run_dir: str | Path
+    record: str | Path
     topology: TopologyConfig | Mapping[str, Any]
     env_options: EnvOptions | Mapping[str, Any]
     network: NetworkConfig | Mapping[str, Any]

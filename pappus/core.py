@@ -297,7 +297,11 @@ class Policy(Waitable, Protocol):
 
 
 class Algorithm(Protocol):
-    """Pure functions over tensors: how to act, and (see the kinds below) what to minimise."""
+    """Pure functions over tensors: how to act, and (see the kinds below) what to minimise.
+
+    It may offer more: `behaviour_log_prob(behaviour, allowed) -> Array | None`, the log-probabilities of actions from
+    what `act` said of them and the number of actions that were allowed, for recordings (`--record`).
+    """
 
     @property
     def behaviour(self) -> dict[str, ArraySpec]:

@@ -9,13 +9,18 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from pappus.arguments import Parser
 from pappus.errors import UserError, closest
 
+FORMATS = ("hdf5", "arrow", "parquet")
 DATA_USAGE = """\
 pappus data info DATA                     what is in a data set, and what is odd about it (--json for machines)
 pappus data list [FOLDER]                 the data sets below a folder (default: Minari's root)
+pappus data convert DATA DIR              a copy in another of Minari's formats (--format hdf5, arrow or parquet)
+pappus data estimate RUN --data DATA      what a run's policy would earn, from data, without an env (with intervals)
+pappus data import FILE… --out DIR        a data set of NumPy, Parquet or D4RL columns
 """
 
 
@@ -24,7 +29,7 @@ def main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(DATA_USAGE, end="")
         return 0
-    commands = {"info": _info, "list": _list}
+    commands = {"info": _info, "list": _list, "convert": _convert, "estimate": _estimate, "import": _import}
     if words[0] not in commands:
         near = closest(words[0], list(commands))
         raise UserError(f"unknown command 'data {words[0]}'{near}; see pappus data --help")
@@ -46,15 +51,16 @@ def _info(words: list[str]) -> int:
     return 1 if found.problems else 0
 
 
-def _progress(episodes: int) -> Callable[[int], None]:
+def _progress(episodes: int = 0) -> Callable[[int], None]:
     """Says on a terminal how far a long command is, twice a second."""
+    of = f" of {episodes:,}" if episodes else ""
     said = time.monotonic()
 
     def say(done: int) -> None:
         nonlocal said
         if time.monotonic() - said > 0.5 and sys.stderr.isatty():
             said = time.monotonic()
-            print(f"\x1b[K{done:,} of {episodes:,} episodes", end="\r", file=sys.stderr, flush=True)
+            print(f"\x1b[K{done:,}{of} episodes", end="\r", file=sys.stderr, flush=True)
 
     return say
 
@@ -66,4 +72,72 @@ def _list(words: list[str]) -> int:
     from pappus.data.listing import list_datasets, listing_table
 
     print(listing_table(list_datasets(folder)))
+    return 0
+
+
+def _convert(words: list[str]) -> int:
+    parser = Parser(prog="pappus data convert", description="Copy a data set into another format.")
+    parser.add_argument("data", help="folder of the set, or its Minari id")
+    parser.add_argument("out", metavar="DIR", help="folder of the copy; nothing is overwritten")
+    parser.add_argument("--format", choices=FORMATS, required=True, help="hdf5, arrow or parquet")
+    arguments = parser.parse_args(words)
+    from pappus.data.copying import convert
+
+    found = convert(arguments.data, Path(arguments.out), arguments.format, _progress())
+    print(f"{found.num_episodes:,} episodes, {found.num_steps:,} steps in {arguments.out} ({found.data_format})")
+    return 0
+
+
+def _estimate(words: list[str]) -> int:
+    parser = Parser(prog="pappus data estimate", description="Estimate from data what a run's policy would earn.")
+    parser.add_argument("run", help="run directory")
+    parser.add_argument("--data", required=True, help="folder of the set, or its Minari id")
+    parser.add_argument("--methods", help="of is, wis, dr, wdr, fqe, with commas (default: all that the policy allows)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of the intervals (default: 0.95)")
+    parser.add_argument("--discount", type=float, default=0.99, help="γ of the returns (default: 0.99)")
+    parser.add_argument("--greedy", action="store_true", help="judge its most likely actions")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions of a greedy policy")
+    parser.add_argument("--clip", type=float, default=1e6, help="largest importance weight (default: 1e6)")
+    parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    parser.add_argument("--seed", type=int, default=0, help="of resampling and fits (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(words)
+    from pappus.judging.estimates import estimate
+
+    found = estimate(
+        arguments.run, arguments.data, arguments.methods.split(",") if arguments.methods else None,
+        confidence=arguments.confidence, discount=arguments.discount, greedy=arguments.greedy,
+        epsilon=arguments.epsilon, clip=arguments.clip, seed=arguments.seed, checkpoint=arguments.checkpoint,
+    )
+    print(json.dumps(found.as_json()) if arguments.json else found)
+    return 0
+
+
+def _import(words: list[str]) -> int:
+    parser = Parser(prog="pappus data import", description="Make a data set of columns with a row per step.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help=".npz, a folder of .npy, .parquet, or flat .hdf5")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the new set; nothing is overwritten")
+    parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function: its spaces")
+    parser.add_argument("--spaces", default="", metavar="FILE", help="spaces without an env (see pappus serve --help)")
+    parser.add_argument("--format", choices=FORMATS, default="hdf5", help="format of the new set")
+    parser.add_argument("--observation", metavar="NAME", help="column; NAME,NAME,… are the entries of a vector")
+    parser.add_argument("--action", metavar="NAME", help="column in the env's units, or several")
+    parser.add_argument("--reward", metavar="NAME", help="column of rewards")
+    parser.add_argument("--terminated", metavar="NAME", help="column: the step ended its episode for good")
+    parser.add_argument("--truncated", metavar="NAME", help="column: the step ended its episode by a limit of time")
+    parser.add_argument("--next-observation", metavar="NAME", help="column, or several: what followed the step")
+    parser.add_argument("--episode", metavar="NAME", help="column that changes where another episode begins")
+    parser.add_argument("--log-prob", metavar="NAME", help="column: log-probability of the action")
+    arguments = vars(parser.parse_args(words))
+    from pappus.data.columns import USUAL
+    from pappus.data.copying import NewSet
+    from pappus.data.importing import import_columns, spaces_of
+
+    new = NewSet(*spaces_of(arguments["env"], arguments["spaces"]), arguments["format"], arguments["env"])
+    names = {kind: arguments[kind] for kind in USUAL if arguments[kind]}
+    files = [Path(file) for file in arguments["files"]]
+    found, told = import_columns(files, Path(arguments["out"]), new, names, _progress())
+    print(f"{found.num_episodes:,} episodes, {found.num_steps:,} steps in {arguments['out']} ({found.data_format})")
+    for sentence in told.sentences():
+        print(f"note: {sentence}")
     return 0

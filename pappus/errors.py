@@ -27,6 +27,10 @@ class NonFiniteError(RunError):
     """A loss stopped being finite; the message names the metric that went first."""
 
 
+class RecordingError(RunError):
+    """What actors experience cannot be written down; the message says where and why."""
+
+
 class WireError(RunError):
     """What came over the wire breaks the protocol; the message says how."""
 

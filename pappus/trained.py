@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import optree
+import torch
 
 from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
+from pappus.data.episode import Episode
+from pappus.data.last_inputs import with_last_inputs
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
 from pappus.errors import UserError
@@ -24,7 +27,7 @@ from pappus.system import System
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest
 from pappus.transports.memory import HeapBlock
-from pappus.types import Array, Nest, Timestep
+from pappus.types import Array, EnvSpec, Nest, Timestep, map_leaves
 
 FRAMES_PER_SECOND = 30
 MIN_SIDE = 336
@@ -66,6 +69,16 @@ class TrainedPolicy:
         single = self._env.to_action(action)[0]
         return single.item() if single.ndim == 0 else single
 
+    def log_prob(self, episode: Episode) -> Array:
+        """log π(a_t | o_0 … o_t) of every action of a logged episode, `[T]`: of the policy as it samples or, where it
+        has one best action, −∞ for all others. Of continuous actions it is the log-density, in units of policies."""
+        seen = with_last_inputs(episode) if isinstance(self._env, WithLastInputs) else episode
+        shown = map_leaves(lambda leaf: leaf[:-1, None], seen.observation)
+        first = (np.arange(episode.length) == 0)[:, None]
+        choice, _ = self._policy.choices(shown, first, self._policy.initial_state(1))
+        rows: Array = choice.log_prob(torch.from_numpy(episode.action[:, None])).numpy()
+        return rows[:, 0]
+
     def _note_last(self, reward: float) -> None:
         if isinstance(self._env, WithLastInputs):
             spec = self._env.spec.action.array
@@ -102,7 +115,7 @@ def load_policy(
     found, config = saved_config(Path(run), system)
     path = find_checkpoint(Path(run), checkpoint)
     vector = make_env(env or config.env, 1, 0, config.env_options)
-    return TrainedPolicy(vector, _policy(found, config, vector, path, 1))
+    return TrainedPolicy(vector, _policy(found, config, vector.spec, path, 1))
 
 
 def evaluate(
@@ -118,7 +131,7 @@ def evaluate(
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
-    evaluator = Evaluator(EVALUATOR.name, vector, _policy(found, config, vector, path, vector.num_envs))
+    evaluator = Evaluator(EVALUATOR.name, vector, _policy(found, config, vector.spec, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
     try:
         with one_thread():
@@ -138,8 +151,16 @@ def find_checkpoint(run: Path, which: str) -> Path:
     return path
 
 
-def _policy(system: System, config: RunConfig, env: VectorEnv, checkpoint: Path, num_envs: int) -> LocalPolicy:
-    algorithm = system.algorithm.make(config.algorithm, env.spec, config.network)
+def policy_on_data(
+    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None
+) -> LocalPolicy:
+    """The policy of a run for observations of this spec, which need no env: those of a data set."""
+    found, config = saved_config(Path(run), system)
+    return _policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
+
+
+def _policy(system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int) -> LocalPolicy:
+    algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
     if flat.size != size:
         raise UserError(

@@ -32,7 +32,7 @@ LANES = {
     ),
     "values": ("conformance/",),
     "long": (
-        "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py",
+        "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py", "test_record.py",
         "test_seconds.py", "topologies/",
     ),
 }

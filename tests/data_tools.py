@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optree
 
 from pappus.config import EnvOptions
 from pappus.data.dataset import DatasetWriter
@@ -30,16 +31,10 @@ def random_episodes(spec: EnvSpec, count: int, seed: int = 0, longest: int = 12)
             action = rng.uniform(-1, 1, (length, *spec.action.shape)).astype(np.float32)
         else:
             action = rng.integers(0, spec.action.choices[0], length)
-        observation = optree_map(shown, spec.observation)
+        observation = optree.tree_map(shown, spec.observation)
         return Episode(observation, action, rng.normal(size=length).astype(np.float32), ending < 0.5, ending > 0.7)
 
     return [one() for _ in range(count)]
-
-
-def optree_map(function: Any, spec: Any) -> Any:
-    import optree
-
-    return optree.tree_map(function, spec)
 
 
 def record(directory: Path, env: str, steps: int, seed: int = 0, num_envs: int = 8, **kwargs: Any) -> Path:

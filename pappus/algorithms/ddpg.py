@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -20,9 +21,12 @@ from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions
 from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
+from pappus.ops.numpy_ops import LOG_SQRT_2PI
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
+FRESH_NOISE = "noise"
+"""What is said beside what is stored for replay: the noise that was drawn for the action."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +122,29 @@ class DDPG:
         if generator is None or exploration is None:
             action, q, value, _ = step(observation, first, state)
             return action, {"q": q, "value": value, "sigma": torch.zeros_like(q)}, state
-        noise, state = self._noise(first, state, generator, exploration)
+        fresh, noise, state = self._noise(first, state, generator, exploration)
         action, q, value, _ = step({"observation": observation, NOISE: noise}, first, state)
-        return action, {"q": q, "value": value, "sigma": exploration}, state
+        return action, {"q": q, "value": value, "sigma": exploration, FRESH_NOISE: fresh}, state
 
-    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Nest]:
-        """Noise for every env, and the noise's next state."""
+    def behaviour_log_prob(self, behaviour: Mapping[str, Array], allowed: Array) -> Array | None:
+        """The log-density of the noise that was drawn; that the action was clipped to its bounds is left out."""
+        if FRESH_NOISE not in behaviour or not self.config.noise.sigma * self.config.noise.ladder:
+            return None  # without noise an action has no density
+        sigma = behaviour["sigma"]
+        noise = behaviour[FRESH_NOISE].reshape(*sigma.shape, -1)
+        scaled = np.square(noise / sigma[..., None]).sum(-1)
+        log_prob: Array = -0.5 * scaled - noise.shape[-1] * (np.log(sigma) + LOG_SQRT_2PI)
+        return log_prob
+
+    def _noise(self, first: Tensor, state: Nest, generator: Generator, sigma: Tensor) -> tuple[Tensor, Tensor, Nest]:
+        """What is drawn for every env, the noise that it makes, and that noise's next state."""
         shape = (len(first), *self.env.action.array.shape)
         width = (-1, *[1] * (len(shape) - 1))
         fresh = torch.randn(shape, generator=generator, device=first.device) * sigma.view(width)
         if self.config.noise.kind == "gaussian":
-            return fresh, state
+            return fresh, fresh, state
         kept = torch.where(first.view(width), 0.0, state * (1 - self.config.noise.theta))
-        return kept + fresh, kept + fresh
+        return fresh, kept + fresh, kept + fresh
 
     def initial_priority(self, steps: TransitionStats) -> Array:
         """|δ|, with the actor's own networks in place of the target ones."""

@@ -10,6 +10,7 @@ With `quantiles`, the distribution of returns is learnt instead of its mean (Dab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, cast
 
@@ -32,6 +33,8 @@ from pappus.overrides import stands_for
 from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest
 
 SCALAR = ArraySpec((), "float32")
+GREEDY = "greedy"
+"""What ε-greedy policies say beside what is stored for replay: whether the action is the best."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class EpsilonGreedy:
     """
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "epsilon": SCALAR}
+    said: ClassVar[tuple[str, ...]] = (*behaviour, GREEDY)
+    """What `act` says of its actions: more than is learnt from."""
     part_delays: ClassVar[tuple[int, ...]] = (1,)
     numpy_noise = staticmethod(uniform)
     """The noise that `act_numpy` samples with."""
@@ -84,13 +89,15 @@ class EpsilonGreedy:
     ) -> tuple[Tensor, dict[str, Tensor], Nest]:
         """ε-greedy actions for tensors `[N, …]`; greedy ones without a generator."""
         q, _, state = step(observation, first, state)
-        value, action = q.max(-1)
+        value, best = q.max(-1)
         if generator is None or exploration is None:
-            return action, {"q": value, "value": value, "epsilon": torch.zeros_like(value)}, state
+            never, always = torch.zeros_like(value), torch.ones_like(value, dtype=torch.bool)
+            return best, {"q": value, "value": value, "epsilon": never, GREEDY: always}, state
         dice = torch.rand(2, len(q), generator=generator, device=q.device)
         anything = _any_action(dice[0], q.shape[-1], observation)
-        action = torch.where(dice[1] < exploration, anything, action)
-        return action, {"q": taken(q, action), "value": value, "epsilon": exploration}, state
+        action = torch.where(dice[1] < exploration, anything, best)
+        epsilon = exploration.expand_as(value)
+        return action, {"q": taken(q, action), "value": value, "epsilon": epsilon, GREEDY: action == best}, state
 
     def act_numpy(
         self, step: NumpyStep, observation: Array, noise: NoiseAhead, exploration: Array | None
@@ -98,14 +105,24 @@ class EpsilonGreedy:
         """`act` with a generator, for an array `[N, …]` and a network without memory, in NumPy."""
         q = step(observation).q
         rows, count = np.arange(len(q)), q.shape[-1]
-        action = q.argmax(-1)
-        value = q[rows, action]
+        best = q.argmax(-1)
+        value = q[rows, best]
         if exploration is None:
-            return action, {"q": value, "value": value, "epsilon": np.zeros_like(value)}
+            never, always = np.zeros_like(value), np.ones(len(q), np.bool_)
+            return best, {"q": value, "value": value, "epsilon": never, GREEDY: always}
         which, whether = noise.take(2, len(q))
         anything = np.minimum((which * count).astype(np.int64), count - 1)
-        action = np.where(whether < exploration, anything, action)
-        return action, {"q": q[rows, action], "value": value, "epsilon": exploration}
+        action = np.where(whether < exploration, anything, best)
+        epsilon = np.broadcast_to(exploration, value.shape)
+        return action, {"q": q[rows, action], "value": value, "epsilon": epsilon, GREEDY: action == best}
+
+    def behaviour_log_prob(self, behaviour: Mapping[str, Array], allowed: Array) -> Array | None:
+        """log π(a | o) = log([a is the best] (1 − ε) + ε / allowed), all of one shape."""
+        if GREEDY not in behaviour:  # an `act` of a subclass may not say so
+            return None
+        epsilon = behaviour["epsilon"]
+        log_prob: Array = np.log(behaviour[GREEDY] * (1 - epsilon) + epsilon / allowed)
+        return log_prob
 
 
 @dataclass(frozen=True)

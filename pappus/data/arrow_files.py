@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pappus.data.content import Content, decoded_pictures, is_jpeg
+from pappus.data.content import Content, Outline, decoded_pictures, is_jpeg
 from pappus.data.metadata import INSTALL, METADATA, DataFormat
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
@@ -50,11 +50,12 @@ class ArrowFiles:
                 content = self._content(number)
             yield content
 
-    def rewards(self, numbers: Iterable[int]) -> Iterator[Array]:
-        """Only their rewards."""
+    def outlines(self, numbers: Iterable[int]) -> Iterator[Outline]:
+        """Only their rewards and terminations."""
         for number in numbers:
             with self._said_of(number):
-                found = _numbers(self._columns(number, ["rewards"])["rewards"])[:-1]
+                columns = self._columns(number, list(Outline._fields))
+                found = Outline(*(_numbers(columns[name])[:-1] for name in Outline._fields))
             yield found
 
     def _content(self, number: int) -> Content:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -29,14 +28,21 @@ class Content(NamedTuple):
     options: Mapping[str, Any] | None = None
 
 
+class Outline(NamedTuple):
+    """The two columns that tell length, return and whether an episode terminated."""
+
+    rewards: Array
+    terminations: Array
+
+
 class EpisodeFiles(Protocol):
     """The files of one format."""
 
     def read(self, numbers: Iterable[int]) -> Iterator[Content]:
         """Stored episodes, one after the other."""
 
-    def rewards(self, numbers: Iterable[int]) -> Iterator[Array]:
-        """Only their rewards."""
+    def outlines(self, numbers: Iterable[int]) -> Iterator[Outline]:
+        """Only their rewards and terminations."""
 
     def count(self) -> int:
         """Episodes that the files hold."""
@@ -64,8 +70,3 @@ def decoded_pictures(encoded: Iterable[Any], shape: tuple[int, ...]) -> Array:
 
     pictures = [np.asarray(Image.open(io.BytesIO(bytes(one))), np.uint8) for one in encoded]
     return np.stack(pictures).reshape(-1, *shape) if pictures else np.empty((0, *shape), np.uint8)
-
-
-def rows_of(shape: tuple[int, ...]) -> int:
-    """Numbers per row."""
-    return math.prod(shape)

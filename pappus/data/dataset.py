@@ -11,18 +11,31 @@ Infos have T + 1 rows, as Minari's have: row t belongs to o_t and to what was do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pappus.data.content import Content, EpisodeFiles, any_jpeg
+from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
 from pappus.data.episode_checks import POLICY_ACTION, structure_problems, value_problems
-from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, minari_package, read_metadata
+from pappus.data.metadata import (
+    METADATA,
+    OWN,
+    DataFormat,
+    env_of,
+    find_dataset,
+    minari_package,
+    minari_root,
+    raw_metadata,
+    read_metadata,
+)
 from pappus.envs.spaces import Space, action_converter, from_env_action, observation_converter, to_env_observation
 from pappus.errors import UserError
+from pappus.telemetry.files import write_json
 from pappus.types import Array, ContinuousAction, EnvSpec
 
 
@@ -61,9 +74,9 @@ class Dataset:
         """The same as they are stored, unchecked."""
         return self._files.read(episodes)
 
-    def rewards(self, episodes: Iterable[int]) -> Iterator[Array]:
-        """Only their rewards, as they are stored: much less to read."""
-        return self._files.rewards(episodes)
+    def outlines(self, episodes: Iterable[int]) -> Iterator[Outline]:
+        """Only their rewards and terminations, as they are stored: much less to read."""
+        return self._files.outlines(episodes)
 
     def stored_episodes(self) -> int:
         """Episodes that the files hold, whatever the metadata says."""
@@ -108,7 +121,11 @@ def _files(path: Path, data_format: DataFormat, observation: Space, action: Spac
 
 
 def open_dataset(data: str | Path) -> Dataset:
-    """The data set in a folder, or with a Minari id."""
+    """The data set in a folder, or with a Minari id. What a dead run left there becomes part of it first."""
+    from pappus.data.assemble import complete
+
+    for directory in (Path(data), minari_root() / data):
+        complete(directory)
     return Dataset(find_dataset(data))
 
 
@@ -128,9 +145,10 @@ class DatasetWriter:
         ours = {"env": env, "frame_stack": spec.frame_stack, **(own or {})}
         self._storage = new_storage(directory, observation_space, action_space, env, data_format, {OWN: ours})
 
-    def add(self, episodes: Iterable[Episode], to_env_action: Any) -> None:
-        """Append episodes; `to_env_action` turns actions of policies `[T, …]` into the env's units."""
-        add_contents(self._storage, (self._content(episode, to_env_action) for episode in episodes))
+    def add(self, episodes: Iterable[Episode], to_env_action: Any, sources: Sequence[str] = ()) -> tuple[int, int]:
+        """Append episodes, and return how many they and their steps were. `to_env_action` turns actions of policies
+        `[T, …]` into the env's units; for `sources` see `add_contents`."""
+        return add_contents(self._storage, (self._content(one, to_env_action) for one in episodes), sources)
 
     def _content(self, episode: Episode, to_env_action: Any) -> Content:
         stored = to_env_action(episode.action)
@@ -150,22 +168,51 @@ def new_storage(
     directory: Path, observation_space: Space, action_space: Space, env: str, data_format: DataFormat,
     metadata: Mapping[str, Any],
 ) -> Any:
-    """Minari's storage of a new set, without episodes."""
+    """Minari's storage of a new set, without episodes. The folder gets its name when all is in it."""
     minari = minari_package()
     from minari.dataset.minari_storage import MinariStorage
 
-    folder = directory / "data"
-    folder.mkdir(parents=True, exist_ok=True)
+    unnamed = directory / "data.new"
+    shutil.rmtree(unnamed, ignore_errors=True)
+    unnamed.mkdir(parents=True)
     storage = MinariStorage.new(
-        folder, observation_space, action_space, _gym_spec(env), data_format, jpeg_encoding=False
+        unnamed, observation_space, action_space, _gym_spec(env), data_format, jpeg_encoding=False
     )
     version = str(minari.__version__)
     storage.update_metadata({"dataset_id": _dataset_id(directory), "minari_version": version, **metadata})
-    return storage
+    unnamed.rename(directory / "data")
+    return _storage(directory / "data")
 
 
-def add_contents(storage: Any, contents: Iterable[Content]) -> None:
-    """Append stored episodes to Minari's storage, numbered as they come."""
+def add_contents(storage: Any, contents: Iterable[Content], sources: Sequence[str] = ()) -> tuple[int, int]:
+    """Append stored episodes to Minari's storage, numbered as they come; how many they and their steps were.
+
+    HDF5 gets all of them or, if this is killed, none. The file keeps the names of `sources`, where the episodes came
+    from, for whoever repeats it then."""
+    folder = Path(storage.data_path)
+    before = raw_metadata(folder)
+    if storage.FORMAT == "hdf5":
+        _add_to_hdf5(folder, contents, sources)
+    else:
+        _add_by_minari(storage, contents)
+    after = raw_metadata(folder)
+    return after["total_episodes"] - before["total_episodes"], after["total_steps"] - before["total_steps"]
+
+
+def _add_to_hdf5(folder: Path, contents: Iterable[Content], sources: Sequence[str]) -> None:
+    from pappus.data.hdf5_writer import Hdf5Writer
+
+    metadata = raw_metadata(folder)
+    with closing(Hdf5Writer(folder)) as writer:
+        for content in contents:
+            writer.add(content)
+        totals = {"total_episodes": writer.episodes, "total_steps": metadata["total_steps"] + writer.steps}
+        writer.commit(totals, sources)
+    size = round(sum(path.stat().st_size for path in folder.iterdir()) / 1e6, 1)
+    write_json(folder / METADATA, {**metadata, **totals, "dataset_size": size})
+
+
+def _add_by_minari(storage: Any, contents: Iterable[Content]) -> None:
     from minari.data_collector.episode_buffer import EpisodeBuffer
 
     def buffer(content: Content) -> Any:
@@ -225,6 +272,6 @@ def _dataset_id(directory: Path) -> str:
 
 def lengths_and_returns(dataset: Dataset) -> tuple[Array, Array]:
     """Steps and sum of rewards of every episode, `[E]` each, by one pass over the rewards."""
-    pairs = [(len(rewards), float(np.sum(rewards))) for rewards in dataset.rewards(range(dataset.num_episodes))]
+    pairs = [(len(rewards), float(np.sum(rewards))) for rewards, _ in dataset.outlines(range(dataset.num_episodes))]
     lengths, returns = np.array(pairs, np.float64).reshape(-1, 2).T
     return lengths.astype(np.int64), returns

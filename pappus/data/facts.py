@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class Facts(NamedTuple):
 
 
 def episode_facts(dataset: Dataset) -> Facts:
-    """By one pass over rewards and terminations; of HDF5 nothing else is read."""
+    """By one pass over rewards and terminations."""
     return _facts(dataset.path, (dataset.path / "metadata.json").stat().st_mtime_ns)
 
 
@@ -30,26 +30,12 @@ def episode_facts(dataset: Dataset) -> Facts:
 def _facts(path: Path, changed: int) -> Facts:
     """`changed` is when the set was changed: then it is read again."""
     dataset = Dataset(path)
-    if dataset.metadata.get("data_format", "hdf5") == "hdf5":
-        rows = _from_hdf5(dataset.path, dataset.num_episodes)
-    else:
-        rows = [
-            (episode.length, float(episode.reward.sum()), episode.terminated)
-            for episode in dataset.read(range(dataset.num_episodes))
-        ]
+    rows = [
+        (len(rewards), float(np.float32(rewards).sum()), bool(terminations[-1:].any()))
+        for rewards, terminations in dataset.outlines(range(dataset.num_episodes))
+    ]
     lengths, returns, terminated = np.array(rows, np.float64).reshape(-1, 3).T
     return Facts(lengths.astype(np.int64), returns, terminated.astype(bool))
-
-
-def _from_hdf5(folder: Path, episodes: int) -> list[tuple[int, float, bool]]:
-    import h5py
-
-    with h5py.File(folder / "main_data.hdf5", "r") as file:
-        groups: list[Any] = [file[f"episode_{number}"] for number in range(episodes)]
-        return [
-            (len(group["rewards"]), float(np.float32(group["rewards"][()]).sum()), bool(group["terminations"][-1]))
-            for group in groups
-        ]
 
 
 def best_episodes(dataset: Dataset, share: float) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from pappus.data.content import Content, decoded_pictures, is_jpeg
+from pappus.data.content import Content, Outline, decoded_pictures, is_jpeg
 from pappus.data.metadata import INSTALL
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
@@ -50,12 +50,13 @@ class Hdf5Files:
                     content = self._content(self._h5.h5g.open(root, b"episode_%d" % number), number)
                 yield content
 
-    def rewards(self, numbers: Iterable[int]) -> Iterator[Array]:
-        """Only their rewards."""
+    def outlines(self, numbers: Iterable[int]) -> Iterator[Outline]:
+        """Only their rewards and terminations."""
         with self._opened() as root:
             for number in numbers:
                 with self._said_of(number):
-                    found = self._array(root, b"episode_%d/rewards" % number)
+                    group = self._h5.h5g.open(root, b"episode_%d" % number)
+                    found = Outline(self._array(group, b"rewards"), self._array(group, b"terminations"))
                 yield found
 
     def _content(self, group: Any, number: int) -> Content:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from pappus.config import EnvOptions
+from pappus.data.checks import check_dataset, notes
 from pappus.data.dataset import Dataset, open_dataset
 from pappus.data.metadata import find_dataset
-from pappus.envs.external import DATA_PREFIX
-from pappus.envs.vector import LAST_ACTION, env_spec, spec_with_last_inputs
-from pappus.errors import UserError
-from pappus.types import EnvSpec
+from pappus.envs.external import DATA_PREFIX, has_no_env
+from pappus.envs.spaces import Space
+from pappus.envs.vector import LAST_ACTION, env_spec, make_env, spec_with_last_inputs
+from pappus.types import ContinuousAction, EnvSpec
 
 NO_ENV = "none"
 """`--env none`: do not use the data's env."""
@@ -44,15 +46,20 @@ def shown_spec(dataset: Dataset, options: EnvOptions) -> EnvSpec:
     return spec_with_last_inputs(dataset.spec) if options.last_inputs and not has_them else dataset.spec
 
 
-def check_spec(dataset: Dataset, env: str, spec: EnvSpec, options: EnvOptions) -> None:
-    """Raise `UserError` unless the data is of an env with this spec."""
-    found = shown_spec(dataset, options)
-    for what in ("observation", "action", "frame_stack"):
-        one, two = getattr(found, what), getattr(spec, what)
-        if one != two:
-            raise UserError(
-                f"data {str(dataset.path)!r} has {what} {one}, and env {env!r} has {two}; give the env that it was "
-                "recorded on, with the same --env-options"
-            )
+def check_spec(dataset: Dataset, env: str | Callable[..., Any], spec: EnvSpec, options: EnvOptions) -> None:
+    """Raise `UserError` unless the data can be learned from and is of an env with this spec."""
+    check_dataset(dataset, spec, shown_spec(dataset, options), _action_space(env, spec, options))
 
 
+def _action_space(env: str | Callable[..., Any], spec: EnvSpec, options: EnvOptions) -> Space | None:
+    """The space of real actions, whose bounds no spec has; None where it is not known."""
+    if has_no_env(env) or not isinstance(spec.action, ContinuousAction):
+        return None
+    with closing(make_env(env, 1, 0, options)) as made:
+        space: Space | None = getattr(getattr(made, "env", None), "single_action_space", None)
+    return space
+
+
+def data_notes(data: str) -> list[str]:
+    """What is worth a word when a run begins to learn from a data set."""
+    return [f"data: {note}" for note in notes(open_dataset(data))] if data else []

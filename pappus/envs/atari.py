@@ -62,7 +62,7 @@ class AtariEnv(VectorEnv):
         self._num_actions = int(env.single_action_space.n)
         frame, action = ArraySpec((side, side), "uint8"), DiscreteAction(self._num_actions)
         self.spec = EnvSpec(frame, action, options.frame_stack)
-        self._seed = first_seed
+        self._seed, self.clips_rewards = first_seed, options.clip_rewards
         self._stream = NextStepStream(self.num_envs)
         self._rules = GameRules(options, self.num_envs)
 

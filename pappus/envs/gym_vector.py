@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import gymnasium as gym
 import numpy as np
 import optree
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pappus.envs.snapshot import capture, restore
 from pappus.envs.spaces import InfoMasks, action_converter, flat_rows, observation_converter
@@ -140,6 +140,8 @@ class GymVectorEnv(VectorEnv):
     def __init__(self, env: GymVector, first_seed: int | None) -> None:
         self.env = env
         self.num_envs = env.num_envs
+        if first_seed is not None and isinstance(env.unwrapped, SyncVectorEnv):
+            self.seeds = first_seed + np.arange(env.num_envs)
         self._autoreset = autoreset_mode(env)
         next_step = self._autoreset is AutoresetMode.NEXT_STEP
         self._stream: Stream = NextStepStream(env.num_envs) if next_step else SameStepStream(env.num_envs)

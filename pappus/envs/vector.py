@@ -55,6 +55,8 @@ class VectorEnv(Protocol):
     """What one env shows and accepts."""
     num_envs: int
     """How many envs step together."""
+    seeds: Array | None = None
+    """What each env was seeded with before its first episode, where a single env with that seed begins the same."""
 
     def reset(self) -> Timestep:
         """Start new episodes in all envs; the first call starts from the seed, later ones continue its random stream.
@@ -102,7 +104,7 @@ class WithLastInputs(VectorEnv):
     """
 
     def __init__(self, env: VectorEnv) -> None:
-        self._env, self.num_envs = env, env.num_envs
+        self._env, self.num_envs, self.seeds = env, env.num_envs, env.seeds
         self.spec: EnvSpec = spec_with_last_inputs(env.spec)
         self._action, self._reward = self._zeros()
 

@@ -121,7 +121,8 @@ class Layout(ABC):
     ) -> dict[str, Array]:
         """One row for every env."""
         row = dict(zip(self.observation_columns, optree.tree_leaves(seen.observation), strict=True))
-        row |= {"action": action, "reward": then.reward, "discount": then.discount, **behaviour}
+        row |= {"action": action, "reward": then.reward, "discount": then.discount}
+        row |= {name: behaviour[name] for name in self.behaviour}
         if "first" in self.signature:
             row["first"] = seen.first
         return row

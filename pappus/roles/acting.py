@@ -13,7 +13,9 @@ import numpy as np
 import optree
 import torch
 
+from pappus.algorithms.choices import ActionChoice, choice_of
 from pappus.core import Algorithm, ItemSink, Policy, ReplayAlgorithm, Sink, StepCounter, Waitable, WeightsReader
+from pappus.data.recorder import Recording
 from pappus.envs.vector import VectorEnv
 from pappus.networks.flat import FlatParameters
 from pappus.networks.numpy_mlp import numpy_mlp
@@ -85,6 +87,25 @@ class ActingNetwork:
                 exploration,
             )
         return action.cpu().numpy(), {key: leaf.cpu().numpy() for key, leaf in behaviour.items()}, state
+
+    def choices(
+        self, observation: Nest, first: Array, state: Nest, greedy: bool = False, epsilon: float = 0.0
+    ) -> tuple[ActionChoice, Nest]:
+        """How the policy chooses at T observations of N envs, `[T, N, …]`, and the state after them (`choice_of`)."""
+        with torch.inference_mode():
+            seen, starts = map_leaves(self._tensor, observation), self._tensor(first)
+            output = self._network(seen, starts, state)
+            return choice_of(self._algorithm, output, seen, starts, greedy, epsilon), output.state
+
+    @property
+    def network(self) -> Any:
+        """The network itself, to look into."""
+        return self._network
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """Whose network it is."""
+        return self._algorithm
 
     def save(self) -> Nest:
         """Weights in use and random state."""
@@ -165,9 +186,14 @@ def exploration_of(
 class Actor(Role):
     """Writes unrolls of its envs. Fresh weights are taken once per unroll."""
 
-    def __init__(self, name: str, env: VectorEnv, policy: Policy, sink: Sink, unroll_length: int) -> None:
+    def __init__(
+        self, name: str, env: VectorEnv, policy: Policy, sink: Sink, unroll_length: int,
+        recording: Recording | None = None,
+    ) -> None:
+        """`recording` gets every step, too."""
         super().__init__(name)
-        self._env, self._policy, self._sink = env, policy, sink
+        self._recorder = None if recording is None else recording.recorder(name, env.num_envs, env.seeds)
+        self._env, self._policy, self._sink, self._recording = env, policy, sink, recording
         self._writer = UnrollWriter(unroll_length)
         self._steps_per_unroll = unroll_length * env.num_envs
         self._timestep = env.reset()
@@ -181,9 +207,13 @@ class Actor(Role):
             if not self._policy.refresh():
                 return self._policy
             self._writer.begin(slot, self._timestep, self._policy.state)
+        if self._recorder is not None and not self._recorder.begun:
+            self._recorder.begin(self._timestep)
         action, behaviour = self._policy.act(self._timestep)
         self._timestep = timestep = self._env.step(action)
         self._writer.append(action, behaviour, self._policy.version, timestep)
+        if self._recorder is not None:
+            self._recorder.record(action, behaviour, timestep)
         if timestep.episodes is not None:
             self.metrics.episodes(timestep.episodes.returns, timestep.episodes.lengths)
         if self._writer.full:
@@ -196,18 +226,25 @@ class Actor(Role):
         env = self._env.snapshot()
         if env is None:
             return None
-        timestep = list(self._timestep[:5])
-        return {"env": env, "policy": self._policy.save(), "timestep": timestep, "time": self._writer.time}
+        timestep, record = list(self._timestep[:5]), {} if self._recorder is None else self._recorder.save()
+        return {
+            "env": env, "policy": self._policy.save(), "timestep": timestep, "time": self._writer.time,
+            "record": record,
+        }
 
     def load(self, state: Nest) -> None:
         self._env.restore(state["env"])
         self._policy.load(state["policy"])
         self._timestep = Timestep(*state["timestep"])
+        if self._recorder is not None and state.get("record"):
+            self._recorder.load(state["record"])
         slot = self._sink.acquire()
         if slot is not None:
             self._writer.resume(slot, state["time"])
 
     def close(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
         self._env.close()
 
 
@@ -215,10 +252,13 @@ class ReplayActor(Role):
     """Records every step for replay. The policy gets new weights every `refresh_every` steps."""
 
     def __init__(
-        self, name: str, env: VectorEnv, policy: Policy, sink: ItemSink, counter: StepCounter, refresh_every: int
+        self, name: str, env: VectorEnv, policy: Policy, sink: ItemSink, counter: StepCounter, refresh_every: int,
+        recording: Recording | None = None,
     ) -> None:
+        """`recording` gets every step, too."""
         super().__init__(name)
-        self._env, self._policy, self._sink, self._counter = env, policy, sink, counter
+        self._recorder = None if recording is None else recording.recorder(name, env.num_envs, env.seeds)
+        self._env, self._policy, self._sink, self._counter, self._recording = env, policy, sink, counter, recording
         self._refresh_every = max(1, refresh_every // env.num_envs)
         self._until_refresh = 0
         self._timestep = env.reset()
@@ -237,6 +277,10 @@ class ReplayActor(Role):
         action, behaviour = self._policy.act(seen)
         self._timestep = then = self._env.step(action)
         self._sink.record(seen, state, action, behaviour, then)
+        if self._recorder is not None:
+            if not self._recorder.begun:
+                self._recorder.begin(seen)
+            self._recorder.record(action, behaviour, then)
         steps = int(np.count_nonzero(then.valid))
         self._counter.add(steps)
         self.metrics.count("env_steps", steps)
@@ -245,6 +289,8 @@ class ReplayActor(Role):
         return None
 
     def close(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
         self._sink.close()
         self._env.close()
 

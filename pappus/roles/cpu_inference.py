@@ -17,6 +17,7 @@ import optree
 import torch
 
 from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, Sink, StepCounter, Waitable
+from pappus.data.recorder import Recording
 from pappus.recording.unrolls import BatchPacker
 from pappus.roles.acting import ActingNetwork, report_lost
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings, UnrollGroupState
@@ -45,7 +46,7 @@ class CpuGroupState(UnrollGroupState):
         return {
             "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
             "begun": self.begun, "unroll": leaves_of(self.unroll), "time": self.writer.time,
-            "state": leaves_of(self.state), **acted,
+            "state": leaves_of(self.state), "record": {} if self.recorder is None else self.recorder.save(), **acted,
         }
 
     def load(self, saved: Nest) -> None:
@@ -55,6 +56,8 @@ class CpuGroupState(UnrollGroupState):
         self.state = optree.tree_unflatten(optree.tree_structure(self.state), saved["state"])
         self.action, self.behaviour = saved.get("action"), saved.get("behaviour", {})
         self.version, self.delivered, self.begun = saved["version"], saved["delivered"], saved["begun"]
+        if self.recorder is not None and saved.get("record"):
+            self.recorder.load(saved["record"])
 
 
 class CpuInference(InferenceServer[CpuGroupState]):
@@ -62,9 +65,9 @@ class CpuInference(InferenceServer[CpuGroupState]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink],
-        settings: InferenceSettings,
+        settings: InferenceSettings, recording: Recording | None = None,
     ) -> None:
-        super().__init__(name, request_server, network, settings)
+        super().__init__(name, request_server, network, settings, recording)
         self._acting = network
         self._packer = BatchPacker(sinks, settings.batch_size)
 
@@ -97,7 +100,7 @@ class CpuInference(InferenceServer[CpuGroupState]):
         if self._barrier is not None:
             self._barrier.load(state["barrier"])
         for env_group, saved in zip(state["env_groups"], state["states"], strict=True):
-            self._group_states[env_group] = self._make_group_state(saved["session"], saved["num_envs"])
+            self._group_states[env_group] = self._new_group_state(saved["session"], saved["num_envs"])
             self._group_states[env_group].load(saved)
             self._count_envs(saved["num_envs"])
         calls = {call.env_group: call for call in self._request_server.calls()}
@@ -138,9 +141,10 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
+        recording: Recording | None = None,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do."""
-        super().__init__(name, request_server, network, settings)
+        super().__init__(name, request_server, network, settings, recording)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
         self._num_envs, self._next, self._free = num_envs, 0, list[int]()
 

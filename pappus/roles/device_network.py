@@ -32,8 +32,9 @@ class DeviceNetwork:
 
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, seed: int, precision: str, accelerator: Accelerator,
-        smallest_batch: int = SMALLEST_BATCH,
+        smallest_batch: int = SMALLEST_BATCH, said: Sequence[str] = (),
     ) -> None:
+        """`said` are names of what `act` says of its actions: all that is learnt from, and more for a recording."""
         self._algorithm, self._weights, self.accelerator = algorithm, weights, accelerator
         self._smallest_batch = smallest_batch
         self._network = cast(Any, algorithm.build_network())
@@ -47,7 +48,7 @@ class DeviceNetwork:
         self._states: Nest = self._network.initial_state(1)
         self._free: list[int] = []
         self.store = ObservationStore(accelerator)
-        self.behaviour_names = list(algorithm.behaviour)
+        self.behaviour_names = list(said or algorithm.behaviour)
         self._batches: dict[int, StaticBatch] = {}
         self.name, self.version = weights.name, -1
         self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear

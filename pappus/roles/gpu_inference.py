@@ -16,6 +16,7 @@ import torch
 
 from pappus.accelerator import Accelerator, copy_all
 from pappus.core import Call, Lender, RequestServer, Waitable
+from pappus.data.recorder import Recording
 from pappus.roles.batching import Batching
 from pappus.roles.device_network import DeviceNetwork
 from pappus.roles.device_unrolls import UnrollBuffer
@@ -65,9 +66,9 @@ class GpuInference(InferenceServer[GpuGroupState]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
-        settings: InferenceSettings, device: str,
+        settings: InferenceSettings, device: str, recording: Recording | None = None,
     ) -> None:
-        super().__init__(name, request_server, network, settings)
+        super().__init__(name, request_server, network, settings, recording)
         self._batching = Batching(settings.max_envs, settings.deadline, network.round_down)
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)

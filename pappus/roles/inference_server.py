@@ -13,10 +13,11 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from pappus.core import Call, RequestServer, Waitable
+from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.batching import BatchBarrier, Batching
 from pappus.roles.role import Role, WaitAny
-from pappus.types import Array, Nest, Request, Unroll
+from pappus.types import Array, Episodes, Nest, Request, Timestep, Unroll
 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
@@ -64,6 +65,7 @@ class EnvGroupState:
         """Envs of the finished unroll that have been handed on."""
         self.begun = False
         """Whether columns of a synchronous batch are reserved for the unroll under construction."""
+        self.recorder: EpisodeRecorder | None = None
 
     @property
     def full(self) -> bool:
@@ -79,6 +81,17 @@ class EnvGroupState:
     def append(self, request: Request) -> None:
         """Write down what the last actions led to."""
         raise NotImplementedError
+
+    def record(self, request: Request, ended: Array) -> None:
+        """Give what the last actions led to, or what the envs show at first, to the recorder, if there is one."""
+        if self.recorder is None:
+            return
+        none = np.empty(0)
+        timestep = Timestep(*request[:5], Episodes(none, none, ended) if len(ended) else None)
+        if self.action is None:
+            self.recorder.begin(timestep)
+        else:
+            self.recorder.record(self.action, self.behaviour, timestep)
 
     def remember(self, action: Array, behaviour: dict[str, Array], version: int) -> None:
         """Keep the actions of the envs until it is known what they led to."""
@@ -124,9 +137,11 @@ class InferenceServer(Role, Generic[StateType]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: Network, settings: InferenceSettings,
-        clock: Callable[[], float] = time.perf_counter,
+        recording: Recording | None = None, clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`recording` gets every step of every env, too."""
         super().__init__(name)
+        self._recording = recording
         self._request_server, self._network = request_server, network
         self._settings, self._clock = settings, clock
         self._batching = Batching(settings.max_envs, settings.deadline)
@@ -174,10 +189,11 @@ class InferenceServer(Role, Generic[StateType]):
         if group_state is None or group_state.session != call.session:
             group_state = self._admit(call)
         request = call.request
+        ended = request.episode_length.nonzero()[0]
+        group_state.record(request, ended)
         if group_state.action is not None:
             group_state.append(request)
             self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
-        ended = request.episode_length.nonzero()[0]
         if len(ended):
             self.metrics.episodes(request.episode_return[ended], request.episode_length[ended])
         if group_state.full:
@@ -188,8 +204,14 @@ class InferenceServer(Role, Generic[StateType]):
 
     def _admit(self, call: Call) -> StateType:
         self._remove(call.env_group)
-        group_state = self._group_states[call.env_group] = self._make_group_state(call.session, len(call.request.first))
+        group_state = self._group_states[call.env_group] = self._new_group_state(call.session, len(call.request.first))
         self._count_envs(group_state.num_envs)
+        return group_state
+
+    def _new_group_state(self, session: int, num_envs: int) -> StateType:
+        group_state = self._make_group_state(session, num_envs)
+        if self._recording is not None:
+            group_state.recorder = self._recording.recorder(self.name, num_envs)
         return group_state
 
     def _count_envs(self, more: int) -> None:
@@ -207,6 +229,8 @@ class InferenceServer(Role, Generic[StateType]):
         self._stuck = [call for call in self._stuck if call.env_group != env_group]
         self._due = [call for call in self._due if call.env_group != env_group]
         self._count_envs(-group_state.num_envs)
+        if self._recording is not None and group_state.recorder is not None:
+            self._recording.abandon(group_state.recorder)
         self._clear(group_state)
 
     def _deliver_stuck(self) -> bool:
@@ -240,6 +264,8 @@ class InferenceServer(Role, Generic[StateType]):
     def close(self) -> None:
         """Count what was not handed on as dropped."""
         self._request_server.close()
+        if self._recording is not None:
+            self._recording.close()
         for env_group in list(self._group_states):
             self._remove(env_group)
 

@@ -85,3 +85,35 @@ class ReplayServer(Role):
 
     def close(self) -> None:
         self._host.close()
+
+
+class DataTableServer(ReplayServer):
+    """Holds a table that readers fill from a data set. Its checkpoints have no rows: readers read those again, in the
+    same order. When all `items` are in, the table goes on as it stood: same priorities, same random numbers. Where
+    data is streamed (`items` is 0), it begins with new data."""
+
+    def __init__(self, name: str, host: ReplayHost, items: int) -> None:
+        super().__init__(name, host, None)
+        self._items = items
+        self._drawing: Nest = None
+        """What to continue with when all items are in."""
+
+    def step(self) -> Waitable | None:
+        port = super().step()
+        if self._drawing is not None:
+            with self._host.service.standing_still() as tables:
+                (table,) = tables.values()
+                if table.size == self._items:
+                    table.draw_on(self._drawing)
+                    self._drawing = None
+        return port
+
+    def save(self) -> Nest:
+        """Nothing before all items are in, when nothing was drawn."""
+        with self._host.service.standing_still() as tables:
+            (table,) = tables.values()
+            whole = self._items > 0 and table.size == self._items and self._drawing is None
+            return {"drawing": table.drawing() if whole else self._drawing}
+
+    def load(self, state: Nest) -> None:
+        self._drawing = state["drawing"] if self._items else None

@@ -26,8 +26,6 @@ from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
-FRESH_START = "resumed: envs start new episodes, and unrolls that were in queues are lost"
-"""The event of a resume that cannot be exact."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 
@@ -128,6 +126,10 @@ class Controller:
     def event(self, text: str, role: str = "") -> None:
         """Something worth a line in log and view."""
         self._run_stats.event(text, role)
+
+    def starts_afresh(self) -> None:
+        """The run is resumed, but not exactly."""
+        self.event(f"resumed: {self._config.topology.fresh_start}")
 
     def role_finished(self, role: str) -> None:
         """A role has done all steps that the config asks for, and so has the run."""
@@ -274,7 +276,7 @@ class Controller:
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
         """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
-        mean = self._run_stats.episodic_return
+        mean = self._run_stats.episodic_return if self._run_stats.plays else self.eval_return
         best = mean is not None and (self._best_return is None or mean >= self._best_return)
         self._best_return = mean if best else self._best_return
         path = self._store.commit(directory, {

@@ -9,7 +9,7 @@ from pappus.accelerator import one_thread
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
-from pappus.runtimes.controller import FRESH_START, Controller, interrupts
+from pappus.runtimes.controller import Controller, interrupts
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.topologies.program import Program
@@ -144,4 +144,4 @@ class InlineRuntime:
             if name in saved:
                 self.roles[spec.name].load(load_state(checkpoint, name))
         if not exact:
-            self._controller.event(FRESH_START)
+            self._controller.starts_afresh()

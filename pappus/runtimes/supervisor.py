@@ -10,9 +10,9 @@ from typing import Any
 from pappus import errors
 from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
-from pappus.errors import NonFiniteError, PappusError, RoleDied, RunError
+from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError
 from pappus.runtimes.connections import PacketConnection
-from pappus.runtimes.controller import FRESH_START, Controller, interrupts
+from pappus.runtimes.controller import Controller, interrupts
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
@@ -22,6 +22,10 @@ LONG_LIFE = 60.0
 """A process that ran for so many seconds starts a new row of deaths."""
 FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
+
+
+HOPELESS = (NonFiniteError.__name__, RecordingError.__name__)
+"""Errors that a successor would meet again."""
 
 
 class ManagedProcess:
@@ -104,7 +108,7 @@ class Supervisor:
         """Supervise until the controller says that the run is over."""
         self._checkpoint = checkpoint
         if checkpoint is not None:
-            self._controller.event(FRESH_START)
+            self._controller.starts_afresh()
         try:
             with interrupts(self._controller):
                 self._open()
@@ -195,7 +199,7 @@ class Supervisor:
 
     def _died(self, process: ManagedProcess, notice: str, essential: bool) -> None:
         """Record the failure and schedule a restart; raise the error that ends the run if there is none."""
-        if essential or process.failure.get("kind") == NonFiniteError.__name__:  # a successor would compute the same
+        if essential or process.failure.get("kind") in HOPELESS:
             raise process.fatal_error(notice)
         delay = process.record_death(notice)
         if process.deaths_in_a_row > self._supervision.max_deaths_in_a_row:

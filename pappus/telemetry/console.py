@@ -62,9 +62,10 @@ class PlainView:
 def status_line(run_stats: RunStats) -> str:
     """`  41 %  412,160 steps  48,211 steps/s  return 132.4, length 132  lag 1.2 (max 4)  queue 3  ETA 0:12`."""
     speed = f"{figure(run_stats.steps_per_second)} steps/s"
+    behind = [f"lag {lag(run_stats)}", f"queue {queue_depth(run_stats)}"] if run_stats.plays else []
     return "  ".join([
-        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats),
-        f"lag {lag(run_stats)}", f"queue {queue_depth(run_stats)}", f"ETA {remaining(run_stats)}",
+        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats), *behind,
+        f"ETA {remaining(run_stats)}",
     ])
 
 

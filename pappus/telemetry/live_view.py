@@ -88,7 +88,7 @@ def _flow(run_stats: RunStats) -> Text:
     for kind, members in run_stats.windows().items():
         if kind.evaluates:
             continue
-        rate = sum(totals.rate("env_steps") for totals in members)
+        rate = sum(totals.rate("env_steps") or totals.rate("steps_read") for totals in members)
         if kind.trains and run_stats.queue_depth is not None:
             stages.append(f"queue {run_stats.queue_depth:.0f}")
         many = f" ×{len(members)}" if len(members) > 1 else ""
@@ -113,10 +113,13 @@ def _numbers(run_stats: RunStats) -> RenderableType:
     lines.add_column(overflow="ellipsis", no_wrap=True)
     speed, updates = figure(run_stats.steps_per_second), figure(run_stats.updates_per_second)
     depth = queue_depth(run_stats)
-    lines.add_row("speed", f"{speed} steps/s, {updates} updates/s")
+    lines.add_row("speed", f"{speed} steps/s, {updates} updates/s" if run_stats.plays else f"{speed} updates/s")
     lines.add_row("limits", f"{limits} steps/s" if limits else "–")
-    lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{greedy}")
-    lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
+    if run_stats.plays:
+        lines.add_row("episodes", f"{run_stats.episodes:,} · {returns(run_stats)}{greedy}")
+        lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
+    else:
+        lines.add_row("evaluation", f"{returns(run_stats)} · restarts {run_stats.restarts}")
     return lines
 
 

@@ -152,6 +152,11 @@ class RunStats:
         return fmean(episode[1] for episode in self._recent) if self._recent else None
 
     @property
+    def plays(self) -> bool:
+        """Whether episodes are played to learn from; otherwise all is data, and a step is an update."""
+        return self.config.topology.uses_data != "only"
+
+    @property
     def eval_return(self) -> float | None:
         """Mean return of the last greedy evaluation, None before the first."""
         return self.gauges().get("eval/episodic_return")

@@ -82,9 +82,11 @@ def _spread(busiest: RoleView, views: Sequence[RoleView], slack_option: str) -> 
     share, clause = max(_waits(view) for view in views)
     detail = f" and {clause}" if share >= NOTICEABLE else ""
     further = f"let actors run further ahead ({slack_option}) or " if slack_option else ""
+    remedy = f"{further}give each step more work (--envs-per-actor)"
+    if not any(view.kind.steps_envs for view in views):
+        remedy = "give each update more work (--batch-size)"
     return (
-        f"no role is the bottleneck: the busiest, {_name(busiest)}, is busy {percent(busiest.busy)}{detail}; "
-        f"{further}give each step more work (--envs-per-actor)"
+        f"no role is the bottleneck: the busiest, {_name(busiest)}, is busy {percent(busiest.busy)}{detail}; {remedy}"
     )
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
+NOT_HERE = ("spec:", "data:")
+"""Envs that are stepped elsewhere, or nowhere."""
 OUTCOMES = {
     "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after",
@@ -46,7 +48,10 @@ def remaining(run_stats: RunStats) -> str:
 
 
 def returns(run_stats: RunStats) -> str:
-    """`return 132.4, length 132`."""
+    """`return 132.4, length 132`; of a run without training episodes `greedy return 132.4`."""
+    if not run_stats.plays:
+        shown = run_stats.eval_return
+        return "not evaluated yet" if shown is None else f"greedy return {figure(shown)}"
     if run_stats.episodic_return is None or run_stats.episodic_length is None:
         return NO_EPISODE
     return f"return {figure(run_stats.episodic_return)}, length {figure(run_stats.episodic_length)}"
@@ -80,17 +85,18 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  return          {_outcome(summary)}",
         f"  verdict         {verdict}",
         f"  run             {run}",
-        *([] if summary.env.startswith("spec:") else [f"  evaluate        pappus eval {run}"]),  # stepped elsewhere
+        *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {run}"]),
         f"  curves          tensorboard --logdir {run}",
     ]
     return [*lines, _resume(run)] if summary.exit_reason == "interrupted" else lines
 
 
 def _outcome(summary: Summary) -> str:
-    shown = summary.episodic_return
-    parts = [NO_EPISODE if shown is None else f"{figure(shown)} (last 100 episodes)"]
-    if summary.eval_return is not None:
-        parts.append(f"{figure(summary.eval_return)} (greedy evaluation)")
+    shown, greedy = summary.episodic_return, summary.eval_return
+    parts = [] if shown is None else [f"{figure(shown)} (last 100 episodes)"]
+    if greedy is not None:
+        parts.append(f"{figure(greedy)} (greedy evaluation)")
+    parts = parts or [NO_EPISODE]
     if summary.solved_at_step is not None:
         parts.append(f"target reached at step {summary.solved_at_step:,}")
     return ", ".join(parts)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from pappus.config import ReplayConfig
 from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
+from pappus.data.recorder import Recording
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.recording.direct import ReplaySpec, layout_for
@@ -32,13 +34,22 @@ def actor_env(run: Run, num_envs: int, seed: int) -> VectorEnv:
     return make_env(run.env, num_envs, seed, replace(options, threads=options.threads or share))
 
 
+def recording_of(run: Run) -> Recording | None:
+    """Where a role records what it sees, if the run does."""
+    if not run.config.record:
+        return None
+    choices = run.env_spec.action.choices
+    log_prob = getattr(run.algorithm, "behaviour_log_prob", None)
+    return Recording(Path(run.config.record), log_prob, choices[0] if len(choices) == 1 else 0)
+
+
 def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, weights: WeightsReader) -> Actor:
     """An actor with its own copy of the policy."""
     config = run.config
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = actor_env(run, config.envs_per_actor, env_seed)
     policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision)
-    return Actor(name, env, policy, sink, config.unroll_length)
+    return Actor(name, env, policy, sink, config.unroll_length, recording_of(run))
 
 
 def build_evaluator(
@@ -66,7 +77,7 @@ def build_replay_actor(
     env = actor_env(run, config.envs_per_actor, env_seed)
     explore = exploration_of(algorithm, index, config.actors, config.envs_per_actor, counter)
     policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision, explore)
-    return ReplayActor(name, env, policy, sink, counter, refresh_every)
+    return ReplayActor(name, env, policy, sink, counter, refresh_every, recording_of(run))
 
 
 def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:

@@ -11,6 +11,9 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+
+import optree
 
 from pappus.config import ReplayConfig
 from pappus.core import ItemSink
@@ -27,6 +30,7 @@ from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.memory import total_memory
 from pappus.replay.tables.rate_limiters import min_size
 from pappus.roles.data_reader import DataReader
+from pappus.roles.replay_server import DataTableServer, ReplayHost
 from pappus.topologies.program import Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 from pappus.types import Array
@@ -35,6 +39,8 @@ LANES = 64
 """Episodes that a reader plays side by side."""
 ITEM_BYTES, COLUMN_BYTES = 128, 8
 """What an item takes beside its rows: of itself, and for every column."""
+ROW_BYTES = 32
+"""What a row takes beside its observation, about."""
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 MEMORY_SHARE = 0.5
 """The share of this machine's memory, or of its container's, that a table may take where nothing is said."""
@@ -108,6 +114,19 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
         return shown(episodes, config.env_options.last_inputs)
 
     return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
+
+
+def build_table_server(name: str, incarnation: int, host: ReplayHost, items: int) -> DataTableServer:
+    return DataTableServer(name, host, items)
+
+
+@lru_cache(maxsize=8)
+def about_fits(data: str, memory: str, capacity: int) -> bool:
+    """Whether data is likely to fit, before anything is known of the network: it decides about the runtime only."""
+    dataset = open_dataset(data)
+    row_bytes = sum(leaf.nbytes for leaf in optree.tree_leaves(dataset.spec.observation)) + ROW_BYTES
+    needed = (dataset.num_steps + dataset.num_episodes) * row_bytes + dataset.num_steps * 2 * ITEM_BYTES
+    return needed <= memory_limit(memory) and not 0 < capacity < dataset.num_steps
 
 
 def memory_limit(text: str) -> int:

@@ -21,8 +21,8 @@ from pappus.envs.external import has_no_env
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, LEARNER, READER, REPLAY
 from pappus.replay import find_selector
-from pappus.topologies.builders import build_evaluator, build_replay_server
-from pappus.topologies.data_tables import build_reader, data_table, memory_limit
+from pappus.topologies.builders import build_evaluator
+from pappus.topologies.data_tables import about_fits, build_reader, build_table_server, data_table, memory_limit
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run
 
@@ -47,7 +47,7 @@ class OfflineConfig(TopologyConfig):
 
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "only"
     evaluations: ClassVar[int] = 10
-    slack_option: ClassVar[str] = "--topology.replay.tolerance"
+    fresh_start: ClassVar[str] = "data is read again, and batches are drawn in another order"
 
     replay: DataReplayConfig = field(default_factory=DataReplayConfig)
     """The table."""
@@ -76,8 +76,8 @@ class OfflineConfig(TopologyConfig):
         check_data_replay(self.replay)
 
     def takes_turns(self, config: RunConfig) -> bool:
-        """Once the data is read, only the learner works."""
-        return True
+        """Once all data is read, only the learner works; data that does not fit is read beside it."""
+        return not config.data or about_fits(config.data, self.memory, self.replay.capacity)
 
 
 def check_data_replay(replay: ReplayConfig) -> None:
@@ -110,7 +110,7 @@ def offline(run: Run) -> Program:
 
     for i in range(table.readers):
         program.add(READER, build_reader, index=i, run=run, table=table, sink=replay.sink(table.lanes))
-    program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
+    program.add(REPLAY, build_table_server, durable=True, host=replay.host(), items=table.items)
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), weights=weights.writer(), counted=None,

@@ -42,7 +42,7 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.prefetcher import Prefetcher
 from pappus.roles.seed_actor import SeedActor
 from pappus.telemetry.processes import usable_cores
-from pappus.topologies.builders import actor_env, build_evaluator
+from pappus.topologies.builders import actor_env, build_evaluator, recording_of
 from pappus.topologies.impala import MOST_CHEAP
 from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
 from pappus.topologies.program import Program, Run, derive_seed
@@ -210,7 +210,7 @@ def build_inference(
 ) -> CpuInference:
     """Central inference in its own process, for one learner or many."""
     network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.cpu_precision)
-    return CpuInference(name, server, network, sinks, settings)
+    return CpuInference(name, server, network, sinks, settings, recording_of(run))
 
 
 def build_gpu_inference(
@@ -222,8 +222,9 @@ def build_gpu_inference(
     for memory in server.memory():
         accelerator.pin(memory)
     seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
-    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding)
-    return GpuInference(name, server, network, unrolls, settings, config.device)
+    said = getattr(run.algorithm, "said", ()) if config.record else ()
+    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding, said)
+    return GpuInference(name, server, network, unrolls, settings, config.device, recording_of(run))
 
 
 def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:

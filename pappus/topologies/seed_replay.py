@@ -28,7 +28,7 @@ from pappus.roles.acting import ActingNetwork
 from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.topologies.apex import check_replay
-from pappus.topologies.builders import build_evaluator, build_replay_server, replay_spec
+from pappus.topologies.builders import build_evaluator, build_replay_server, recording_of, replay_spec
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run, off_policy
 from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
@@ -108,4 +108,6 @@ def build_replay_inference(
     config, algorithm = run.config, off_policy(run.algorithm)
     network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.cpu_precision)
     expected = max(1, config.actors) * config.envs_per_actor
-    return ReplayInference(name, server, network, algorithm, open_sink, counter, expected, settings)
+    return ReplayInference(
+        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run)
+    )

@@ -122,7 +122,7 @@ def test_correlated_noise_goes_on_within_an_episode_and_begins_anew_with_the_nex
     algorithm, network, _, _ = made(noise=NoiseConfig("ou", sigma=0.1, theta=0.2))
     state = torch.full((2, 2), 1.0)
     with torch.no_grad():
-        noise, later = algorithm._noise(
+        _, noise, later = algorithm._noise(
             torch.tensor([False, True]), state, torch.Generator().manual_seed(0), torch.zeros(2)
         )
     assert torch.equal(noise, torch.tensor([[0.8, 0.8], [0.0, 0.0]])) and torch.equal(later, noise)

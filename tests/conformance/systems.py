@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pappus.algorithms.bc import BC as BehaviourCloning
+from pappus.systems import find_system
 from tests.envs.exact_envs import BANDIT, GAMMA, SLOPE, UNROLL, WALKS, World
 
 Settings = dict[str, Any]
@@ -35,6 +37,9 @@ DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.targe
 DDPG: Settings = {
     **REPLAY, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
 }
+CQL: Settings = {**DQN, "algorithm.alpha": 0.05}
+"""So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
+BC: Settings = {"batch_size": 64}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
 R2D2: Settings = {
@@ -42,6 +47,13 @@ R2D2: Settings = {
     "algorithm.length": UNROLL, "algorithm.period": 2, "topology.replay.samples_per_insert": 12.0,
     "env_options.last_inputs": False,
 }
+
+
+def offline(settings: Settings, updates: int) -> Settings:
+    """The same from data: nobody explores, and a step is an update."""
+    kept = {name: value for name, value in settings.items() if not name.startswith("topology.replay")}
+    return {**kept, "steps": updates, "evaluation.every_steps": updates}
+
 
 TWO_MEMORIES: Settings = {
     "steps": 4_000, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
@@ -57,6 +69,16 @@ class Row:
     system: str
     settings: Settings
     continuous: bool = False
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from data, which has to be recorded first."""
+        return find_system(self.system).topology.name == "offline"
+
+    @property
+    def imitates(self) -> bool:
+        """Whether it finds no values, but the probabilities of the data's actions."""
+        return find_system(self.system).algorithm.make is BehaviourCloning
 
 
 ROWS: dict[str, Row] = {
@@ -97,6 +119,14 @@ ROWS: dict[str, Row] = {
     "ddpg@gorila": Row("ddpg@gorila", DDPG | {"steps": 3_600}, continuous=True),
     "td3@seed": Row("td3@seed", DDPG, continuous=True),
     "td3@apex": Row("td3@apex", DDPG, continuous=True),
+    "dqn@offline": Row("dqn@offline", offline(DQN, 150)),
+    "r2d2@offline": Row("r2d2@offline", offline(R2D2, 300)),
+    "ddpg@offline": Row("ddpg@offline", offline(DDPG, 300), continuous=True),
+    "td3@offline": Row("td3@offline", offline(DDPG, 300), continuous=True),
+    "bc": Row("bc", offline(BC, 150)),
+    "cql-dqn": Row("cql-dqn", offline(CQL, 250)),
+    "cql-dqn@single": Row("cql-dqn@single", CQL),
+    "cql-dqn@apex": Row("cql-dqn@apex", CQL),
 }
 
 
@@ -113,11 +143,14 @@ def courses_of(row: Row) -> dict[str, Course]:
     """What a system must learn, by name."""
     walks, kwargs = "tests.envs.exact_envs:walks", {"continuous": row.continuous}
     choice, worlds = ("slope", SLOPE) if row.continuous else ("bandit", BANDIT)
-    return {
+    courses = {
         "next-step": Course(walks, WALKS, {"env_options.kwargs": kwargs}),
         "same-step": Course(walks, WALKS, {"env_options.kwargs": kwargs | {"same_step": True}}),
         "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _choosing(row)),
     }
+    if row.offline:
+        del courses["same-step"]  # data does not show how an env was reset
+    return courses
 
 
 def _choosing(row: Row) -> Settings:

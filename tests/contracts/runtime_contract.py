@@ -118,6 +118,9 @@ class FakeController:
     def event(self, text: str, role: str = "") -> None:
         self.events.append(f"{role}: {text}")
 
+    def starts_afresh(self) -> None:
+        self.event("resumed")
+
     def role_started(self, role: str, pid: int, node: str = "") -> None:
         self.pids.setdefault(role, []).append(pid)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -253,6 +254,21 @@ class LiveTable:
         self._sampler.insert(state["sampler_order"], self._priorities[state["sampler_order"]])
         self._remover.insert(state["remover_order"], self._priorities[state["remover_order"]])
         self._grown()
+
+    def drawing(self) -> dict[str, Any]:
+        """What drawing has changed since the items came: a table that gets them again can go on from there."""
+        return {
+            "priorities": self._priorities.copy(), "times_sampled": self._times_sampled.copy(),
+            "samples": self.limiter.samples, "random": self.rng.bit_generator.state,
+        }
+
+    def draw_on(self, drawing: Mapping[str, Any]) -> None:
+        """Continue as another table stood, whose items are at the same places."""
+        here = np.flatnonzero(self._keys >= 0)
+        self.update(self._keys[here], drawing["priorities"][here])
+        self._times_sampled[:] = drawing["times_sampled"]
+        self.limiter.samples = drawing["samples"]
+        self.rng.bit_generator.state = drawing["random"]
 
     def _grown(self) -> None:
         self._largest = max(self._largest, self.size)

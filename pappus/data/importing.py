@@ -1,0 +1,200 @@
+"""`pappus data import`: episodes cut out of plain columns with a row per step.
+
+    o_0 a_0 r_0 | o_1 a_1 r_1 | … | o_{T-1} a_{T-1} r_{T-1} end        and o_T?
+
+The final observation o_T is that of `next_observation` where there is such a column. Otherwise the last row of an
+episode that was truncated or cut off becomes it, without its action and reward; a terminated episode repeats its last
+observation, from which nobody bootstraps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from pappus.data.columns import Columns, read_columns
+from pappus.data.content import Content
+from pappus.data.copying import NewSet, new_dataset
+from pappus.data.dataset import Dataset, open_dataset
+from pappus.data.episode_checks import LOG_PROB
+from pappus.data.metadata import OWN
+from pappus.envs.external import PREFIX, external_spec
+from pappus.envs.gym_backend import make_gym_vector
+from pappus.envs.spaces import Space
+from pappus.errors import UserError
+from pappus.types import Array, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
+
+
+@dataclass
+class Import:
+    """What became of the rows."""
+
+    repeated: int = 0
+    """Terminated episodes that repeat their last observation."""
+    shortened: int = 0
+    """Episodes whose last row became their final observation."""
+    dropped: int = 0
+    """Episodes of a single row, of which nothing was left."""
+
+    def sentences(self) -> Iterator[str]:
+        """What is worth saying of it."""
+        if self.shortened:
+            yield (
+                f"{self.shortened:,} truncated or cut-off episodes are a step shorter: without a column of next "
+                "observations their last row is their final observation"
+            )
+        if self.repeated:
+            yield f"{self.repeated:,} terminated episodes repeat their last observation as the final one"
+        if self.dropped:
+            yield f"{self.dropped:,} episodes of one row are left out: it would only be a final observation"
+
+
+def import_columns(
+    files: list[Path], target: Path, new: NewSet, names: dict[str, str],
+    progress: Callable[[int], None] = lambda done: None,
+) -> tuple[Dataset, Import]:
+    """Make a data set of columns; `UserError` if anything in them could not be trained from."""
+    told, listed = Import(), ", ".join(map(str, files))
+    for what, space in (("observations", new.observation_space), ("actions", new.action_space)):
+        if isinstance(space, spaces.Dict | spaces.Tuple):
+            raise UserError(f"{what} are {space}; columns of one array each can be imported, write the set with minari")
+    own = {"env": new.env, "frame_stack": 1, "imported_from": [file.name for file in files]}
+    new = replace(new, about={**new.about, OWN: own})
+    with new_dataset(target) as folder:
+        found = new.write(folder, _episodes(files, names, new, told), listed, progress)
+        if not found.num_episodes:
+            raise UserError(f"{listed}: there is no episode in it; nothing was imported")
+        _check_values(found, listed)
+    return open_dataset(target), told
+
+
+def _check_values(found: Dataset, files: str) -> None:
+    """Reading checks every value."""
+    try:
+        for _ in found.read(range(found.num_episodes)):
+            pass
+    except UserError as error:
+        raise UserError(str(error).replace(f"data set {str(found.path)!r}", files)) from None
+
+
+def _episodes(files: list[Path], names: dict[str, str], new: NewSet, told: Import) -> Iterator[Content]:
+    number = 0
+    for file in files:
+        columns = read_columns(file, names)
+        for cut in cuts(columns):
+            content = _content(columns, cut, number, new, told)
+            if content is not None:
+                yield content
+                number += 1
+
+
+class Cut(NamedTuple):
+    """The rows of one episode, and how it ended."""
+
+    rows: slice
+    terminated: bool
+    truncated: bool
+
+
+def cuts(columns: Columns) -> Iterator[Cut]:
+    """An episode ends where it is terminated or truncated, where the next row belongs to another, and with the file."""
+    length = len(columns.reward)
+    terminated, truncated = _flags(columns.terminated, length), _flags(columns.truncated, length)
+    ends = terminated | truncated
+    if columns.episode is not None:
+        number = columns.episode.reshape(length)
+        ends[:-1] |= number[1:] != number[:-1]
+    ends[-1:] = True
+    begin = 0
+    for end in np.flatnonzero(ends).tolist():
+        yield Cut(slice(begin, end + 1), bool(terminated[end]), bool(truncated[end]))
+        begin = end + 1
+
+
+def _flags(column: Array | None, rows: int) -> Array:
+    return np.zeros(rows, bool) if column is None else np.array(column, bool).reshape(rows)
+
+
+def _content(columns: Columns, cut: Cut, number: int, new: NewSet, told: Import) -> Content | None:
+    seen, steps = _final(columns, cut, told)
+    length = steps.stop - steps.start
+    if not length:
+        told.dropped += 1
+        return None
+    end = np.arange(1, length + 1) == length
+    said = {} if columns.log_prob is None else {LOG_PROB: _numbers(columns.log_prob[steps])}
+    return Content(
+        number, _fitted(seen, new.observation_space), _fitted(columns.action[steps], new.action_space),
+        _numbers(columns.reward[steps]), end & cut.terminated, end & cut.truncated, said,
+    )
+
+
+def _final(columns: Columns, cut: Cut, told: Import) -> tuple[Array, slice]:
+    """The T + 1 observations of an episode, and the rows of its T steps."""
+    rows = cut.rows
+    seen, following = columns.observation[rows], columns.next_observation
+    if following is not None:
+        return np.concatenate([seen, following[rows.stop - 1 : rows.stop]]), rows
+    if cut.terminated:
+        told.repeated += 1
+        return np.concatenate([seen, seen[-1:]]), rows
+    told.shortened += len(seen) > 1
+    return np.asarray(seen), slice(rows.start, rows.stop - 1)
+
+
+def _fitted(column: Array, space: Space) -> Array:
+    """The column in the shape and precision of its space; what does not fit is left for the checks to name."""
+    shape, wanted = space.shape or (), np.dtype(space.dtype)
+    if column.size == len(column) * math.prod(shape):
+        column = column.reshape(len(column), *shape)
+    if column.dtype.kind == wanted.kind == "f":
+        return column.astype(wanted)
+    whole = column.dtype.kind in "iub" and wanted.kind in "iub"
+    return column.astype(wanted) if whole and np.array_equal(column.astype(wanted), column) else np.asarray(column)
+
+
+def _numbers(column: Array) -> Array:
+    """Rewards and log-probabilities: one float32 a row, where that is what they are."""
+    rows = column.reshape(len(column)) if column.size == len(column) else column
+    return np.asarray(rows, np.float32) if rows.dtype.kind in "fiub" else np.asarray(rows)
+
+
+def spaces_of(env: str, spec_file: str) -> tuple[Space, Space]:
+    """Observation and action space of a Gymnasium env, or of a file as `pappus serve` takes it."""
+    if bool(env) == bool(spec_file):
+        raise UserError("say what the columns hold: either --env ID or --spaces FILE")
+    if spec_file:
+        return _spaces_of_spec(external_spec(f"{PREFIX}{spec_file}"))
+    made = make_gym_vector(env, 1, {})
+    try:
+        return made.single_observation_space, made.single_action_space
+    finally:
+        made.close()
+
+
+def _spaces_of_spec(spec: EnvSpec) -> tuple[Space, Space]:
+    if not isinstance(spec.observation, ArraySpec):
+        raise UserError("a nested observation cannot be imported from columns; write the set with minari")
+    shape, dtype = spec.observation.shape, np.dtype(spec.observation.dtype)
+    seen: Space = spaces.Box(*_widest(dtype), shape, dtype.type)
+    if spec.observation.num_values is not None:
+        values = np.reshape(spec.observation.num_values, shape)
+        seen = spaces.MultiDiscrete(values) if shape else spaces.Discrete(int(values))
+    if isinstance(spec.action, ContinuousAction):
+        return seen, spaces.Box(-1.0, 1.0, spec.action.shape, np.float32)
+    if isinstance(spec.action, DiscreteAction):
+        return seen, spaces.Discrete(spec.action.n)
+    return seen, spaces.MultiDiscrete(np.array(spec.action.nvec))
+
+
+def _widest(dtype: Any) -> tuple[Any, Any]:
+    """The bounds of all that a type can hold."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return (-np.inf, np.inf) if dtype.kind == "f" else (0, 1)

@@ -1,0 +1,98 @@
+"""`--record DIR`: what a run recorded is what its learner saw, and what is wrong is said before training begins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pappus
+from pappus.algorithms.a2c import A2C
+from pappus.algorithms.ppo import PPO
+from pappus.algorithms.pqn import PQN
+from pappus.algorithms.vtrace import VTrace
+from pappus.data.dataset import Dataset, open_dataset
+from pappus.recording.direct import RecordingSink
+from pappus.systems import SYSTEMS
+from pappus.types import Array, Timestep, leaves_of
+
+TINY: dict[str, Any] = {
+    "runtime": "inline", "actors": 1, "envs_per_actor": 4, "batch_size": 8, "steps": 400, "network.hidden_sizes": (8,),
+    "evaluation.episodes": 1, "topology.replay.warm_up": 5, "topology.replay.samples_per_insert": 1.0,
+}
+UNROLLS: dict[str, Any] = {
+    "runtime": "inline", "actors": 2, "envs_per_actor": 4, "unroll_length": 8, "steps": 400,
+    "network.hidden_sizes": (8,), "evaluation.episodes": 1,
+}
+ONLINE = [name for name, system in SYSTEMS.items() if system.topology.name != "offline"]
+CONTINUOUS = ("ddpg", "td3")
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """Every step that a learner got, in a batch of unrolls or through the sink of its replay."""
+    steps: Counter[bytes] = Counter()
+
+    def tapped(original: Any) -> Any:
+        def learn(self: Any, network: Any, batch: Any, *rest: Any) -> Any:
+            count_unroll(steps, batch)
+            return original(self, network, batch, *rest)
+
+        return learn
+
+    for kind, name in ((VTrace, "loss"), (A2C, "loss"), (PPO, "prepare"), (PQN, "prepare")):
+        monkeypatch.setattr(kind, name, tapped(getattr(kind, name)))
+    original = RecordingSink.record
+
+    def record(self: Any, seen: Timestep, state: Any, action: Array, behaviour: Any, then: Timestep) -> None:
+        flags = (seen.first, then.reward, then.discount)
+        for env in np.flatnonzero(then.valid):
+            steps[key(leaves_of(seen.observation), leaves_of(then.observation), action, *flags, env)] += 1
+        original(self, seen, state, action, behaviour, then)
+
+    monkeypatch.setattr(RecordingSink, "record", record)
+    return steps
+
+
+def count_unroll(steps: Counter[bytes], batch: Any) -> None:
+    leaves = [leaf.numpy() for leaf in leaves_of(batch.observation)]
+    columns = [leaf.numpy() for leaf in (batch.action, batch.first[:-1], batch.reward, batch.discount)]
+    for t, env in zip(*np.nonzero(batch.valid.numpy()), strict=True):
+        now, then = ([leaf[i] for leaf in leaves] for i in (t, t + 1))
+        steps[key(now, then, *(column[t] for column in columns), env)] += 1
+
+
+def key(now: Any, then: Any, action: Array, first: Array, reward: Array, discount: Array, env: Any) -> bytes:
+    """All bits of one env's step."""
+    parts = [*(leaf[env] for leaf in now), *(leaf[env] for leaf in then), action[env]]
+    numbers = np.float32(reward[env]), np.float32(discount[env])
+    return b"|".join(np.asarray(part).tobytes() for part in (*parts, bool(first[env]), *numbers))
+
+
+def recorded_steps(dataset: Dataset) -> Iterator[bytes]:
+    for episode in dataset.read(range(dataset.num_episodes)):
+        leaves, ends = leaves_of(episode.observation), np.arange(episode.length) == episode.length - 1
+        discount = 1 - (ends & episode.terminated).astype(np.float32)
+        for t in range(episode.length):
+            now, then = ([leaf[i : i + 1] for leaf in leaves] for i in (t, t + 1))
+            columns = episode.action[t : t + 1], np.array([t == 0]), episode.reward[t : t + 1], discount[t : t + 1]
+            yield key(now, then, *columns, 0)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_what_is_recorded_is_what_the_learner_saw(name: str, seen: Counter[bytes], tmp_path: Path) -> None:
+    system = SYSTEMS[name]
+    replay = system.algorithm.learns_from_replay
+    env = "Pendulum-v1" if system.algorithm.name in CONTINUOUS else "CartPole-v1"
+    result = pappus.train(name, env, TINY if replay else UNROLLS, run_dir=tmp_path / "run", record=tmp_path / "data")
+    dataset = open_dataset(tmp_path / "data")
+    recorded = Counter(recorded_steps(dataset))
+    assert result.summary.updates > 0 and not seen - recorded
+    unseen = (recorded - seen).total()
+    assert unseen == 0 if replay else unseen <= 2 * 4 * 8 * 2, "steps of unrolls that no batch took"
+    log_prob = np.concatenate([one.behaviour["log_prob"] for one in dataset.read(range(dataset.num_episodes))])
+    assert np.isfinite(log_prob).all()
