@@ -35,6 +35,7 @@ class Hdf5Files:
         except ModuleNotFoundError:
             raise UserError(f"data set {str(folder)!r} needs h5py, which is not installed; {INSTALL}") from None
         self._h5: Any = h5py
+        self._info_names: tuple[str, ...] = ()
         self._types = [(h5py.h5t.py_create(np.dtype(name), logical=True), np.dtype(name)) for name in USUAL]
 
     def count(self) -> int:
@@ -90,11 +91,18 @@ class Hdf5Files:
         return found
 
     def _infos(self, group: Any) -> Mapping[str, Any]:
+        """The same names as in the episode before, as a rule: to list them costs more than to read them."""
+        if len(group) == len(self._info_names):
+            try:
+                return {name: self._array(group, name.encode()) for name in self._info_names}
+            except KeyError:
+                pass
         found: dict[str, Any] = {}
         for key in group:
             inner = self._h5.h5o.open(group, key)
             leaf = isinstance(inner, self._h5.h5d.DatasetID)
             found[key.decode()] = self._values(inner) if leaf else self._infos(inner)
+        self._info_names = () if any(isinstance(column, dict) for column in found.values()) else tuple(found)
         return found
 
     def _seed_and_options(self, group: Any) -> tuple[int | None, Mapping[str, Any] | None]:
@@ -103,7 +111,7 @@ class Hdf5Files:
         seed = None
         if others > 0 and self._h5.h5a.exists(group, b"seed"):
             stored, others = self._h5.h5a.open(group, b"seed"), others - 1
-            value = np.empty(stored.shape, np.int64)
+            value = np.empty((), np.int64)
             stored.read(value)
             seed = int(value)
         if others <= 0:

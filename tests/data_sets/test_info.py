@@ -116,7 +116,7 @@ def test_impossible_time_limits_are_odd(tmp_path: Path) -> None:
         tmp_path / "b", vectors([5, 5, 3], True, False), 5
     )
     assert "2 episodes are longer" in warnings(tmp_path / "c", vectors([5, 5, 3], True, False), 4)
-    assert "33% of the episodes terminate after exactly 6 steps" in warnings(
+    assert "33 % of the episodes terminate after exactly 6 steps" in warnings(
         tmp_path / "d", vectors([6] * 4 + [1, 2, 3, 4] * 2, True, False)
     )
     assert "limit" not in warnings(tmp_path / "e", vectors([5, 5, 3], False, True), 5)
