@@ -48,7 +48,7 @@ REBRAC: Settings = {
 STOCHASTIC: Settings = {**REPLAY, "algorithm.n_step": 3, "algorithm.target_share": 0.1}
 IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 250.0}
 """An expectile of all actions that is near the best one's value."""
-AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.02, "algorithm.largest_weight": 1e6, "steps": 2_400}
+AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.01, "algorithm.largest_weight": 1e9, "steps": 2_400}
 SAC_LIKE: Settings = {
     **STOCHASTIC, "algorithm.alpha": 0.001, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0,
     "steps": 2_800,
