@@ -21,21 +21,25 @@ NORMAL = NormalDist()
 
 def resampled_counts(episodes: int, resamples: int, generator: np.random.Generator) -> Array:
     """How often each of E episodes is drawn, in draws of E: `[R, E]` float64."""
-    return generator.multinomial(episodes, np.full(episodes, 1 / episodes), resamples).astype(np.float64)
+    drawn = generator.integers(episodes, size=(resamples, episodes)) + episodes * np.arange(resamples)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=resamples * episodes)
+    return counts.reshape(resamples, episodes).astype(np.float64)
 
 
 def bca_interval(
     sums: Sums, confidence: float, generator: np.random.Generator, resamples: int = RESAMPLES
 ) -> Interval | None:
-    """Bias-corrected and accelerated percentiles of the estimates from resampled episodes; None for one episode.
+    """The interval of an estimator from resampled episodes; None for one episode."""
+    return bca_of(sums, resampled_estimates(sums, generator, resamples), confidence) if len(sums.rows) > 1 else None
+
+
+def bca_of(sums: Sums, drawn: Array, confidence: float) -> Interval:
+    """Bias-corrected and accelerated percentiles of the estimates `drawn [R]` from resampled episodes.
 
     z0 says how far the estimate lies from the median of the resampled ones, the acceleration how the standard error
     changes with the estimate, from the estimates without one episode each.
     """
-    episodes = len(sums.rows)
-    if episodes < 2:
-        return None
-    estimate, drawn = sums.estimate, resampled_estimates(sums, generator, resamples)
+    estimate, resamples = sums.estimate, len(drawn)
     if np.ptp(drawn) == 0:
         return float(drawn[0]), float(drawn[0])
     below = float(np.mean(drawn < estimate) + np.mean(drawn == estimate) / 2)
