@@ -1,4 +1,4 @@
-"""How often intervals of off-policy estimates cover the true value: many data sets of random MDPs whose values are known.
+"""How often intervals of off-policy estimates cover the true value: many data sets of MDPs whose values are known.
 
     python -m benchmarks.off_policy_coverage [--sets 500] [--episodes 200]
 
@@ -113,8 +113,9 @@ class Judge:
     def _table(self, state: Array, time: Array, action: Array | None = None) -> Array:
         """φ `[T, E, D]`: one entry per state, action and, where it matters, time; by the policy without an action."""
         share = self.policy[state] if action is None else action
-        place = state * ACTIONS if not self.timed else (state + STATES * np.minimum(time, self.case.horizon - 1)) * ACTIONS
-        size = STATES * ACTIONS * (self.case.horizon if self.timed else 1)
+        times = self.case.horizon if self.timed else 1
+        place = (state + STATES * np.minimum(time, times - 1)) * ACTIONS
+        size = STATES * ACTIONS * times
         table = np.zeros((*state.shape, size))
         np.put_along_axis(table, place[..., None] + np.arange(ACTIONS), share, -1)
         return table
@@ -151,7 +152,8 @@ def measure(case: Case, sets: int, episodes: int, seed: int) -> None:
         f"{np.median(effective):.1f} (below {FEWEST_FOR_INTERVAL}: {np.mean(np.array(effective) < 2):.0%}), "
         f"{time.monotonic() - began:.0f} s\n"
     )
-    print("| method | 80 % | 90 % | 95 % | bias | RMSE | median width (95 %) |\n| --- | --- | --- | --- | --- | --- | --- |")
+    print("| method | 80 % | 90 % | 95 % | bias | RMSE | median width (95 %) |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for method in METHODS:
         shares = " | ".join(wilson(hits[method, share], sets) for share in CONFIDENCES)
         error = np.array(errors[method])
