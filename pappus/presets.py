@@ -132,6 +132,14 @@ PRESETS: tuple[Preset, ...] = (
         "algorithm.reward_scale": 0.1, "topology.replay.samples_per_insert": 64.0, "evaluation.every_steps": 2_000,
         "steps": 100_000,
     }),
+    # Values approach 100, as online; a target that follows every 2,500 updates would take a quarter of a million.
+    Preset(("cql-dqn@*",), "CartPole-*", {"algorithm.target_every": 100}),
+    # Step sizes of DQN on grids and, as d3rlpy's, on Atari.
+    Preset(("cql-dqn@*", "bc@*"), "*minatar*", {"optimizer.learning_rate": 5e-4}),
+    Preset(("cql-dqn@*",), "*minatar*", {"algorithm.target_every": 1_000}),
+    Preset(("cql-dqn@*",), "ALE/*", {
+        "optimizer.learning_rate": 6.25e-5, "algorithm.target_every": 8_000, "checkpoint.every_seconds": 300,
+    }),
     Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
     # Steps from data are updates, whatever an env takes online.
     Preset(("*@offline",), "*", {"steps": 100_000, "evaluation.every_steps": 0}),

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.awac import AWAC, AWACConfig
+from pappus.algorithms.bc import BC, BCConfig
 from pappus.algorithms.cql import CQL, CQLConfig
+from pappus.algorithms.cql_dqn import CQLDQN, CQLDQNConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.iql import IQL, IQLConfig
@@ -96,6 +98,15 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
         updates_all_weights=False, settings=OFF_POLICY,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
+    ),
+    AlgorithmSpec(
+        "bc", BC, BCConfig(), learns_from_replay=True, topologies=("offline",),
+        settings={**OFF_POLICY, "batch_size": 100},
+        purpose="behaviour cloning: does what the data do; any actions",
+    ),
+    AlgorithmSpec(
+        "cql-dqn", CQLDQN, CQLDQNConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=OFF_POLICY,
+        purpose="DQN that holds down values of actions that the data do not show; discrete actions",
     ),
     AlgorithmSpec(
         "td3-bc", TD3BC, TD3BCConfig(), learns_from_replay=True, updates_all_weights=False, topologies=DATA_FIRST,
@@ -232,6 +243,15 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+    ),
+    _named("bc", "bc@offline", "imitate the policies behind a data set: the baseline", "Pomerleau 1988, ALVINN"),
+    _named(
+        "filtered-bc", "bc@offline", "imitate the tenth of the episodes with the highest returns",
+        "Chen et al. 2021, Decision Transformer (there: 10 %BC)", {"topology.best": 0.1},
+    ),
+    _named(
+        "cql-dqn", "cql-dqn@offline", "Q-learning from a data set, discrete actions",
+        "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning", {"batch_size": 32},
     ),
     _named(
         "td3-bc", "td3-bc@offline", "control from data, the simplest: TD3 that stays near the data's actions",

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 import pappus
+from pappus.algorithms.bc import BC
 from pappus.config import RunConfig
+from pappus.data.dataset import open_dataset
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Output
@@ -36,10 +38,14 @@ LOOKS = 24
 
 @dataclass(frozen=True)
 class Seen:
-    """What a network says of one state: values `[looks, actions]`, and of its actions (probabilities, or the best)."""
+    """What a network says of one state: values `[looks, actions]`, and of its actions (probabilities, or the best).
+
+    An imitator has no values: its probabilities take their place, and `exact` are the actions' shares in its data.
+    """
 
     values: Array
     policy: Array
+    exact: Array | None = None
 
 
 Learnt = dict[str, Seen]
@@ -54,6 +60,8 @@ def learn(row: Row, course: Course, directory: Path) -> Learnt:
 def train(row: Row, course: Course, directory: Path) -> None:
     """One run of a course."""
     settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "run_dir": directory}
+    if row.imitates:
+        del settings["algorithm.discount"]
     if row.offline:
         kwargs = settings.get("env_options.kwargs", {})
         settings["data"] = record(directory.with_name("data"), course.env, RECORDED, **kwargs)
@@ -69,9 +77,27 @@ def ask(run: Path, worlds: Mapping[str, World]) -> Learnt:
         output = network(observation, first, network.initial_state(first.shape[1]))
         values, policy = said(network, observation, output)
         values = unrescale(values, getattr(config.algorithm, "rescaling", 0.0))
-    light = observation["light"] if isinstance(observation, dict) else observation
+    light = light_of(observation)
     here = {name: (light == torch.from_numpy(shown)).all(-1) & lasting for name, shown in lights(worlds).items()}
+    if system.algorithm.make is BC:
+        shares = action_shares(config.data, worlds)
+        return {name: Seen(*2 * [policy[at].numpy()], shares[name]) for name, at in here.items() if at.any()}
     return {name: Seen(values[at].numpy(), policy[at].numpy()) for name, at in here.items() if at.any()}
+
+
+def light_of(observation: Nest) -> Any:
+    """What a state shows, without its mask."""
+    return observation["light"] if isinstance(observation, dict) else observation
+
+
+def action_shares(data: str, worlds: Mapping[str, World]) -> dict[str, Array]:
+    """Of all steps of a data set from each state, the share of every action."""
+    dataset = open_dataset(data)
+    episodes = list(dataset.read(range(dataset.num_episodes)))
+    light = np.concatenate([light_of(episode.observation)[:-1] for episode in episodes])
+    taken = np.eye(2)[np.concatenate([episode.action for episode in episodes])]
+    at = {name: (light == shown).all(-1) for name, shown in lights(worlds).items()}
+    return {name: taken[rows].mean(0) for name, rows in at.items() if rows.any()}
 
 
 def walk(config: RunConfig) -> tuple[Nest, torch.Tensor, torch.Tensor]:
@@ -111,6 +137,9 @@ def deviations(learnt: Learnt, world: World) -> dict[str, float]:
 
 def theory(learnt: Learnt, world: World, name: str) -> Array:
     """The closed form: for every action, or of the best one where the network gives one value."""
+    exact = learnt[name].exact
+    if exact is not None:
+        return exact
     values = np.array(world.values[name])
     return values if learnt[name].values.shape[-1] > 1 else np.nanmax(values, keepdims=True)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pappus.algorithms.bc import BC as BehaviourCloning
+from pappus.systems import find_system
 from tests.envs.exact_envs import BANDIT, GAMMA, SLOPE, UNROLL, WALKS, World
 
 Settings = dict[str, Any]
@@ -35,6 +37,9 @@ DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.targe
 DDPG: Settings = {
     **REPLAY, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
 }
+CQL: Settings = {**DQN, "algorithm.alpha": 0.05}
+"""So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
+BC: Settings = {"batch_size": 64}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
 R2D2: Settings = {
@@ -68,7 +73,12 @@ class Row:
     @property
     def offline(self) -> bool:
         """Whether it learns from data, which has to be recorded first."""
-        return self.system.endswith("@offline")
+        return find_system(self.system).topology.name == "offline"
+
+    @property
+    def imitates(self) -> bool:
+        """Whether it finds no values, but the probabilities of the data's actions."""
+        return find_system(self.system).algorithm.make is BehaviourCloning
 
 
 ROWS: dict[str, Row] = {
@@ -113,6 +123,10 @@ ROWS: dict[str, Row] = {
     "r2d2@offline": Row("r2d2@offline", offline(R2D2, 300)),
     "ddpg@offline": Row("ddpg@offline", offline(DDPG, 300), continuous=True),
     "td3@offline": Row("td3@offline", offline(DDPG, 300), continuous=True),
+    "bc": Row("bc", offline(BC, 150)),
+    "cql-dqn": Row("cql-dqn", offline(CQL, 250)),
+    "cql-dqn@single": Row("cql-dqn@single", CQL),
+    "cql-dqn@apex": Row("cql-dqn@apex", CQL),
 }
 
 

@@ -73,6 +73,11 @@ def items_discounted_once_less(batch: Any, self: Any, data: Any) -> Any:
     return made._replace(discount=made.discount / np.float32(GAMMA))
 
 
+def actions_get_lost(batch: Any, self: Any, data: Any) -> Any:
+    made = batch(self, data)
+    return made._replace(action=np.zeros_like(made.action))
+
+
 def next_masks_ignored(loss: Any, self: Any, network: Any, target: Any, batch: Any, *args: Any) -> Any:
     later = batch.next_observation
     later = {**later, ACTION_MASK: torch.ones_like(later[ACTION_MASK])}
@@ -103,6 +108,7 @@ GAE = Mistake(pappus.algorithms.ppo, "gae", rewards_discounted_once_more)
 LAMBDA = Mistake(pappus.algorithms.pqn, "lambda_returns", rewards_discounted_once_more)
 RETURNS = Mistake(pappus.algorithms.r2d2, "n_step_returns", bootstraps_discounted_once_more)
 ITEMS = Mistake(TransitionLayout, "batch", items_discounted_once_less)
+ACTIONS = Mistake(TransitionLayout, "batch", actions_get_lost)
 POLICY_MASK = Mistake(pappus.networks.modules, "mask_logits", policy_mask_ignored)
 NEXT_MASK = Mistake(DQN, "loss", next_masks_ignored)
 PADDING = Mistake(R2D2, "loss", padding_is_learnt_from)
@@ -134,6 +140,8 @@ CASES = [
     (RETURNS, "r2d2", "next-step", "chain"),
     (ITEMS, "dqn", "next-step", "chain"),
     (ITEMS, "ddpg", "next-step", "chain"),
+    (ITEMS, "cql-dqn", "next-step", "chain"),
+    (ACTIONS, "bc", "next-step", "chain"),
     (POLICY_MASK, "impala", "choice", "bandit"),
     (NEXT_MASK, "dqn", "choice", "bandit"),
     (SEQUENCE_MASK, "r2d2", "choice", "bandit"),
