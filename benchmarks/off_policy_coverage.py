@@ -19,7 +19,7 @@ import numpy as np
 from pappus.judging.estimates import FEWEST_FOR_INTERVAL
 from pappus.judging.fitted_q import group_of_episodes
 from pappus.ops import off_policy
-from pappus.ops.bootstrap import NORMAL, Interval, bca_of, jackknife_interval, resampled_estimates
+from pappus.ops.bootstrap import NORMAL, Interval, episode_interval, jackknife_interval
 from pappus.types import Array
 from tests.envs.random_mdp import Played, RandomMDP, random_policy
 
@@ -38,12 +38,15 @@ class Case:
     discount: float
     sharpness: float
     """Of both policies, which are drawn apart."""
+    more: float = 0.0
+    """Added to all rewards: returns of one sign, times weights, are lopsided."""
 
 
 CASES = (
     Case("discounted, γ = 0.95, episodes end by chance", 0.2, 80, 0.95, 0.5),
     Case("finite horizon, 8 steps, γ = 1", 0.0, 8, 1.0, 0.4),
-    Case("the same, behaviour far from the policy", 0.0, 8, 1.0, 1.2),
+    Case("the same, and all rewards are larger by 1.5", 0.0, 8, 1.0, 0.4, 1.5),
+    Case("8 steps, behaviour far from the policy", 0.0, 8, 1.0, 1.2),
 )
 
 
@@ -53,6 +56,7 @@ class Judge:
     def __init__(self, case: Case, seed: int) -> None:
         self.case = case
         self.mdp = RandomMDP(STATES, ACTIONS, case.ends, case.horizon, seed)
+        self.mdp.reward = self.mdp.reward + case.more
         self.policy, self.behaviour = (random_policy(STATES, ACTIONS, case.sharpness, seed + i) for i in (1, 2))
         self.timed = case.ends == 0
         """Whether the time is a part of the state: an end at a fixed time is a termination that Q must see."""
@@ -74,11 +78,11 @@ class Judge:
         }
         found = {name: one.estimate for name, one in sums.items()} | {"fqe": start}
         reach: dict[tuple[str, float], Interval] = {}
-        drawn = {name: resampled_estimates(one, np.random.default_rng(seed)) for name, one in sums.items()}
         for confidence in CONFIDENCES:
             reach["fqe", confidence] = jackknife_interval(start, left_out, confidence)
             for name, one in sums.items():
-                reach[name, confidence] = bca_of(one, drawn[name], confidence)
+                random = np.random.default_rng(seed)
+                reach[name, confidence] = episode_interval(one, confidence, random) or (math.nan, math.nan)
         return found, reach, weights.effective
 
     def _fits(self, played: Played, random: np.random.Generator) -> tuple[float, Array, Array, Array]:
@@ -168,6 +172,7 @@ if __name__ == "__main__":
     parser.add_argument("--sets", type=int, default=500)
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--cases", type=int, nargs="+", default=range(len(CASES)), help="numbers, from 0 on")
     given = parser.parse_args()
-    for case in CASES:
+    for case in (CASES[number] for number in given.cases):
         measure(case, given.sets, given.episodes, given.seed)

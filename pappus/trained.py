@@ -152,14 +152,18 @@ def find_checkpoint(run: Path, which: str) -> Path:
 
 
 def policy_on_data(
-    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None
+    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None, num_envs: int = 1,
+    seed: int | None = None,
 ) -> LocalPolicy:
-    """The policy of a run for observations of this spec, which need no env: those of a data set."""
+    """The policy of a run for observations of this spec, which need no env: those of a data set. With a seed, it acts
+    as it samples."""
     found, config = saved_config(Path(run), system)
-    return _policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
+    return _policy(found, config, spec, find_checkpoint(Path(run), checkpoint), num_envs, seed)
 
 
-def _policy(system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int) -> LocalPolicy:
+def _policy(
+    system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int, seed: int | None = None
+) -> LocalPolicy:
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
     if flat.size != size:
@@ -169,7 +173,7 @@ def _policy(system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, 
         )
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, None, config.cpu_precision)
+    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.cpu_precision)
     policy.refresh()
     return policy
 
