@@ -19,7 +19,7 @@ import numpy as np
 from pappus.judging.estimates import FEWEST_FOR_INTERVAL
 from pappus.judging.fitted_q import group_of_episodes
 from pappus.ops import off_policy
-from pappus.ops.bootstrap import NORMAL, Interval, episode_interval, jackknife_interval
+from pappus.ops.bootstrap import NORMAL, Interval, episode_intervals, jackknife_interval
 from pappus.types import Array
 from tests.envs.random_mdp import Played, RandomMDP, random_policy
 
@@ -80,9 +80,9 @@ class Judge:
         reach: dict[tuple[str, float], Interval] = {}
         for confidence in CONFIDENCES:
             reach["fqe", confidence] = jackknife_interval(start, left_out, confidence)
-            for name, one in sums.items():
-                random = np.random.default_rng(seed)
-                reach[name, confidence] = episode_interval(one, confidence, random) or (math.nan, math.nan)
+        for name, one in sums.items():
+            intervals = episode_intervals(one, CONFIDENCES, np.random.default_rng(seed))
+            reach |= {(name, share): interval for share, interval in zip(CONFIDENCES, intervals, strict=True)}
         return found, reach, weights.effective
 
     def _fits(self, played: Played, random: np.random.Generator) -> tuple[float, Array, Array, Array]:

@@ -34,8 +34,9 @@ from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy, stored_weights, weights_roles
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, find_checkpoint, load_policy
 from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
@@ -138,10 +139,11 @@ def execute(
     validate(config)
     run = describe(config, env, system)
     recording = recording_of(run)
+    beginning = first_weights(run) if config.init_from and resumed is None else None
     directory = resumed or new_directory(config)
     record = str(Path(config.record).resolve()) if config.record else ""
     config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
-    run = dataclasses.replace(run, directory=directory, config=config)
+    run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
     with locked(directory):
         return _execute(system, run, directory, resumed is not None, began, chosen, recording)
 
@@ -155,6 +157,19 @@ def recording_of(run: Run) -> RunRecording | None:
     config = run.config
     about = about_env(run.env, config.env, config.env_options, run.env_spec, system=config.system_name)
     return RunRecording(Path(config.record).resolve(), about)
+
+
+def first_weights(run: Run) -> Path:
+    """The newest checkpoint of the run that this one begins with; `UserError` if it is of another network."""
+    config = run.config
+    checkpoint = find_checkpoint(Path(config.init_from), "latest")
+    size = stored_weights(checkpoint).size
+    if size != run.weights_size:
+        raise UserError(
+            f"init_from={config.init_from!r} holds {size} weights, but the network of {config.system_name!r} has "
+            f"{run.weights_size}; give a run of an algorithm with the same network, and the same --network options"
+        )
+    return checkpoint.resolve()
 
 
 def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
@@ -203,7 +218,9 @@ def _execute(
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
         )
-        for text in (*([f"auto: {chosen}"] if chosen else []), *data_notes(config.data), *store.warnings):
+        begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
+        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings)
+        for text in notes:
             controller.event(text)
         if metadata:
             controller.resume(metadata)

@@ -321,6 +321,12 @@ class RunConfig:
         return self.batch_size or self.steady_actors * self.envs_per_actor // self.learners or 32
 
     @property
+    def batch_from_data(self) -> int:
+        """Items of every batch that come from data, in systems that have actors, too."""
+        beside = self.data and self.topology.uses_data == "beside"
+        return round(self.data_share * self.batch_size) if beside else 0
+
+    @property
     def steady_actors(self) -> int:
         """Actors that are always there: all, or the fewest where more come and go."""
         return self.cluster.fewest_actors or self.actors

@@ -16,6 +16,7 @@ from pappus.errors import UserError, closest
 
 FORMATS = ("hdf5", "arrow", "parquet")
 DATA_USAGE = """\
+pappus data record --policy RUN --out DIR play a policy (or `random`) for --episodes N, into a data set
 pappus data info DATA                     what is in a data set, and what is odd about it (--json for machines)
 pappus data list [FOLDER]                 the data sets below a folder (default: Minari's root)
 pappus data convert DATA DIR              a copy in another of Minari's formats (--format hdf5, arrow or parquet)
@@ -29,11 +30,30 @@ def main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(DATA_USAGE, end="")
         return 0
-    commands = {"info": _info, "list": _list, "convert": _convert, "estimate": _estimate, "import": _import}
+    commands = {
+        "record": _record, "info": _info, "list": _list, "convert": _convert, "estimate": _estimate, "import": _import,
+    }
     if words[0] not in commands:
         near = closest(words[0], list(commands))
         raise UserError(f"unknown command 'data {words[0]}'{near}; see pappus data --help")
     return commands[words[0]](words[1:])
+
+
+def _record(words: list[str]) -> int:
+    parser = Parser(prog="pappus data record", description="Play a policy, and record the episodes as a data set.")
+    parser.add_argument("--policy", required=True, metavar="RUN", help="run directory, or `random`")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the data set; one of this env goes on")
+    parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function (default: the run's)")
+    parser.add_argument("--episodes", type=int, default=100, help="episodes to play (default: 100)")
+    parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions (default: 0, greedy)")
+    parser.add_argument("--sample", action="store_true", help="sample from the policy, as its actors did")
+    parser.add_argument("--seed", type=int, default=0, help="of envs and actions (default: 0)")
+    parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    given = vars(parser.parse_args(words))
+    from pappus.play import Playing, play
+
+    print(play(Playing(**{**given, "out": Path(given["out"]).resolve()})))
+    return 0
 
 
 def _info(words: list[str]) -> int:

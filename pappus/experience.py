@@ -124,6 +124,8 @@ class ItemBatch(NamedTuple):
     """Mean number of items that were inserted after these."""
     service: int = 0
     """Number of the service's incarnation: in another one the same keys name other items."""
+    parts: tuple[Any, ...] = ()
+    """Of a batch from several tables: what came from each. `keys` and `age` are those of the first."""
 
 
 class LossOutput(NamedTuple):

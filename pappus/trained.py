@@ -16,32 +16,24 @@ from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
 from pappus.data.episode import Episode
 from pappus.data.last_inputs import with_last_inputs
+from pappus.data.no_env import env_to_act_in
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
 from pappus.errors import UserError
-from pappus.kinds import EVALUATOR, LEARNER
+from pappus.kinds import EVALUATOR
 from pappus.networks.flat import FlatParameters
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, load_state, read_manifest
+from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.weights import stored_weights
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, EnvSpec, Nest, Timestep, map_leaves
 
 FRAMES_PER_SECOND = 30
 MIN_SIDE = 336
 """Smaller pictures are enlarged by a whole factor."""
-
-
-def stored_weights(checkpoint: Path) -> Array:
-    """All weights of a checkpoint, in one flat array."""
-    return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in weights_roles(checkpoint)])
-
-
-def weights_roles(checkpoint: Path) -> list[str]:
-    """The roles that saved the weights, in the order of their shards, as the checkpoint says."""
-    return list(read_manifest(checkpoint)["metadata"].get("weights_roles", [LEARNER.name]))
 
 
 class TrainedPolicy:
@@ -114,8 +106,8 @@ def load_policy(
     """The policy of a run. Give `env` and `system` again where they were Python values that no name finds."""
     found, config = saved_config(Path(run), system)
     path = find_checkpoint(Path(run), checkpoint)
-    vector = make_env(env or config.env, 1, 0, config.env_options)
-    return TrainedPolicy(vector, _policy(found, config, vector.spec, path, 1))
+    vector = env_to_act_in(env or config.env, config.env_options)
+    return TrainedPolicy(vector, stored_policy(found, config, vector.spec, path, 1))
 
 
 def evaluate(
@@ -131,7 +123,7 @@ def evaluate(
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
     else:
         vector = make_env(source, min(episodes, MAX_ENVS), seed, config.env_options)
-    evaluator = Evaluator(EVALUATOR.name, vector, _policy(found, config, vector.spec, path, vector.num_envs))
+    evaluator = Evaluator(EVALUATOR.name, vector, stored_policy(found, config, vector.spec, path, vector.num_envs))
     evaluator.receive("evaluate", episodes)
     try:
         with one_thread():
@@ -158,12 +150,13 @@ def policy_on_data(
     """The policy of a run for observations of this spec, which need no env: those of a data set. With a seed, it acts
     as it samples."""
     found, config = saved_config(Path(run), system)
-    return _policy(found, config, spec, find_checkpoint(Path(run), checkpoint), num_envs, seed)
+    return stored_policy(found, config, spec, find_checkpoint(Path(run), checkpoint), num_envs, seed)
 
 
-def _policy(
+def stored_policy(
     system: System, config: RunConfig, spec: EnvSpec, checkpoint: Path, num_envs: int, seed: int | None = None
 ) -> LocalPolicy:
+    """The policy of a checkpoint, for so many envs; it acts greedily, or samples from a seed."""
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
     flat, size = stored_weights(checkpoint), FlatParameters(algorithm.build_network()).size
     if flat.size != size:

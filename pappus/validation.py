@@ -67,6 +67,11 @@ def _validate_data(config: RunConfig) -> None:
         )
     if not 0 < config.data_share < 1:
         raise UserError(f"data_share={config.data_share} must lie between 0 and 1; for data alone use @offline")
+    if uses == "beside" and config.data and not 0 < config.batch_from_data < config.batch_size:
+        raise UserError(
+            f"data_share={config.data_share} of batch_size={config.batch_size} leaves one table out; use a larger "
+            "batch, or another share"
+        )
 
 
 def _require(holds: bool, name: str, value: object, rule: str) -> None:

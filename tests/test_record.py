@@ -16,8 +16,10 @@ from pappus.algorithms.ppo import PPO
 from pappus.algorithms.pqn import PQN
 from pappus.algorithms.vtrace import VTrace
 from pappus.data.dataset import Dataset, open_dataset
+from pappus.errors import UserError
+from pappus.play import Playing, play
 from pappus.recording.direct import RecordingSink
-from pappus.systems import SYSTEMS
+from pappus.systems import SYSTEMS, find_system
 from pappus.types import Array, Timestep, leaves_of
 
 TINY: dict[str, Any] = {
@@ -83,12 +85,21 @@ def recorded_steps(dataset: Dataset) -> Iterator[bytes]:
             yield key(now, then, *columns, 0)
 
 
-@pytest.mark.parametrize("name", ONLINE)
-def test_what_is_recorded_is_what_the_learner_saw(name: str, seen: Counter[bytes], tmp_path: Path) -> None:
-    system = SYSTEMS[name]
+BESIDE = {"topology.inference_in": "learner"}
+"""The path of a GPU, here on a CPU."""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, {}) for name in ONLINE), ("seed-vtrace", BESIDE), ("pqn@seed", BESIDE)]
+)
+def test_what_is_recorded_is_what_the_learner_saw(
+    name: str, settings: dict[str, Any], seen: Counter[bytes], tmp_path: Path
+) -> None:
+    system = find_system(name)
     replay = system.algorithm.learns_from_replay
     env = "Pendulum-v1" if system.algorithm.name in CONTINUOUS else "CartPole-v1"
-    result = pappus.train(name, env, TINY if replay else UNROLLS, run_dir=tmp_path / "run", record=tmp_path / "data")
+    sizes = TINY if replay else UNROLLS
+    result = pappus.train(name, env, sizes | settings, run_dir=tmp_path / "run", record=tmp_path / "data")
     dataset = open_dataset(tmp_path / "data")
     recorded = Counter(recorded_steps(dataset))
     assert result.summary.updates > 0 and not seen - recorded
@@ -96,3 +107,30 @@ def test_what_is_recorded_is_what_the_learner_saw(name: str, seen: Counter[bytes
     assert unseen == 0 if replay else unseen <= 2 * 4 * 8 * 2, "steps of unrolls that no batch took"
     log_prob = np.concatenate([one.behaviour["log_prob"] for one in dataset.read(range(dataset.num_episodes))])
     assert np.isfinite(log_prob).all()
+
+
+def test_a_resumed_run_goes_on_with_its_data_set(tmp_path: Path) -> None:
+    settings = {**UNROLLS, "optimizer.anneal": False}
+    pappus.train("impala", "CartPole-v1", settings, run_dir=tmp_path / "whole", record=tmp_path / "all")
+    pappus.train("impala", "CartPole-v1", settings | {"steps": 200}, run_dir=tmp_path / "run", record=tmp_path / "data")
+    first = open_dataset(tmp_path / "data").num_episodes
+    pappus.resume(tmp_path / "run", steps=400)
+    found, expected = (Counter(recorded_steps(open_dataset(tmp_path / name))) for name in ("data", "all"))
+    assert open_dataset(tmp_path / "data").num_episodes > first
+    assert not found - expected and found.total() > 0.7 * expected.total(), "without the rest of what was cut off"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("acrobot", "its env is Acrobot-v1, and that of this run CartPole-v1; give another folder"),
+        ("file/inside", "cannot be written: Not a directory"),
+        ("acrobot/data", "is the inner folder of a data set; give the one above it"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_before_anything_begins(place: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    play(Playing("random", tmp_path / "acrobot", "Acrobot-v1", episodes=1))
+    with pytest.raises(UserError, match=words):
+        pappus.train("a2c", "CartPole-v1", UNROLLS, run_dir=tmp_path / "run", record=tmp_path / place)
+    assert not (tmp_path / "run").exists()

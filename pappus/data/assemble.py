@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,13 +29,11 @@ from pappus.data.episode import Episode
 from pappus.data.hdf5_writer import last_added
 from pappus.data.metadata import METADATA, OWN, minari_package, raw_metadata
 from pappus.data.parts import SUFFIX, Part
-from pappus.data.recorder import LOCK, PARTS
+from pappus.data.recorder import LOCK, PARTS, SPEC
 from pappus.envs.spaces import Space, action_converter, observation_converter
 from pappus.errors import UserError
 from pappus.telemetry.files import write_json
 from pappus.types import EnvSpec
-
-SPEC = "spec.json"
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,8 @@ def complete(directory: Path) -> None:
         return
     added = assemble(directory)
     if added is not None:
-        print(f"completed {directory}: {added.episodes:,} episodes, {added.steps:,} steps")
+        text = f"completed what a run left behind: {added.episodes:,} episodes, {added.steps:,} steps: {directory}"
+        print(text, file=sys.stderr)
     elif not (directory / "data" / METADATA).is_file():
         raise UserError(f"data {str(directory)!r} is still being recorded; wait until the run ends")
 

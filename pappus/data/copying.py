@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from pappus.data.content import Content
-from pappus.data.dataset import Dataset, add_contents, lengths_and_returns, new_storage, open_dataset
+from pappus.data.dataset import Dataset, lengths_and_returns, open_dataset
 from pappus.data.episode_checks import structure_problems
 from pappus.data.metadata import DataFormat, raw_metadata
+from pappus.data.storage import add_contents, new_storage
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
 

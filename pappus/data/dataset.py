@@ -10,10 +10,7 @@ Infos have T + 1 rows, as Minari's have: row t belongs to o_t and to what was do
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +19,17 @@ import numpy as np
 from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
 from pappus.data.episode_checks import POLICY_ACTION, structure_problems, value_problems
-from pappus.data.metadata import (
-    METADATA,
-    OWN,
-    DataFormat,
-    env_of,
-    find_dataset,
-    minari_package,
-    minari_root,
-    raw_metadata,
-    read_metadata,
+from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, frame_stack_of, minari_root, read_metadata
+from pappus.data.storage import add_contents, new_storage, open_storage
+from pappus.envs.spaces import (
+    Space,
+    ToNest,
+    action_converter,
+    from_env_action,
+    observation_converter,
+    to_env_observation,
 )
-from pappus.envs.spaces import Space, action_converter, from_env_action, observation_converter, to_env_observation
 from pappus.errors import UserError
-from pappus.telemetry.files import write_json
 from pappus.types import Array, ContinuousAction, EnvSpec
 
 
@@ -45,12 +39,9 @@ class Dataset:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metadata: dict[str, Any] = read_metadata(path)
-        own = self.metadata.get(OWN, {})
         self.observation_space: Space = self.metadata["observation_space"]
         self.action_space: Space = self.metadata["action_space"]
-        action, _ = action_converter(self.action_space)
-        observation, self._to_nest = observation_converter(self.observation_space, action)
-        self.spec = EnvSpec(observation, action, int(own.get("frame_stack", 1)))
+        self.spec, self._to_nest = self._converted()
         """What an env of this data shows and accepts."""
         self.env: str = env_of(self.metadata)
         """The env's id; empty where it is not known."""
@@ -61,6 +52,14 @@ class Dataset:
         self.lossy: bool = jpeg and (any_jpeg(self.observation_space) or any_jpeg(self.action_space))
         """Whether it holds pictures as JPEG."""
         self._files = _files(path, self.data_format, self.observation_space, self.action_space, jpeg)
+
+    def _converted(self) -> tuple[EnvSpec, ToNest]:
+        try:
+            action, _ = action_converter(self.action_space)
+            observation, to_nest = observation_converter(self.observation_space, action)
+        except UserError as error:
+            raise UserError(f"data set {str(self.path)!r} cannot be learned from: its {error}") from None
+        return EnvSpec(observation, action, frame_stack_of(self.metadata)), to_nest
 
     def read(self, episodes: Iterable[int]) -> Iterator[Episode]:
         """The episodes with these numbers, one after the other; `UserError` at the first that is odd."""
@@ -140,7 +139,7 @@ class DatasetWriter:
         folder = directory / "data"
         self._spec, self._observation_space, self._action_space = spec, observation_space, action_space
         if (folder / "metadata.json").is_file():
-            self._storage = _storage(folder)
+            self._storage = open_storage(folder)
             return
         ours = {"env": env, "frame_stack": spec.frame_stack, **(own or {})}
         self._storage = new_storage(directory, observation_space, action_space, env, data_format, {OWN: ours})
@@ -162,112 +161,6 @@ class DatasetWriter:
             0, to_env_observation(self._observation_space, episode.observation), stored, episode.reward,
             last & episode.terminated, last & episode.truncated, infos, episode.seed,
         )
-
-
-def new_storage(
-    directory: Path, observation_space: Space, action_space: Space, env: str, data_format: DataFormat,
-    metadata: Mapping[str, Any],
-) -> Any:
-    """Minari's storage of a new set, without episodes. The folder gets its name when all is in it."""
-    minari = minari_package()
-    from minari.dataset.minari_storage import MinariStorage
-
-    unnamed = directory / "data.new"
-    shutil.rmtree(unnamed, ignore_errors=True)
-    unnamed.mkdir(parents=True)
-    storage = MinariStorage.new(
-        unnamed, observation_space, action_space, _gym_spec(env), data_format, jpeg_encoding=False
-    )
-    version = str(minari.__version__)
-    storage.update_metadata({"dataset_id": _dataset_id(directory), "minari_version": version, **metadata})
-    unnamed.rename(directory / "data")
-    return _storage(directory / "data")
-
-
-def add_contents(storage: Any, contents: Iterable[Content], sources: Sequence[str] = ()) -> tuple[int, int]:
-    """Append stored episodes to Minari's storage, numbered as they come; how many they and their steps were.
-
-    HDF5 gets all of them or, if this is killed, none. The file keeps the names of `sources`, where the episodes came
-    from, for whoever repeats it then."""
-    folder = Path(storage.data_path)
-    before = raw_metadata(folder)
-    if storage.FORMAT == "hdf5":
-        _add_to_hdf5(folder, contents, sources)
-    else:
-        _add_by_minari(storage, contents)
-    after = raw_metadata(folder)
-    return after["total_episodes"] - before["total_episodes"], after["total_steps"] - before["total_steps"]
-
-
-def _add_to_hdf5(folder: Path, contents: Iterable[Content], sources: Sequence[str]) -> None:
-    from pappus.data.hdf5_writer import Hdf5Writer
-
-    metadata = raw_metadata(folder)
-    with closing(Hdf5Writer(folder)) as writer:
-        for content in contents:
-            writer.add(content)
-        totals = {"total_episodes": writer.episodes, "total_steps": metadata["total_steps"] + writer.steps}
-        writer.commit(totals, sources)
-    size = round(sum(path.stat().st_size for path in folder.iterdir()) / 1e6, 1)
-    write_json(folder / METADATA, {**metadata, **totals, "dataset_size": size})
-
-
-def _add_by_minari(storage: Any, contents: Iterable[Content]) -> None:
-    from minari.data_collector.episode_buffer import EpisodeBuffer
-
-    def buffer(content: Content) -> Any:
-        return EpisodeBuffer(
-            seed=content.seed, options=None if content.options is None else dict(content.options),
-            observations=content.observations, actions=content.actions, rewards=content.rewards,
-            terminations=content.terminations, truncations=content.truncations,
-            infos=_info_rows(content.infos, len(content.rewards) + 1) or None,
-        )
-
-    measure = storage.get_size
-    storage.get_size = lambda: 0.0  # Minari would look at every file of the set again for every episode of Arrow's
-    try:
-        storage.update_episodes(buffer(content) for content in contents)
-    finally:
-        del storage.get_size
-    storage.update_metadata({"dataset_size": measure()})
-
-
-def _info_rows(infos: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """Columns with as many rows as observations; single numbers as lists, because Minari's Arrow cannot read back a
-    one-dimensional array."""
-    found: dict[str, Any] = {}
-    for name, column in infos.items():
-        if isinstance(column, Mapping):
-            found[name] = _info_rows(column, rows)
-            continue
-        column = np.asarray(column)
-        if len(column) < rows:
-            column = np.concatenate([column, np.zeros((rows - len(column), *column.shape[1:]), column.dtype)])
-        found[name] = list(column) if column.ndim == 1 else column
-    return found
-
-
-def _storage(folder: Path) -> Any:
-    minari_package()
-    from minari.dataset.minari_storage import MinariStorage
-
-    read_metadata(folder)
-    try:
-        return MinariStorage.read(folder)
-    except (ValueError, KeyError, OSError) as error:
-        raise UserError(f"data set {str(folder)!r} cannot be continued: {' '.join(str(error).split())}") from None
-
-
-def _gym_spec(env: str) -> Any:
-    import gymnasium as gym
-
-    return gym.registry.get(env)
-
-
-def _dataset_id(directory: Path) -> str:
-    """The folder's name as Minari wants it: NAME-vN."""
-    name = re.sub(r"[^-\w]", "-", directory.name)
-    return name if re.search(r"-v\d+$", name) else f"{name}-v0"
 
 
 def lengths_and_returns(dataset: Dataset) -> tuple[Array, Array]:

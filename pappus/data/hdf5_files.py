@@ -35,12 +35,16 @@ class Hdf5Files:
         except ModuleNotFoundError:
             raise UserError(f"data set {str(folder)!r} needs h5py, which is not installed; {INSTALL}") from None
         self._h5: Any = h5py
+        self._info_names: tuple[str, ...] = ()
         self._types = [(h5py.h5t.py_create(np.dtype(name), logical=True), np.dtype(name)) for name in USUAL]
 
     def count(self) -> int:
         """Episodes that the file holds."""
         with self._opened() as root:
-            return len(root)
+            try:
+                return len(root)
+            except RuntimeError as error:
+                raise UserError(f"{str(self._path)!r} cannot be read: {_reason(error)}") from None
 
     def read(self, numbers: Iterable[int]) -> Iterator[Content]:
         """Stored episodes, one after the other."""
@@ -87,14 +91,21 @@ class Hdf5Files:
         found: Array = np.empty(stored.shape, stored.dtype if dtype is None else dtype)
         if found.size:
             stored.read(self._h5.h5s.ALL, self._h5.h5s.ALL, found, known)
-        return found
+        return _text(found) if found.dtype == object else found
 
     def _infos(self, group: Any) -> Mapping[str, Any]:
+        """The same names as in the episode before, as a rule: to list them costs more than to read them."""
+        if len(group) == len(self._info_names):
+            try:
+                return {name: self._array(group, name.encode()) for name in self._info_names}
+            except KeyError:
+                pass
         found: dict[str, Any] = {}
         for key in group:
             inner = self._h5.h5o.open(group, key)
             leaf = isinstance(inner, self._h5.h5d.DatasetID)
             found[key.decode()] = self._values(inner) if leaf else self._infos(inner)
+        self._info_names = () if any(isinstance(column, dict) for column in found.values()) else tuple(found)
         return found
 
     def _seed_and_options(self, group: Any) -> tuple[int | None, Mapping[str, Any] | None]:
@@ -103,14 +114,16 @@ class Hdf5Files:
         seed = None
         if others > 0 and self._h5.h5a.exists(group, b"seed"):
             stored, others = self._h5.h5a.open(group, b"seed"), others - 1
-            value = np.empty(stored.shape, np.int64)
+            value = np.empty((), np.int64)
             stored.read(value)
             seed = int(value)
         if others <= 0:
             return seed, None
         from minari.dataset._storages.hdf5_storage import unflatten_dict
 
-        return seed, unflatten_dict(dict(self._h5.Group(group).attrs)).get("options")
+        found = self._h5.Group(group).attrs.items()
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in found}
+        return seed, unflatten_dict(plain).get("options")
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -141,6 +154,14 @@ class Hdf5Files:
             raise UserError(
                 f"data set {str(self._path.parent)!r}: episode {number} cannot be read: {_reason(error)}"
             ) from None
+
+
+def _text(column: Array) -> Array:
+    """HDF5 gives text as bytes; JPEG pictures of different sizes are objects, too, and stay as they are."""
+    if not all(isinstance(value, bytes) for value in column.flat):
+        return column
+    found: Array = np.array([value.decode(errors="replace") for value in column.flat], object).reshape(column.shape)
+    return found
 
 
 def _reason(error: Exception) -> str:

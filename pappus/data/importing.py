@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -24,11 +24,12 @@ from pappus.data.copying import NewSet, new_dataset
 from pappus.data.dataset import Dataset, open_dataset
 from pappus.data.episode_checks import LOG_PROB
 from pappus.data.metadata import OWN
+from pappus.data.spaces import recorded_spaces
 from pappus.envs.external import PREFIX, external_spec
 from pappus.envs.gym_backend import make_gym_vector
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
-from pappus.types import Array, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
+from pappus.types import Array
 
 
 @dataclass
@@ -170,31 +171,9 @@ def spaces_of(env: str, spec_file: str) -> tuple[Space, Space]:
     if bool(env) == bool(spec_file):
         raise UserError("say what the columns hold: either --env ID or --spaces FILE")
     if spec_file:
-        return _spaces_of_spec(external_spec(f"{PREFIX}{spec_file}"))
+        return recorded_spaces(external_spec(f"{PREFIX}{spec_file}"), None)
     made = make_gym_vector(env, 1, {})
     try:
         return made.single_observation_space, made.single_action_space
     finally:
         made.close()
-
-
-def _spaces_of_spec(spec: EnvSpec) -> tuple[Space, Space]:
-    if not isinstance(spec.observation, ArraySpec):
-        raise UserError("a nested observation cannot be imported from columns; write the set with minari")
-    shape, dtype = spec.observation.shape, np.dtype(spec.observation.dtype)
-    seen: Space = spaces.Box(*_widest(dtype), shape, dtype.type)
-    if spec.observation.num_values is not None:
-        values = np.reshape(spec.observation.num_values, shape)
-        seen = spaces.MultiDiscrete(values) if shape else spaces.Discrete(int(values))
-    if isinstance(spec.action, ContinuousAction):
-        return seen, spaces.Box(-1.0, 1.0, spec.action.shape, np.float32)
-    if isinstance(spec.action, DiscreteAction):
-        return seen, spaces.Discrete(spec.action.n)
-    return seen, spaces.MultiDiscrete(np.array(spec.action.nvec))
-
-
-def _widest(dtype: Any) -> tuple[Any, Any]:
-    """The bounds of all that a type can hold."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min, np.iinfo(dtype).max
-    return (-np.inf, np.inf) if dtype.kind == "f" else (0, 1)

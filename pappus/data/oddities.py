@@ -75,4 +75,5 @@ def _likely_limits(terminated: list[int], truncated: list[int]) -> Iterator[str]
     longest = max(terminated)
     share = terminated.count(longest) / len(terminated)
     if share >= MANY:
-        yield f"{share:.0%} of the episodes terminate after exactly {longest:,} steps: were they truncated by a limit?"
+        many = f"{100 * share:.0f} % of the episodes"
+        yield f"{many} terminate after exactly {longest:,} steps: were they truncated by a limit?"

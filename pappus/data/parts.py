@@ -108,7 +108,8 @@ class Part:
     def __init__(self, path: Path) -> None:
         """Reads flags only, but checks everything."""
         self.path = path
-        self._bytes: Array = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        empty = path.stat().st_size == 0
+        self._bytes: Array = np.empty(0, np.uint8) if empty else np.asarray(np.memmap(path, np.uint8, "r"))
         self.header, offset = self._read_header()
         self.blocks: list[Block] = []
         self.closed = False

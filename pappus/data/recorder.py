@@ -23,6 +23,8 @@ from pappus.types import ACTION_MASK, Array, ArraySpec, Nest, Timestep, leaves_o
 
 PARTS = "parts"
 """The folder of part files, and of what is needed to make a data set of them."""
+SPEC = "spec.json"
+"""A file there: what is recorded."""
 LOCK = "lock"
 """A file beside it, on which every process that records holds a shared lock."""
 BLOCK_BYTES = 2 << 20

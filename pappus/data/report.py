@@ -25,7 +25,7 @@ def report(found: Summary) -> str:
     facts = [
         ("data set", f"{data.path} ({data.data_format}, {size_text(found.bytes)})"),
         ("env", (data.env or "unknown") + limit),
-        ("observation", str(data.observation_space)), ("action", str(data.action_space)),
+        ("observation", _one_line(data.observation_space)), ("action", _one_line(data.action_space)),
         ("episodes", f"{data.num_episodes:,}: {_ends(found)}"), ("steps", f"{data.num_steps:,}"),
         *_distribution("return", _finite(found.returns)), *_distribution("length", found.lengths),
         ("reward", _moments_text(found.rewards, 0)),
@@ -40,6 +40,14 @@ def report(found: Summary) -> str:
     return "\n".join(lines if found.problems else [*lines, "no problems found"])
 
 
+def _one_line(space: object) -> str:
+    return " ".join(str(space).split())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
 def _ends(found: Summary) -> str:
     return ", ".join(f"{found.ends.count(end):,} {end}" for end in ("terminated", "truncated", "cut off"))
 
@@ -47,6 +55,8 @@ def _ends(found: Summary) -> str:
 def _distribution(name: str, values: Sequence[float]) -> list[tuple[str, str]]:
     if not values:
         return [(name, "none")]
+    if min(values) == max(values):
+        return [(name, f"{values[0]:,.6g} in every episode")]
     quantiles = ", ".join(f"{label} {value:,.6g}" for label, value in _quantiles(values).items())
     return [(name, f"mean {np.mean(values):,.6g}; {quantiles}"), ("", _histogram(values))]
 
@@ -60,8 +70,8 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def _histogram(values: Sequence[float]) -> str:
-    counts, edges = np.histogram(values, bins=BINS if min(values) < max(values) else 1)
-    heights = np.ceil(counts / max(1, counts.max()) * (len(BARS) - 1)).astype(int)
+    counts, edges = np.histogram(values, bins=BINS)
+    heights = np.ceil(counts / counts.max() * (len(BARS) - 1)).astype(int)
     return f"{edges[0]:,.6g} {''.join(BARS[height] for height in heights)} {edges[-1]:,.6g}"
 
 
@@ -91,11 +101,11 @@ def _action_facts(found: Summary) -> list[tuple[str, str]]:
         most = sum(np.log(len(counts)) for counts in found.choices.counts)
         for i, shares in enumerate(found.choices.shares()):
             name = "actions" if len(found.choices.counts) == 1 else f"actions[{i}]"
-            shown = ", ".join(f"{value}: {share:.1%}" for value, share in enumerate(shares[:ROWS]))
+            shown = ", ".join(f"{value}: {_percent(share)}" for value, share in enumerate(shares[:ROWS]))
             facts.append((name, shown + (" …" if len(shares) > ROWS else "")))
         facts.append(("", f"entropy {found.choices.entropy():.3f} of {most:.3f} nats"))
     if found.actions is not None and found.at_bounds is not None:
-        at = [f", {share:.1%} at a bound" for share in found.at_bounds.share]
+        at = [f", {_percent(share)} at a bound" for share in found.at_bounds.share]
         facts += _shortened([(f"actions[{i}]", _moments_text(found.actions, i) + at[i]) for i in range(len(at))])
     if found.coverage is not None:
         effective, visited = found.coverage.effective(), found.coverage.visited

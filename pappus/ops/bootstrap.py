@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -20,7 +21,12 @@ NORMAL = NormalDist()
 
 
 def episode_interval(sums: Sums, confidence: float, generator: np.random.Generator) -> Interval | None:
-    """estimate ± quantile × standard error; None for one episode.
+    """The interval of an estimator; None for one episode."""
+    return episode_intervals(sums, [confidence], generator)[0] if len(sums.rows) > 1 else None
+
+
+def episode_intervals(sums: Sums, confidences: Sequence[float], generator: np.random.Generator) -> list[Interval]:
+    """estimate ± quantile × standard error, of two episodes or more.
 
     The standard error is that of the jackknife's pseudo-values p_e = E θ − (E − 1) θ_e, where θ_e leaves episode e out:
     of a mean, they are what it is the mean of. Its quantiles are those of Student's t or of t = (p̄ − θ) / s in
@@ -28,14 +34,14 @@ def episode_interval(sums: Sums, confidence: float, generator: np.random.Generat
     where few large ones make the estimate lopsided, and either alone is too short in the other case.
     """
     episodes, estimate = len(sums.rows), sums.estimate
-    if episodes < 2:
-        return None
     pseudo = episodes * estimate - (episodes - 1) * sums.value(sums.rows.sum(0) - sums.rows)
     error = float(pseudo.std(ddof=1)) / math.sqrt(episodes)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(studentised(pseudo, generator), [tail, 1 - tail])
-    reach = t_quantile(1 - tail, episodes - 1)
-    return estimate - max(reach, float(high)) * error, estimate + max(reach, -float(low)) * error
+    drawn, found = studentised(pseudo, generator), list[Interval]()
+    for tail in ((1 - confidence) / 2 for confidence in confidences):
+        low, high = np.quantile(drawn, [tail, 1 - tail])
+        reach = t_quantile(1 - tail, episodes - 1)
+        found.append((estimate - max(reach, float(high)) * error, estimate + max(reach, -float(low)) * error))
+    return found
 
 
 def studentised(values: Array, generator: np.random.Generator, resamples: int = RESAMPLES) -> Array:

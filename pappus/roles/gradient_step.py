@@ -33,6 +33,7 @@ from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
+from pappus.telemetry.weights import stored_weights
 from pappus.types import Nest, Unroll, map_leaves
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class LearnerSettings:
     precision: str = "float32"
     crash_dir: Path | None = None
     """Where a batch with a non-finite loss is saved."""
+    first_weights: Path | None = None
+    """The checkpoint whose weights come in place of random ones."""
 
 
 class Computed(NamedTuple):
@@ -83,6 +86,9 @@ class GradientStep:
         torch.manual_seed(settings.seed)
         self.network: Any = algorithm.build_network()
         self.flat = FlatParameters(self.network, device=settings.device)
+        if settings.first_weights is not None:
+            with torch.no_grad():
+                self.flat.values.copy_(torch.from_numpy(stored_weights(settings.first_weights)))
         numbers = 0 if all_reduce is None else numbers_beside(all_reduce.members)
         self.parameters = self.flat.trainable(getattr(self.network, "part_sizes", ()), numbers)
         loss_is_mean = getattr(algorithm, "reduction", "mean") == "mean"

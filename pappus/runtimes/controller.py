@@ -314,7 +314,10 @@ class Controller:
             steps_per_second=(run_stats.env_steps - self._steps_before) / max(here, 1e-9),
             episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
             exit_reason=exit_reason or self.exit_reason,
-            extras={"precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts()},
+            extras={
+                "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
+                **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
+            },
         )
 
     def _step_counts(self) -> dict[str, int]:

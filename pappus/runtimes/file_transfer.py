@@ -6,9 +6,12 @@ own. Only the driver gives a checkpoint its name, after all of it has arrived.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from pappus.data.recorder import SPEC
 
 PIECE = 16 << 20
 REPLAY = "replay"
@@ -71,6 +74,41 @@ class FileTransfer:
         with path.open("wb") as file:
             while piece := self._ask("read", str(path), file.tell(), PIECE):
                 file.write(piece)
+
+
+class PartTransfer:
+    """Sends what the roles of one process record, while they record it, if their node does not see the folder. The
+    part files that an earlier incarnation left on this node go along."""
+
+    def __init__(self, ask: Callable[..., Any], folder: Path | None, roles: Sequence[str]) -> None:
+        """`folder` is where the run's parts are; None where it records nothing."""
+        self._ask, self._folder, self._roles = ask, folder, roles
+        self._needed = folder is not None and not (folder / SPEC).exists()
+        self._sent: dict[Path, int] = {}
+        self._lock = threading.Lock()
+
+    def send(self) -> None:
+        """Send what was added since the last time."""
+        if not self._needed:
+            return
+        with self._lock:
+            for path in self._own():
+                sent = self._sent.get(path, 0)
+                with path.open("rb") as file:
+                    file.seek(sent)
+                    while piece := file.read(PIECE):
+                        self._ask("write", str(path), piece, self._sent.get(path, 0) == 0)
+                        self._sent[path] = self._sent.get(path, 0) + len(piece)
+
+    def end(self) -> None:
+        """Send the rest, and leave nothing here."""
+        self.send()
+        for path in self._own() if self._needed else ():
+            path.unlink()
+
+    def _own(self) -> list[Path]:
+        assert self._folder is not None
+        return [path for path in _files(self._folder) if path.name.split(".")[0] in self._roles]
 
 
 def _files(folder: Path) -> list[Path]:

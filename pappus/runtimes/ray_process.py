@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from typing import Any
 import cloudpickle
 import ray
 
+from pappus.data.recorder import PARTS
 from pappus.errors import RunError
 from pappus.runtimes.connections import StreamConnection, readable
-from pappus.runtimes.file_transfer import FileTransfer
+from pappus.runtimes.file_transfer import FileTransfer, PartTransfer
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message, set_threads
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
+from pappus.topologies.program import RoleSpec
 from pappus.transports.addresses import private_path
 from pappus.transports.fd_server import fetch_blocks
 
@@ -93,20 +96,31 @@ class Host:
             file_transfer.fetch(assignment.checkpoint)
         set_threads(assignment.threads)
         roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
-        drive_all(roles, ProcessConnection(line, node_agent, file_transfer), assignment.spin)
+        parts = PartTransfer(where.ask, recorded_parts(assignment.specs), names)
+        drive_all(roles, ProcessConnection(line, node_agent, file_transfer, parts), assignment.spin)
+        parts.end()
+
+
+def recorded_parts(specs: Sequence[RoleSpec]) -> Path | None:
+    """Where the roles of a run record; None where they do not."""
+    runs = [spec.arguments["run"] for spec in specs if "run" in spec.arguments]
+    return next((Path(run.config.record) / PARTS for run in runs if run.config.record), None)
 
 
 class ProcessConnection:
     """The connection to the driver; it also ends when the node agent does, without which roles reach no other node."""
 
-    def __init__(self, line: StreamConnection, node_agent: socket.socket, file_transfer: FileTransfer) -> None:
-        self._line, self._node_agent, self._file_transfer = line, node_agent, file_transfer
+    def __init__(
+        self, line: StreamConnection, node_agent: socket.socket, file_transfer: FileTransfer, parts: PartTransfer
+    ) -> None:
+        self._line, self._node_agent, self._file_transfer, self._parts = line, node_agent, file_transfer, parts
         self._lock = threading.Lock()
         self.fileno = line.fileno
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the driver, with a report also the memory and CPU time of the process."""
         if "report" in message:
+            self._parts.send()
             pid = os.getpid()
             message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
         if "saved" in message:

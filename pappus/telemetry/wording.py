@@ -96,7 +96,8 @@ def _outcome(summary: Summary) -> str:
     parts = [] if shown is None else [f"{figure(shown)} (last 100 episodes)"]
     if greedy is not None:
         parts.append(f"{figure(greedy)} (greedy evaluation)")
-    parts = parts or [NO_EPISODE]
+    if not parts:
+        parts = ["not evaluated: there is no env"] if summary.env.startswith("data:") else [NO_EPISODE]
     if summary.solved_at_step is not None:
         parts.append(f"target reached at step {summary.solved_at_step:,}")
     return ", ".join(parts)

@@ -8,12 +8,14 @@
         └─────────────────── weights (versioned) ◀────────────────┘──▶ evaluator
 
 Every env explores to a degree of its own. Actors compute the first priorities from the values that they acted on; the
-learner updates them. The table's limiter holds samples per insert to a ratio: the side that is ahead waits.
+learner updates them. The table's limiter holds samples per insert to a ratio: the side that is ahead waits. With
+`--data`, a reader fills a second table, and a share of every batch comes from there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 from pappus.config import ReplayConfig, RunConfig, TopologyConfig
 from pappus.edges.counters import CounterEdge
@@ -23,6 +25,7 @@ from pappus.errors import UserError
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY
 from pappus.replay import find_selector
 from pappus.topologies.builders import build_evaluator, build_replay_actor, build_replay_server, replay_spec
+from pappus.topologies.data_tables import add_data
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run
 
@@ -30,6 +33,8 @@ from pappus.topologies.program import Program, Run
 @dataclass(frozen=True)
 class ApexConfig(TopologyConfig):
     """What lies between actors and learner."""
+
+    uses_data: ClassVar[Literal["no", "beside", "only"]] = "beside"
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     """The table."""
@@ -88,7 +93,8 @@ def apex(run: Run) -> Program:
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
-        source=replay.source(), weights=weights.writer(), counted=steps.reader(),
+        source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
+        weights=weights.writer(), counted=steps.reader(),
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

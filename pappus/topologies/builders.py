@@ -81,15 +81,15 @@ def build_replay_actor(
 
 
 def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
-    """The table number `index`, with room for the steps of `envs` envs that are not part of an item yet."""
-    algorithm = off_policy(run.algorithm)
+    """The table number `index`, with room for the steps of `envs` envs that are not part of an item yet. It gives what
+    does not come from data of every batch."""
+    algorithm, batch_size = off_policy(run.algorithm), run.config.batch_size - run.config.batch_from_data
     layout = layout_for(run.env_spec, algorithm, run.state_spec)
     chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
     max_steps = config.capacity * layout.steps_per_item + envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(
-        layout, layout.table(config, run.config.batch_size), max_steps, run.config.batch_size,
-        config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
-        private_socket(f"{run.directory}"),
+        layout, layout.table(config, batch_size), max_steps, batch_size, config.importance_exponent,
+        derive_seed(run.config.seed, "replay", index)[0], prefetch, private_socket(f"{run.directory}"),
     )
 
 

@@ -16,13 +16,16 @@ from functools import lru_cache
 import optree
 
 from pappus.config import ReplayConfig
-from pappus.core import ItemSink
+from pappus.core import ItemSink, ItemSource
 from pappus.data.dataset import Dataset, open_dataset
 from pappus.data.episode import Episode
 from pappus.data.facts import best_episodes, episode_facts
 from pappus.data.reading import for_ever, once, shown
+from pappus.edges.edge import PortRef
+from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
 from pappus.experience import Experience, Transitions
+from pappus.kinds import READER, REPLAY
 from pappus.recording.counts import items_of
 from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.recording.logged import Logged
@@ -31,12 +34,12 @@ from pappus.replay.storage.memory import total_memory
 from pappus.replay.tables.rate_limiters import min_size
 from pappus.roles.data_reader import DataReader
 from pappus.roles.replay_server import DataTableServer, ReplayHost
-from pappus.topologies.program import Run, derive_seed, off_policy
+from pappus.topologies.program import Program, Run, derive_seed, off_policy
 from pappus.transports.addresses import private_socket
 from pappus.types import Array
 
-LANES = 64
-"""Episodes that a reader plays side by side."""
+LANES, LANES_SHARE = 256, 0.25
+"""Episodes that a reader plays side by side at most: as many as their share of the memory allows."""
 ITEM_BYTES, COLUMN_BYTES = 128, 8
 """What an item takes beside its rows: of itself, and for every column."""
 ROW_BYTES = 32
@@ -56,11 +59,8 @@ class DataTable:
     items: int
     """Items of all episodes; 0 if they are streamed."""
     readers: int
-
-    @property
-    def lanes(self) -> int:
-        """Episodes that one reader plays side by side."""
-        return min(LANES, math.ceil(len(self.episodes) / self.readers))
+    lanes: int
+    """Episodes that one reader plays side by side."""
 
 
 def data_table(
@@ -70,26 +70,26 @@ def data_table(
     """The table number `index` of a run, for its data."""
     dataset, experience = open_dataset(run.config.data), off_policy(run.algorithm).experience
     episodes = best_episodes(dataset, best)
-    readers = min(readers, len(episodes))
     items, rows = _size(dataset, episodes, experience)
-    layout = layout_for(run.env_spec, Logged(experience), run.state_spec)
-    item_bytes = ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
+    layout, limit = layout_for(run.env_spec, Logged(experience), run.state_spec), memory_limit(memory)
     row_bytes = sum(column.nbytes for column in layout.signature.values())
-    each = row_bytes * rows / items + item_bytes
-    most = config.capacity or max(1, int(memory_limit(memory) / each))
-    fits = items <= most
-    capacity = items if fits else most
+    lane_rows = 2 * CHUNK_LENGTH * (2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH))
+    readers = min(readers, len(episodes))
+    lane_bytes = row_bytes * (lane_rows + rows / len(episodes))  # what is no item yet, and an episode to play
+    lanes = min(LANES, math.ceil(len(episodes) / readers), int(LANES_SHARE * limit / readers / lane_bytes) or 1)
+    each = row_bytes * rows / items + ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
+    most = config.capacity or max(1, int((limit - readers * lanes * lane_bytes) / each))
+    capacity, fits = min(items, most), items <= most
     config = dataclasses.replace(config, capacity=capacity, warm_up=min(config.warm_up or capacity // 2, capacity))
     table = layout.table(config, batch_size)
     if fits:
         table = dataclasses.replace(table, rate_limiter=min_size(items))
-    chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
-    max_steps = math.ceil(capacity * rows / items) + readers * LANES * CHUNK_LENGTH * 2 * chunks_ahead
     spec = ReplaySpec(
-        layout, table, max_steps, batch_size, config.importance_exponent,
-        derive_seed(run.config.seed, "replay", index)[0], prefetch, private_socket(f"{run.directory} data {index}"),
+        layout, table, math.ceil(capacity * rows / items) + readers * lanes * lane_rows, batch_size,
+        config.importance_exponent, derive_seed(run.config.seed, "replay", index)[0], prefetch,
+        private_socket(f"{run.directory} data {index}"),
     )
-    return DataTable(spec, episodes, items if fits else 0, readers)
+    return DataTable(spec, episodes, items if fits else 0, readers, lanes)
 
 
 def _size(dataset: Dataset, episodes: Array, experience: Experience) -> tuple[int, int]:
@@ -116,8 +116,24 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
     return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
 
 
-def build_table_server(name: str, incarnation: int, host: ReplayHost, items: int) -> DataTableServer:
+def build_table_server(
+    name: str, incarnation: int, host: ReplayHost, items: int, index: int = 0
+) -> DataTableServer:
     return DataTableServer(name, host, items)
+
+
+def add_data(program: Program, run: Run, config: ReplayConfig, prefetch: int) -> PortRef[ItemSource] | None:
+    """A second table, beside that of actors, for the part of every batch that comes from `--data`; None without data.
+    It is drawn from as the first one is."""
+    size = run.config.batch_from_data
+    if not size:
+        return None
+    config = dataclasses.replace(config, capacity=0, warm_up=0)
+    table = data_table(run, config, "", 1.0, 1, prefetch, size, index=1)
+    replay = program.connect(ReplayEdge("data", table.spec))
+    program.add(READER, build_reader, index=0, run=run, table=table, sink=replay.sink(table.lanes))
+    program.add(REPLAY, build_table_server, index=1, durable=True, host=replay.host(), items=table.items)
+    return replay.source()
 
 
 @lru_cache(maxsize=8)

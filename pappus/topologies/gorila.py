@@ -66,6 +66,7 @@ class GorilaConfig(ApexConfig):
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
 
     uses_gpu: ClassVar[bool] = False
+    uses_data: ClassVar[Literal["no", "beside", "only"]] = "no"
 
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """A bundle computes all the time."""

@@ -26,12 +26,14 @@ from pappus.kinds import LEARNER
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Body, RunningMoments
 from pappus.overrides import stands_for
+from pappus.recording.mixed import MixedSource
 from pappus.roles.epoch_training import EpochTraining
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.gradient_sync import numbers_beside
 from pappus.roles.learner import Learner, Publication, Training, UnrollTraining
 from pappus.roles.replay_training import ReplayTraining
 from pappus.telemetry.metrics import Metrics
+from pappus.telemetry.weights import stored_weights
 from pappus.topologies.program import Program, Run, derive_seed, off_policy, on_policy
 
 
@@ -91,21 +93,27 @@ def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
     config, seed = run.config, derive_seed(run.config.seed, "learner")[0]
     alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
     device = config.device if alone else f"cuda:{index}"
-    return LearnerSettings(config.optimizer, config.steps, seed, device, config.precision, run.directory)
+    return LearnerSettings(
+        config.optimizer, config.steps, seed, device, config.precision, run.directory, run.first_weights
+    )
 
 
 def initial_weights(run: Run) -> torch.Tensor:
     """The first weights of a run, in one flat tensor."""
+    if run.first_weights is not None:
+        return torch.from_numpy(stored_weights(run.first_weights))
     torch.manual_seed(derive_seed(run.config.seed, "learner")[0])
     return FlatParameters(run.algorithm.build_network()).values
 
 
 def build_replay_learner(
     name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
-    counted: StepTotal | None,
+    counted: StepTotal | None, data: ItemSource | None = None,
 ) -> Learner:
-    """The one learner of a table of `capacity` items; `counted` are the steps of actors, where there are any."""
+    """The one learner of a table of `capacity` items, and where there is `data` of a second one. `counted` are the
+    steps of actors, if there are any."""
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
+    source = source if data is None else MixedSource([source, data])
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity)
     return Learner(name, gradient, training, Publication(weights))
 

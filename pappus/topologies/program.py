@@ -38,6 +38,8 @@ class Run:
     weights_size: int
     """Numbers in the flat buffer of weights."""
     directory: Path | None = None
+    first_weights: Path | None = None
+    """The checkpoint whose weights it begins with, in place of random ones."""
 
     def unroll_spec(self, num_envs: int) -> Unroll:
         """Specs of an unroll of `num_envs` envs side by side."""

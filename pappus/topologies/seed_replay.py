@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pappus.config import ReplayConfig, RunConfig
 from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
@@ -29,6 +29,7 @@ from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings
 from pappus.topologies.apex import check_replay
 from pappus.topologies.builders import build_evaluator, build_replay_server, recording_of, replay_spec
+from pappus.topologies.data_tables import add_data
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run, off_policy
 from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
@@ -42,6 +43,7 @@ class SeedReplayConfig(SeedConfig):
     """Central inference, and a table."""
 
     many_learners: ClassVar[bool] = False
+    uses_data: ClassVar[Literal["no", "beside", "only"]] = "beside"
     slack_option: ClassVar[str] = "--topology.replay.tolerance"
 
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -93,7 +95,8 @@ def seed_replay(run: Run) -> Program:
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
-        source=replay.source(), weights=weights.writer(), counted=steps.reader(),
+        source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
+        weights=weights.writer(), counted=steps.reader(),
     )
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())

@@ -22,6 +22,7 @@ from pappus.types import (
     DiscreteAction,
     EnvSpec,
     MultiDiscreteAction,
+    map_leaves,
 )
 
 B = 6
@@ -118,7 +119,7 @@ def test_what_is_learnt_on_arrays_is_what_the_loss_says(action: ActionSpec) -> N
     assert learn is not None
     said = algorithm.loss(network, network, batch(action), WEIGHT)
     expected = gradients(said.loss, network)
-    found = learn(Transition(*(leaf.numpy() for leaf in batch(action))), WEIGHT.numpy())
+    found = learn(map_leaves(lambda leaf: leaf.numpy(), batch(action)), WEIGHT.numpy())
     assert found.loss == pytest.approx(said.loss.item(), rel=1e-5)
     assert found.scalars == pytest.approx({name: value.item() for name, value in said.scalars.items()}, rel=1e-4)
     own = torch.cat([torch.zeros_like(w).flatten() if w.grad is None else w.grad.flatten()

@@ -14,7 +14,7 @@ from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Transition
-from pappus.types import ACTION_MASK, Array, ArraySpec, DiscreteAction, EnvSpec
+from pappus.types import ACTION_MASK, Array, ArraySpec, DiscreteAction, EnvSpec, map_leaves
 
 B, ACTIONS = 6, 3
 VECTOR = ArraySpec((4,), "float32")
@@ -43,8 +43,8 @@ def batch() -> Transition:
     return Transition(torch.randn(B, 4), torch.arange(B) % ACTIONS, torch.randn(B), discount, torch.randn(B, 4))
 
 
-def as_arrays(data: Transition) -> Transition:
-    return Transition(*(leaf.numpy() for leaf in data))
+def as_arrays(data: Transition) -> Any:
+    return map_leaves(lambda leaf: leaf.numpy(), data)
 
 
 def output(network: Any, observation: Any) -> Any:

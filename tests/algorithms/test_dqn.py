@@ -11,7 +11,7 @@ from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Transition, TransitionStats
-from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
+from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, map_leaves
 
 B, ACTIONS = 6, 3
 VECTOR = ArraySpec((4,), "float32")
@@ -204,7 +204,7 @@ def test_what_is_learnt_on_arrays_is_what_the_loss_says(settings: dict[str, Any]
     expected = gradients(said.loss, network)
     for parameter in network.parameters():
         parameter.grad.fill_(7.0)  # what was there before does not matter
-    found = learn(Transition(*(leaf.numpy() for leaf in batch())), WEIGHT.numpy())
+    found = learn(map_leaves(lambda leaf: leaf.numpy(), batch()), WEIGHT.numpy())
     assert found.loss == pytest.approx(said.loss.item(), rel=1e-5)
     assert found.scalars == pytest.approx({name: value.item() for name, value in said.scalars.items()}, rel=1e-4)
     torch.testing.assert_close(torch.from_numpy(found.priority), said.priority, rtol=1e-4, atol=1e-5)

@@ -27,6 +27,16 @@ def test_moments_of_blocks_are_those_of_all_rows() -> None:
     np.testing.assert_array_equal(moments.low, rows.min(axis=0))
 
 
+def test_moments_of_pixels_are_those_of_numbers() -> None:
+    pixels = np.random.default_rng(0).integers(3, 200, (500, 1)).astype(np.uint8)
+    one, other = Moments(1), Moments(1)
+    for block in (pixels[:100], pixels[100:]):
+        one.add(block)
+        other.add(block.astype(np.int64))
+    for name in ("mean", "std", "low", "high"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name))
+
+
 def test_shares_and_entropy_of_choices() -> None:
     counts = ChoiceCounts((2, 3))
     counts.add(np.array([[0, 2], [1, 2], [1, 1], [1, 2]]))
@@ -116,7 +126,7 @@ def test_impossible_time_limits_are_odd(tmp_path: Path) -> None:
         tmp_path / "b", vectors([5, 5, 3], True, False), 5
     )
     assert "2 episodes are longer" in warnings(tmp_path / "c", vectors([5, 5, 3], True, False), 4)
-    assert "33% of the episodes terminate after exactly 6 steps" in warnings(
+    assert "33 % of the episodes terminate after exactly 6 steps" in warnings(
         tmp_path / "d", vectors([6] * 4 + [1, 2, 3, 4] * 2, True, False)
     )
     assert "limit" not in warnings(tmp_path / "e", vectors([5, 5, 3], False, True), 5)

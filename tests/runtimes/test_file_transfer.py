@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pappus.runtimes.file_transfer import FileTransfer
+from pappus.runtimes.file_transfer import FileTransfer, PartTransfer
 
 pytest.importorskip("ray")
 
@@ -99,3 +99,31 @@ def test_where_all_see_the_directory_nothing_is_sent(tmp_path: Path) -> None:
     file_transfer.send(here / "checkpoints")
     file_transfer.fetch(here / "checkpoints")
     assert fd_server.calls == []
+
+
+def test_what_roles_record_arrives_while_they_record_it_and_nothing_is_left(tmp_path: Path) -> None:
+    here, there = tmp_path / "node" / "parts", tmp_path / "driver" / "parts"
+    here.mkdir(parents=True)
+    office = Office(here, there)
+    (here / "actor-0.before.part").write_bytes(b"of a predecessor")
+    (here / "actor-1.other.part").write_bytes(b"of another")
+    transfer = PartTransfer(office.ask, here, ["actor-0"])
+    growing, arrived = here / "actor-0.now.part", there / "actor-0.now.part"
+    for text in (b"one", b"two", b""):
+        with growing.open("ab") as file:
+            file.write(text)
+        transfer.send()
+        assert arrived.read_bytes() == growing.read_bytes()
+    transfer.end()
+    assert [path.name for path in here.iterdir()] == ["actor-1.other.part"]
+    assert {path.name for path in there.iterdir()} == {"actor-0.before.part", "actor-0.now.part"}
+    assert office.calls == ["write"] * 3, "nothing is sent twice"
+
+
+def test_a_node_that_sees_the_folder_sends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text("{}")
+    (tmp_path / "actor-0.now.part").write_bytes(b"rows")
+    office = Office(tmp_path, tmp_path)
+    PartTransfer(office.ask, tmp_path, ["actor-0"]).end()
+    PartTransfer(office.ask, None, ["actor-0"]).end()
+    assert office.calls == [] and (tmp_path / "actor-0.now.part").exists()

@@ -14,9 +14,9 @@ from pappus.errors import UserError
 from pappus.runtimes.inline import InlineRuntime
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.telemetry.weights import stored_weights
 from pappus.topologies.a3c import A3CConfig, a3c
 from pappus.topologies.program import Program
-from pappus.trained import stored_weights
 from tests.config_tools import check
 from tests.contracts.runtime_contract import FakeController
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pappus
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.api import configure, describe, with_data
+from pappus.data.dataset import open_dataset
+from pappus.errors import UserError
+from pappus.systems import find_system
+from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.telemetry.weights import stored_weights
+from pappus.topologies.data_tables import data_table, memory_limit
+from pappus.trained import find_checkpoint
 from tests.data_tools import record
 
 SMALL: dict[str, Any] = {
@@ -52,3 +61,104 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert (result.summary.steps, result.summary.updates) == (60, 60)
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
     assert "read again" not in (tmp_path / "parts" / "log.txt").read_text()
+
+
+def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Path], tmp_path: Path) -> None:
+    given = {**SMALL, "data": sets["CartPole-v1"]}
+    pappus.train("dqn@offline", steps=20, run_dir=tmp_path / "one", **given)
+    still = {"optimizer.learning_rate": 1e-30, "evaluation.at_steps": ()}
+    small = {**SMALL, **still, "envs_per_actor": 2, "topology.replay.warm_up": 20}
+    begun = pappus.train("dqn", "CartPole-v1", steps=40, run_dir=tmp_path / "two", init_from=tmp_path / "one", **small)
+    one, two = (stored_weights(find_checkpoint(tmp_path / name, "latest")) for name in ("one", "two"))
+    assert (one == two).all()
+    target = load_state(find_checkpoint(tmp_path / "two", "latest"), "learner")["target"]
+    assert (target.numpy() == one).all()
+    assert "begins with the weights of" in (tmp_path / "two" / "log.txt").read_text()
+    assert begun.summary.to_dict()["init_from"] == str(tmp_path / "one")
+    with pytest.raises(UserError, match=r"holds \d+ weights, but the network of 'dqn' has \d+; give a run of"):
+        other = {**small, "network.hidden_sizes": (9,), "init_from": tmp_path / "one"}
+        pappus.train("dqn", "CartPole-v1", steps=40, run_dir=tmp_path / "three", **other)
+    assert not (tmp_path / "three").exists()
+
+
+@pytest.mark.parametrize("system", ["dqn", "apex-dqn", "dqn@seed"])
+def test_a_share_of_every_batch_comes_from_data(sets: dict[str, Path], tmp_path: Path, system: str) -> None:
+    small = {**SMALL, "envs_per_actor": 2, "actors": 1, "topology.replay.warm_up": 20}
+    result = pappus.train(
+        system, data=sets["CartPole-v1"], data_share=0.25, steps=100, run_dir=tmp_path / "run", **small
+    )
+    assert result.summary.updates > 0 and result.summary.env == "CartPole-v1"
+    assert "reader-0: read" in (tmp_path / "run" / "log.txt").read_text()
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    r"--data is missing: 'dqn@offline' learns from a data set": ("dqn@offline", {"env": "CartPole-v1"}),
+    r"'impala' learns from what its actors see; use a system @offline": ("impala", {"data": ""}),
+    r"'gorila-dqn' learns from what its actors see": ("gorila-dqn", {"data": ""}),
+    r"data_share=1.5 must lie between 0 and 1": ("dqn", {"data": "", "data_share": 1.5}),
+    r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
+    r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
+    r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
+    r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
+    r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
+    r"holds no latest checkpoint": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_makes_no_sense_is_refused_with_a_sentence(
+    sets: dict[str, Path], tmp_path: Path, sentence: str
+) -> None:
+    system, given = REFUSED[sentence]
+    if "data" in given:
+        given = {**given, "data": sets["CartPole-v1"]}
+    with pytest.raises(UserError, match=sentence):
+        pappus.train(system, given.get("env", ""), {**SMALL, **given, "run_dir": tmp_path / "run"})
+
+
+@pytest.mark.parametrize("system", ["dqn@offline", "r2d2@offline"])
+def test_data_that_does_not_fit_is_streamed(sets: dict[str, Path], tmp_path: Path, system: str) -> None:
+    given = {**SMALL, **(SHORT if system == "r2d2@offline" else {}), "data": sets["CartPole-v1"]}
+    given |= {"topology.replay.capacity": 60, "topology.replay.samples_per_insert": 2.0, "topology.readers": 2}
+    result = pappus.train(system, steps=60, run_dir=tmp_path / "run", **given)
+    assert result.summary.steps == 60
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["replay/size"] <= 60 < lines[-1]["replay/inserts"]
+    assert pappus.resume(tmp_path / "run", steps=70).summary.steps == 70
+    assert "resumed: data is read again, and batches are drawn" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_the_memory_that_a_table_may_take_decides_about_its_size(sets: dict[str, Path]) -> None:
+    def table_of(**settings: Any) -> Any:
+        given = {**SMALL, "data": sets["CartPole-v1"], **settings}
+        run = describe(*with_data(configure("dqn@offline", "", given), ""))
+        replay: Any = run.config.topology
+        return data_table(run, replay.replay, replay.memory, 1.0, 1, 2, 16)
+
+    whole, part = table_of(), table_of(**{"topology.memory": "20KiB"})
+    steps = open_dataset(sets["CartPole-v1"]).num_steps
+    assert whole.items == whole.spec.table.max_size == whole.spec.table.rate_limiter.min_size == steps
+    assert part.items == 0 and 20 <= part.spec.table.max_size < 200
+    assert memory_limit("1.5GiB") == 3 << 29 and memory_limit("20KB") == 20_000
+
+
+def test_on_policy_algorithms_are_refused() -> None:
+    with pytest.raises(UserError, match="ppo learns from fresh unrolls, each used once, and offline trains"):
+        find_system("ppo@offline")
+
+
+def test_without_an_env_nothing_is_evaluated_and_the_policy_acts(sets: dict[str, Path], tmp_path: Path) -> None:
+    result = pappus.train(
+        "dqn@offline", "none", data=sets["CartPole-v1"], steps=10, run_dir=tmp_path / "run", **SMALL
+    )
+    assert result.summary.eval_return is None and result.summary.env.startswith("data:")
+    assert result.policy.act(np.zeros(4, np.float32)) in (0, 1)
+    with pytest.raises(UserError, match="is only known by its data"):
+        pappus.evaluate(tmp_path / "run", 1)
+
+
+def test_evaluations_come_ten_times_a_run_and_a_target_ends_it(sets: dict[str, Path], tmp_path: Path) -> None:
+    given = {**SMALL, "data": sets["CartPole-v1"], "evaluation.at_steps": (), "target_return": 1.0}
+    result = pappus.train("dqn@offline", steps=5_000, run_dir=tmp_path / "run", **given)
+    assert result.summary.exit_reason == "target reached"
+    assert result.summary.solved_at_step is not None and 500 <= result.summary.solved_at_step < 1_000

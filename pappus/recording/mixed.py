@@ -1,0 +1,76 @@
+"""One source of several: every batch has a part of each table, and priorities return to where an item came from.
+
+    replay ──7 items──┐
+                      ├──▶ a batch of 10
+    data   ──3 items──┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Sequences
+from typing import Any
+
+import numpy as np
+
+from pappus.core import ItemSource
+from pappus.experience import ItemBatch, Sequence
+from pappus.types import Array, Nest, map_leaves
+
+
+class MixedSource:
+    """Takes a part from each source. What it reports of the tables, and of the ages of items, is said of the first."""
+
+    def __init__(self, sources: Sequences[ItemSource]) -> None:
+        self._sources = list(sources)
+        self._parts: list[ItemBatch | None] = [None] * len(sources)
+        self._waits = self._sources[0]
+        self.name = self._waits.name
+
+    def take(self) -> ItemBatch | None:
+        """The next batch; None while a part is missing. Parts that are there are kept."""
+        for i, source in enumerate(self._sources):
+            if self._parts[i] is None:
+                self._parts[i] = source.take()
+        parts = tuple(part for part in self._parts if part is not None)
+        if len(parts) < len(self._sources):
+            self._waits = self._sources[self._parts.index(None)]
+            return None
+        self._parts = [None] * len(self._sources)
+        return parts[0]._replace(
+            items=_side_by_side([part.items for part in parts]),
+            weight=np.concatenate([part.weight for part in parts]), parts=parts,
+        )
+
+    def update(self, batch: ItemBatch, priorities: Array) -> None:
+        """Set new priorities, each in its own table."""
+        ends = np.cumsum([len(part.keys) for part in batch.parts])
+        for source, part, own in zip(self._sources, batch.parts, np.split(priorities, ends[:-1]), strict=True):
+            source.update(part, own)
+
+    def info(self) -> dict[str, Any]:
+        return self._sources[0].info()
+
+    def explain(self) -> str:
+        return self._waits.explain()
+
+    def fileno(self) -> int:
+        return self._waits.fileno()
+
+    def clear(self) -> None:
+        self._waits.clear()
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
+def _side_by_side(items: list[Any]) -> Any:
+    """Transitions `[B, …]` after each other; of sequences `[T, B, …]` side by side, and their states `[B, …]` after."""
+    if not isinstance(items[0], Sequence):
+        return _joined(items, 0)
+    steps = _joined([one._replace(state=()) for one in items], 1)
+    return steps._replace(state=_joined([one.state for one in items], 0))
+
+
+def _joined(nests: list[Nest], axis: int) -> Nest:
+    return map_leaves(lambda *leaves: np.concatenate(leaves, axis), *nests)

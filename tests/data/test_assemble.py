@@ -1,0 +1,187 @@
+"""Parts become a data set that Minari reads; killed anywhere, assembling loses nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+
+import pappus.data.assemble as assembling
+from pappus.config import EnvOptions
+from pappus.data import dataset as datasets
+from pappus.data import hdf5_writer, storage
+from pappus.data.assemble import RecordedEnv, assemble, begin_recording
+from pappus.data.dataset import open_dataset
+from pappus.data.recorder import Recording
+from pappus.data.spaces import recorded_spaces
+from pappus.envs.vector import VectorEnv, make_env
+from pappus.errors import UserError
+from pappus.record import RunRecording, about_env
+
+TAXI = next(name for name in gym.registry if name.startswith("Taxi-"))
+"""It gives masks in its infos."""
+
+
+class Killed(BaseException):
+    """Stands for kill -9."""
+
+
+def played(env: VectorEnv, directory: Path, steps: int, name: str = "actor-0") -> None:
+    """Record random actions."""
+    recording, random = Recording(directory), np.random.default_rng(0)
+    recorder = recording.recorder(name, env.num_envs, env.seeds)
+    recorder.begin(env.reset())
+    spec, shape = env.spec.action, (env.num_envs, *env.spec.action.array.shape)
+    for _ in range(steps):
+        choices = random.integers(0, spec.choices or 1, (*shape, 1) if len(spec.choices) == 1 else shape)
+        action = choices.reshape(shape) if spec.choices else random.normal(size=shape).astype(np.float32)
+        recorder.record(action, {}, env.step(action))
+    recording.close()
+
+
+def begun(env_id: str, directory: Path, envs: int = 4, **options: Any) -> VectorEnv:
+    chosen = EnvOptions(**options)
+    env = make_env(env_id, envs, 5, chosen)
+    directory.mkdir(parents=True, exist_ok=True)
+    Recording(directory).close()
+    begin_recording(directory, about_env(env_id, env_id, chosen, env.spec))
+    return env
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("CartPole-v1", {}), ("Pendulum-v1", {}), ("FrozenLake-v1", {}), ("Blackjack-v1", {}), (TAXI, {}),
+        ("CartPole-v1", {"last_inputs": True}), ("Pendulum-v1", {"last_inputs": True}),
+        ("Pendulum-v1", {"kwargs": {"g": 1.0}}), ("MountainCarContinuous-v0", {}), ("ALE/Pong-v5", {}),
+    ],
+)
+def test_minari_reads_what_was_recorded_and_all_of_it_lies_in_its_spaces(
+    env_id: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    if env_id.startswith("ALE/"):
+        pytest.importorskip("ale_py")
+    env = begun(env_id, tmp_path, **options)
+    played(env, tmp_path, 30)
+    added = assemble(tmp_path)
+    found = minari.MinariDataset(tmp_path / "data")
+    assert added is not None and (found.total_episodes, found.total_steps) == added and added.steps > 0
+    ours = open_dataset(tmp_path)
+    assert ours.spec == env.spec and ours.metadata["pappus"]["clipped_rewards"] == env_id.startswith("ALE/")
+    for episode in found.iterate_episodes():
+        rows = range(len(episode.rewards))
+        for t in (*rows, len(episode.rewards)):
+            assert found.observation_space.contains(at(episode.observations, t))
+        assert all(found.action_space.contains(at(episode.actions, t)) for t in rows)
+
+
+def at(nest: Any, t: int) -> Any:
+    """Row t as a single env would show it."""
+    if isinstance(nest, dict):
+        return {key: at(part, t) for key, part in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(at(part, t) for part in nest)
+    return nest[t]
+
+
+def test_a_seed_that_is_recorded_repeats_the_episode(tmp_path: Path) -> None:
+    env = begun("FrozenLake-v1", tmp_path)
+    played(env, tmp_path, 60)
+    assemble(tmp_path)
+    dataset = open_dataset(tmp_path)
+    known = [one for one in dataset.read(range(dataset.num_episodes)) if one.seed is not None]
+    assert len(known) == 4, "the first of every env"
+    single = gym.make("FrozenLake-v1")
+    for episode in known:
+        single.reset(seed=episode.seed)
+        shown = [single.step(int(action))[0] for action in episode.action]
+        assert shown == episode.observation[1:].tolist()
+
+
+def no_more(place: Any, name: str, after: int = 0) -> Callable[[pytest.MonkeyPatch], None]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original, calls = getattr(place, name), iter(range(after))
+
+        def killed(*arguments: Any, **named: Any) -> Any:
+            if next(calls, None) is None:
+                raise Killed
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(place, name, killed)
+
+    return patch
+
+
+@pytest.mark.parametrize("continued", [False, True], ids=["new set", "continued set"])
+@pytest.mark.parametrize(
+    "kill",
+    [
+        no_more(datasets, "new_storage"), no_more(hdf5_writer.Hdf5Writer, "add", 2),
+        no_more(hdf5_writer.os, "replace"), no_more(storage, "write_json"), no_more(assembling.shutil, "rmtree", 1),
+    ],
+    ids=["at the start", "while writing", "before the file is replaced", "before the totals", "before the parts go"],
+)
+def test_killed_anywhere_it_ends_with_every_episode_once(
+    kill: Callable[[pytest.MonkeyPatch], None], continued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, calm = tmp_path / "place", tmp_path / "calm"
+    for number in range(1 + continued):
+        played(begun("CartPole-v1", place), place, 40, f"actor-{number}")
+        if number < continued:
+            assemble(place)
+    shutil.copytree(place, calm)
+    with monkeypatch.context() as patch:
+        kill(patch)
+        patch.setattr(hdf5_writer.Hdf5Writer, "close", lambda self: self._file.close())  # nobody cleans up
+        with suppress(Killed):
+            assemble(place)
+    assert contents(place) == contents(calm)
+    assert not (place / "parts").exists() and not list(place.glob("**/*.new"))
+
+
+def contents(directory: Path) -> list[str]:
+    """All episodes, as Minari reads them."""
+    ours, found = open_dataset(directory), minari.MinariDataset(directory / "data")
+    assert ours.stored_episodes() == ours.num_episodes == found.total_episodes
+    assert ours.num_steps == sum(len(one) for one in found.iterate_episodes())
+    return [str((one.observations, one.terminations)) for one in found.iterate_episodes()]
+
+
+def test_what_is_not_over_is_not_assembled(tmp_path: Path) -> None:
+    env = begun("CartPole-v1", tmp_path)
+    played(env, tmp_path, 10)
+    living = Recording(tmp_path)
+    assert assemble(tmp_path) is None
+    with pytest.raises(UserError, match="still being recorded"):
+        open_dataset(tmp_path)
+    living.close()
+    assert open_dataset(tmp_path).num_episodes > 0
+
+
+@pytest.mark.parametrize("left", ["parts", "data"])
+def test_another_env_is_refused(left: str, tmp_path: Path) -> None:
+    env = begun("CartPole-v1", tmp_path)
+    if left == "data":
+        played(env, tmp_path, 20)
+        assemble(tmp_path)
+    other = make_env("Acrobot-v1", 1, 0, EnvOptions())
+    about = RecordedEnv("Acrobot-v1", *recorded_spaces(other.spec, other))
+    with pytest.raises(UserError, match=r"its env is CartPole-v1, and that of this run Acrobot-v1; give another"):
+        RunRecording(tmp_path, about)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    about = RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env))
+    with pytest.raises(UserError, match="cannot be written: Not a directory"):
+        RunRecording(tmp_path / "file" / "set", about)
+    assert os.listdir(tmp_path) == ["file"]
