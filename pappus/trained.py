@@ -144,13 +144,11 @@ def find_checkpoint(run: Path, which: str) -> Path:
 
 
 def policy_on_data(
-    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None, num_envs: int = 1,
-    seed: int | None = None,
+    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None
 ) -> LocalPolicy:
-    """The policy of a run for observations of this spec, which need no env: those of a data set. With a seed, it acts
-    as it samples."""
+    """The policy of a run for observations of this spec, which need no env: those of a data set."""
     found, config = saved_config(Path(run), system)
-    return stored_policy(found, config, spec, find_checkpoint(Path(run), checkpoint), num_envs, seed)
+    return stored_policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
 
 
 def stored_policy(

@@ -52,7 +52,7 @@ def studentised(values: Array, generator: np.random.Generator, resamples: int = 
     sizes = [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
     first, second = np.concatenate([_counts(episodes, size, generator) @ powers for size in sizes]).T / episodes
     error = np.sqrt(np.maximum(second - first**2, 0.0) / (episodes - 1))
-    return np.divide(first, error, out=np.zeros_like(first), where=error > 0)
+    return np.asarray(np.divide(first, error, out=np.zeros_like(first), where=error > 0))
 
 
 def _counts(episodes: int, resamples: int, generator: np.random.Generator) -> Array:
