@@ -47,6 +47,7 @@ CASES = (
     Case("finite horizon, 8 steps, γ = 1", 0.0, 8, 1.0, 0.4),
     Case("the same, and all rewards are larger by 1.5", 0.0, 8, 1.0, 0.4, 1.5),
     Case("8 steps, behaviour far from the policy", 0.0, 8, 1.0, 1.2),
+    Case("discounted, and all rewards are larger by 1.5", 0.2, 80, 0.95, 0.5, 1.5),
 )
 
 
