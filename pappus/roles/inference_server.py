@@ -87,7 +87,8 @@ class EnvGroupState:
         if self.recorder is None:
             return
         none = np.empty(0)
-        timestep = Timestep(*request[:5], Episodes(none, none, ended) if len(ended) else None)
+        transition = (leaf.copy() for leaf in request[1:5])  # the next request lies in the same memory
+        timestep = Timestep(request.observation, *transition, Episodes(none, none, ended) if len(ended) else None)
         if self.action is None:
             self.recorder.begin(timestep)
         else:
