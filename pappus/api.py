@@ -307,7 +307,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 def new_directory(config: RunConfig) -> Path:
     """A fresh directory for a run; one that holds a run already is refused."""
-    env, system = (re.sub("[/:]", "-", text) for text in (config.env, config.system_name))
+    short = config.env.removesuffix("/data").rpartition("/")[2] if config.env.startswith("data:") else config.env
+    env, system = (re.sub("[/:]", "-", text) for text in (short, config.system_name))
     name = f"{system}-{env}-{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second

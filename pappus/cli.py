@@ -139,6 +139,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
 def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
+    from pappus.api import with_data
     from pappus.machine import chosen_words, fit
     from pappus.validation import validate
 
@@ -155,7 +156,8 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
     runs = members.members_of(words[0], words[1:], seeds, varied)
     configs = []
     for i, (system, config) in enumerate([_config(member.words) for member in runs]):
-        configs.append(fit(config, config.env, system)[0])
+        settled = with_data(config, config.env)[0]
+        configs.append(fit(settled, settled.env, system)[0])
         validate(configs[-1])
         runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
     return population.Population(

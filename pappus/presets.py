@@ -7,6 +7,8 @@ from pappus.system import Preset, System
 CORRECTED = ("vtrace@*", "appo@*")
 """Algorithms that correct for actors that lag behind."""
 CENTRAL = ("vtrace@seed", "appo@seed")
+ONLINE_FIRST = ("dqn@offline", "r2d2@offline", "ddpg@offline", "td3@offline")
+"""What was made for online replay, and has presets for that."""
 
 PRESETS: tuple[Preset, ...] = (
     # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
@@ -142,7 +144,11 @@ PRESETS: tuple[Preset, ...] = (
     }),
     Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
     # Steps from data are updates, whatever an env takes online.
-    Preset(("*@offline",), "*", {"steps": 100_000, "evaluation.every_steps": 0}),
+    Preset(ONLINE_FIRST, "*", {"steps": 100_000, "evaluation.every_steps": 0}),
+    # Several steps of others' actions are not worth what the greedy policy would get: the bootstrap comes after one.
+    Preset(("dqn@offline",), "CartPole-*", {
+        "algorithm.n_step": 1, "algorithm.target_every": 200, "batch_size": 128, "steps": 20_000,
+    }),
 )
 
 

@@ -116,7 +116,8 @@ def help_text(config: RunConfig, source: str) -> str:
     """Every option, its type, its value so far and what it means, by group."""
     width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
     short = ", ".join(f"--{short} is --{name}" for short, name in ALIASES.items())
-    lines = [f"usage: {source} --env ID [options]", "", *_help(config, "", width), ""]
+    needed = "--data DIR" if config.topology.uses_data == "only" else "--env ID"
+    lines = [f"usage: {source} {needed} [options]", "", *_help(config, "", width), ""]
     return "\n".join([*lines, *textwrap.wrap(f"Short names: {short}.", width)])
 
 

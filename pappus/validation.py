@@ -65,6 +65,9 @@ def _validate_data(config: RunConfig) -> None:
             f"data={config.data!r}: {name!r} learns from what its actors see; use a system @offline, or one with "
             "replay such as apex-dqn, dqn or td3"
         )
+    if config.data_share != RunConfig.data_share and (uses == "only" or not config.data):
+        why = "all its batches come from data" if uses == "only" else "there is no --data"
+        raise UserError(f"data_share={config.data_share} means nothing to {name!r}: {why}; leave it out")
     if not 0 < config.data_share < 1:
         raise UserError(f"data_share={config.data_share} must lie between 0 and 1; for data alone use @offline")
     if uses == "beside" and config.data and not 0 < config.batch_from_data < config.batch_size:

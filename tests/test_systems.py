@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pappus.listing import pair_table
 from pappus.settings import ALIASES
 from pappus.system import AlgorithmSpec, System
 from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system
+from pappus.topologies.offline import OfflineConfig
 from tests.data_tools import record
 from tests.warm_processes import run
 
@@ -78,6 +79,13 @@ def test_every_pair_is_built_or_refused_with_its_reason(algorithm: str, topology
 def test_a_pair_with_a_name_is_the_named_system() -> None:
     assert find_system("vtrace@impala") is SYSTEMS["impala"] and find_system("a2c@a3c") is SYSTEMS["a3c"]
     assert find_system("ppo@seed").name == "ppo@seed"
+    assert find_system("bc@offline") is SYSTEMS["bc"], "the first of those that share a pair"
+
+
+def test_filtered_bc_is_bc_on_the_best_tenth_of_the_episodes() -> None:
+    plain, filtered = (find_system(name).defaults for name in ("bc", "filtered-bc"))
+    assert isinstance(plain.topology, OfflineConfig)
+    assert replace(plain, topology=replace(plain.topology, best=0.1), system="filtered-bc") == filtered
 
 
 def test_the_list_shows_every_system_and_one_of_them_with_its_figure() -> None:

@@ -20,6 +20,7 @@ import d3rlpy
 import gymnasium as gym
 import h5py
 import numpy as np
+import structlog
 import torch
 from d3rlpy.algos import (
     AWACConfig,
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20, help="greedy episodes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # layers of 64 lose more to waiting for each other than they gain
-    logging.disable(logging.INFO)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     env, data = gym.make(arguments.env), dataset_of(best(episodes_of(arguments.data), arguments.best))
     for seed in arguments.seeds:
         d3rlpy.seed(seed)

@@ -19,9 +19,16 @@ import numpy as np
 from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
 from pappus.data.episode_checks import POLICY_ACTION, structure_problems, value_problems
-from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, minari_root, read_metadata
+from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, frame_stack_of, minari_root, read_metadata
 from pappus.data.storage import add_contents, new_storage, open_storage
-from pappus.envs.spaces import Space, action_converter, from_env_action, observation_converter, to_env_observation
+from pappus.envs.spaces import (
+    Space,
+    ToNest,
+    action_converter,
+    from_env_action,
+    observation_converter,
+    to_env_observation,
+)
 from pappus.errors import UserError
 from pappus.types import Array, ContinuousAction, EnvSpec
 
@@ -32,12 +39,9 @@ class Dataset:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metadata: dict[str, Any] = read_metadata(path)
-        own = self.metadata.get(OWN, {})
         self.observation_space: Space = self.metadata["observation_space"]
         self.action_space: Space = self.metadata["action_space"]
-        action, _ = action_converter(self.action_space)
-        observation, self._to_nest = observation_converter(self.observation_space, action)
-        self.spec = EnvSpec(observation, action, int(own.get("frame_stack", 1)))
+        self.spec, self._to_nest = self._converted()
         """What an env of this data shows and accepts."""
         self.env: str = env_of(self.metadata)
         """The env's id; empty where it is not known."""
@@ -48,6 +52,14 @@ class Dataset:
         self.lossy: bool = jpeg and (any_jpeg(self.observation_space) or any_jpeg(self.action_space))
         """Whether it holds pictures as JPEG."""
         self._files = _files(path, self.data_format, self.observation_space, self.action_space, jpeg)
+
+    def _converted(self) -> tuple[EnvSpec, ToNest]:
+        try:
+            action, _ = action_converter(self.action_space)
+            observation, to_nest = observation_converter(self.observation_space, action)
+        except UserError as error:
+            raise UserError(f"data set {str(self.path)!r} cannot be learned from: its {error}") from None
+        return EnvSpec(observation, action, frame_stack_of(self.metadata)), to_nest
 
     def read(self, episodes: Iterable[int]) -> Iterator[Episode]:
         """The episodes with these numbers, one after the other; `UserError` at the first that is odd."""

@@ -41,7 +41,10 @@ class Hdf5Files:
     def count(self) -> int:
         """Episodes that the file holds."""
         with self._opened() as root:
-            return len(root)
+            try:
+                return len(root)
+            except RuntimeError as error:
+                raise UserError(f"{str(self._path)!r} cannot be read: {_reason(error)}") from None
 
     def read(self, numbers: Iterable[int]) -> Iterator[Content]:
         """Stored episodes, one after the other."""
@@ -88,7 +91,7 @@ class Hdf5Files:
         found: Array = np.empty(stored.shape, stored.dtype if dtype is None else dtype)
         if found.size:
             stored.read(self._h5.h5s.ALL, self._h5.h5s.ALL, found, known)
-        return found
+        return _text(found) if found.dtype == object else found
 
     def _infos(self, group: Any) -> Mapping[str, Any]:
         """The same names as in the episode before, as a rule: to list them costs more than to read them."""
@@ -118,7 +121,9 @@ class Hdf5Files:
             return seed, None
         from minari.dataset._storages.hdf5_storage import unflatten_dict
 
-        return seed, unflatten_dict(dict(self._h5.Group(group).attrs)).get("options")
+        found = self._h5.Group(group).attrs.items()
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in found}
+        return seed, unflatten_dict(plain).get("options")
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -149,6 +154,14 @@ class Hdf5Files:
             raise UserError(
                 f"data set {str(self._path.parent)!r}: episode {number} cannot be read: {_reason(error)}"
             ) from None
+
+
+def _text(column: Array) -> Array:
+    """HDF5 gives text as bytes; JPEG pictures of different sizes are objects, too, and stay as they are."""
+    if not all(isinstance(value, bytes) for value in column.flat):
+        return column
+    found: Array = np.array([value.decode(errors="replace") for value in column.flat], object).reshape(column.shape)
+    return found
 
 
 def _reason(error: Exception) -> str:

@@ -75,6 +75,10 @@ class Hdf5Writer:
             if isinstance(column, Mapping):
                 self._write_infos(inner, key.encode(), column, rows)
                 continue
+            if np.asarray(column).dtype.kind in "OU":  # text, which only sets of others have
+                texts = [str(value) for value in column]
+                self._h5.Group(inner).create_dataset(key, data=texts, dtype=self._h5.string_dtype())
+                continue
             padded: Array = np.zeros((rows, *np.shape(column)[1:]), np.asarray(column).dtype)
             padded[: len(column)] = column
             self._write(inner, key.encode(), padded)

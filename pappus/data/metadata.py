@@ -111,9 +111,18 @@ def _space_of_env(content: Mapping[str, Any], key: str) -> Space:
 
 def env_of(content: Mapping[str, Any]) -> str:
     """The env's id; empty where it is not known."""
+    return str(_own(content).get("env") or _env_spec(content).get("id") or "")
+
+
+def frame_stack_of(content: Mapping[str, Any]) -> int:
+    """Newest frames that a network should see at once; 1 where nothing is said."""
+    stack = _own(content).get("frame_stack", 1)
+    return stack if isinstance(stack, int) and stack > 0 else 1
+
+
+def _own(content: Mapping[str, Any]) -> Mapping[str, Any]:
     own = content.get(OWN)
-    said = str(own.get("env") or "") if isinstance(own, Mapping) else ""
-    return said or str(_env_spec(content).get("id") or "")
+    return own if isinstance(own, Mapping) else {}
 
 
 def time_limit_of(content: Mapping[str, Any]) -> int | None:

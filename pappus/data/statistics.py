@@ -24,18 +24,30 @@ class Moments:
         """Take further rows; those with values that are not finite are left out."""
         size = max(1, BLOCK // max(1, rows.shape[1]))
         for begin in range(0, len(rows), size):
-            block = rows[begin : begin + size].astype(np.float64)
-            self._add(block[np.isfinite(block).all(axis=1)])
+            block = rows[begin : begin + size]
+            if rows.dtype == np.uint8 and rows.shape[1] == 1:
+                self._add_counted(np.bincount(block[:, 0], minlength=256))
+                continue
+            block = block.astype(np.float64)
+            block = block[np.isfinite(block).all(axis=1)]
+            if len(block):
+                mean = block.mean(axis=0)
+                squares = ((block - mean) ** 2).sum(axis=0)
+                self._join(len(block), mean, squares, block.min(axis=0), block.max(axis=0))
 
-    def _add(self, rows: Array) -> None:
+    def _add_counted(self, counts: Array) -> None:
+        """Pixels: how often each of their 256 values is there."""
+        values, total = np.flatnonzero(counts), int(counts.sum())
+        mean = (values @ counts[values]) / total
+        squares = ((values - mean) ** 2) @ counts[values]
+        self._join(total, *(np.array([x], np.float64) for x in (mean, squares, values[0], values[-1])))
+
+    def _join(self, count: int, mean: Array, squares: Array, low: Array, high: Array) -> None:
         """Chan's way to join two sums of squares: no difference of large numbers."""
-        if not len(rows):
-            return
-        mean, total = rows.mean(axis=0), self.count + len(rows)
-        apart = mean - self.mean
-        self._squares += ((rows - mean) ** 2).sum(axis=0) + apart**2 * self.count * len(rows) / total
-        self.mean, self.count = self.mean + apart * len(rows) / total, total
-        self.low, self.high = np.minimum(self.low, rows.min(axis=0)), np.maximum(self.high, rows.max(axis=0))
+        total, apart = self.count + count, mean - self.mean
+        self._squares += squares + apart**2 * self.count * count / total
+        self.mean, self.count = self.mean + apart * count / total, total
+        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
 
     @property
     def std(self) -> Array:

@@ -188,7 +188,8 @@ class DirectReplay:
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """Set new priorities for the items of a batch, in the order of the calls."""
-        self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
+        if self._spec.table.uses_priorities:
+            self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
     def info(self) -> dict[str, Any]:
         return self._client.info(TABLE)

@@ -80,6 +80,8 @@ class PrefetchedSource:
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """Set new priorities for the items of a batch, in order; those for a lost service are dropped."""
+        if not self._spec.table.uses_priorities:
+            return
         self._updates.append((batch.service, batch.keys, priorities))
         if len(self._updates) >= self._together:
             self._send()

@@ -10,7 +10,7 @@ from typing import Any
 from pappus import errors
 from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
-from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError
+from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError, UserError
 from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.controller import Controller, interrupts
 from pappus.topologies.program import Program, RoleSpec
@@ -24,7 +24,7 @@ FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
 
 
-HOPELESS = (NonFiniteError.__name__, RecordingError.__name__)
+HOPELESS = tuple(kind.__name__ for kind in (NonFiniteError, RecordingError, UserError))
 """Errors that a successor would meet again."""
 
 

@@ -216,8 +216,11 @@ class RunStats:
         return {gauge: fmean(several) for gauge, several in values.items()}
 
     def views(self, whole_run: bool = False) -> list[RoleView]:
-        """What every role did (lately, or over the whole run), in the order in which they appeared."""
-        return [self._view(name, role, whole_run) for name, role in self._roles.items()]
+        """What every role did (lately, or over the whole run), in the order in which they appeared. Shares of a run are
+        of its whole length: a reader of data is done long before the learner is."""
+        lengths = [role.run.seconds for role in self._roles.values() if not role.kind.background]
+        longest = max(lengths, default=0.0) if whole_run else 0.0
+        return [self._view(name, role, longest) for name, role in self._roles.items()]
 
     def verdict(self, whole_run: bool = False) -> str:
         config = self.config
@@ -243,16 +246,16 @@ class RunStats:
         elsewhere = {(role.node, role.pid): role.measured[1] for role in roles if role.measured is not None}
         return sum(cpu_seconds(pid) or 0.0 for pid in here if pid is not None) + sum(elsewhere.values())
 
-    def _view(self, name: str, role: _Role, whole_run: bool) -> RoleView:
-        totals = role.run if whole_run else role.window.totals()
-        seconds = totals.seconds or 1.0
+    def _view(self, name: str, role: _Role, run_seconds: float) -> RoleView:
+        totals = role.run if run_seconds else role.window.totals()
+        seconds = run_seconds or totals.seconds or 1.0
         waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
         what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
         state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
         return RoleView(
             role=name, kind=role.kind, state=state if totals.seconds else "no report", busy=totals.busy / seconds,
             waiting=waiting, restarts=role.restarts, memory=role.memory, node=role.node,
-            silent_seconds=0.0 if whole_run else self._clock() - role.heard_at,
+            silent_seconds=0.0 if run_seconds else self._clock() - role.heard_at,
         )
 
     def _role(self, name: str) -> _Role:

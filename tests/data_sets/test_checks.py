@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,15 @@ import pytest
 from gymnasium import spaces
 
 from pappus.cli import main
+from pappus.config import EnvOptions
 from pappus.data.checks import check_dataset, differences
 from pappus.data.content import Content
 from pappus.data.dataset import Dataset, DatasetWriter, open_dataset
 from pappus.data.episode_checks import structure_problems
 from pappus.data.metadata import DataFormat
+from pappus.data.specs import check_spec
+from pappus.envs.spaces import action_converter
+from pappus.envs.vector import env_spec
 from pappus.errors import UserError
 from pappus.types import ArraySpec, ContinuousAction, DiscreteAction, EnvSpec
 from tests.data_sets.kinds import FORMATS, KINDS, episodes_of, spec_of, written
@@ -46,6 +51,7 @@ METADATA: list[tuple[dict[str, Any], str]] = [
     ({"observation_space": "{}"}, "has no readable observation_space"),
     ({"action_space": None}, "has no readable action_space"),
     ({"action_space": json.dumps({"type": "Graph"})}, "has no readable action_space"),
+    ({"action_space": json.dumps({"type": "MultiBinary", "n": 3})}, "cannot be learned from: its action is MultiBi"),
     ({"total_episodes": 0}, "is empty: it has 0 episodes"),
     ({"total_episodes": 9}, "should have 9 episodes, but its files hold 3"),
 ]
@@ -83,6 +89,23 @@ def test_files_that_are_cut_short_or_gone(data_format: DataFormat, tmp_path: Pat
     file.unlink()
     assert "not complete" in refused(tmp_path)
     assert main(["data", "info", str(tmp_path)]) in (1, 2)
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+def test_damage_anywhere_is_a_sentence_or_harmless(data_format: DataFormat, tmp_path: Path) -> None:
+    written(tmp_path, "dict", data_format)
+    rng, files = np.random.default_rng(0), sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for _ in range(20):
+        file = files[rng.integers(len(files))]
+        whole = file.read_bytes()
+        place = int(rng.integers(len(whole)))
+        file.write_bytes(whole[:place] + rng.bytes(64) + whole[place + 64 :])
+        with contextlib.suppress(UserError):
+            dataset = open_dataset(tmp_path)
+            check_dataset(dataset)
+            list(dataset.read(range(dataset.num_episodes)))
+        assert main(["data", "info", str(tmp_path)]) in (0, 1, 2)
+        file.write_bytes(whole)
 
 
 def without(name: str) -> Callable[[Any], None]:
@@ -200,8 +223,13 @@ def test_episodes_beyond_the_count_are_worth_a_word(tmp_path: Path) -> None:
     assert len(list(dataset.read(range(2)))) == 2
 
 
-def test_training_refuses_data_of_another_env(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written(tmp_path / "set")
-    line = f"train dqn@offline --data {tmp_path / 'set'} --env CartPole-v1 --run-dir {tmp_path / 'run'}"
-    assert main(line.split()) == 2
-    assert "does not fit the env: its observation is float32 [3], the env's float32 [4]" in capsys.readouterr().err
+def test_training_asks_the_env_for_its_bounds(tmp_path: Path) -> None:
+    one = spaces.Box(-1.0, 1.0, (1,))
+    spec, options = spec_of(spaces.Box(-1, 1, (3,)), one), EnvOptions()
+    DatasetWriter(tmp_path, spec, spaces.Box(-1, 1, (3,)), one).add(
+        episodes_of(spaces.Box(-1, 1, (3,)), one), action_converter(one)[1]
+    )
+    with pytest.raises(UserError, match=r"its actions lie in Box\(-1.0, 1.0, .*, the env's in Box\(-2.0"):
+        check_spec(open_dataset(tmp_path), "Pendulum-v1", env_spec("Pendulum-v1", options), options)
+    with pytest.raises(UserError, match=r"its observation is float32 \[3\], the env's float32 \[4\]"):
+        check_spec(open_dataset(tmp_path), "CartPole-v1", env_spec("CartPole-v1", options), options)

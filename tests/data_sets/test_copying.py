@@ -42,6 +42,26 @@ def test_a_copy_keeps_what_the_set_says_of_itself(tmp_path: Path) -> None:
     assert len(list(MinariDataset(tmp_path / "two-v4" / "data").iterate_episodes())) == 3
 
 
+def test_text_nested_infos_and_options_are_copied(tmp_path: Path) -> None:
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    (tmp_path / "a" / "data").mkdir(parents=True)
+    storage = MinariStorage.new(tmp_path / "a" / "data", *KINDS["vector"])
+    infos = {"name": ["x", "y", "z"], "inner": {"speed": np.arange(3.0)}, "place": np.ones((3, 2))}
+    ends = np.array([False, True])
+    observations = np.zeros((3, 3), np.float32)
+    storage.update_episodes(
+        [EpisodeBuffer(None, 1, {"level": 2}, observations, np.zeros(2, int), np.ones(2), ends, ends, infos)]
+    )
+    for source, target, data_format in (("a", "b", "arrow"), ("b", "c", "parquet"), ("c", "d", "hdf5")):
+        assert main(["data", "convert", str(tmp_path / source), str(tmp_path / target), "--format", data_format]) == 0
+        [content] = open_dataset(tmp_path / target).contents([0])
+        assert content.infos["name"].tolist() == ["x", "y", "z"]
+        assert content.infos["inner"]["speed"].tolist() == [0, 1, 2] and content.infos["place"].shape == (3, 2)
+        assert content.seed == 1 and content.options == {"level": 2}
+
+
 def test_nothing_is_overwritten_and_a_failed_copy_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

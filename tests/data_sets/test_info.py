@@ -27,6 +27,16 @@ def test_moments_of_blocks_are_those_of_all_rows() -> None:
     np.testing.assert_array_equal(moments.low, rows.min(axis=0))
 
 
+def test_moments_of_pixels_are_those_of_numbers() -> None:
+    pixels = np.random.default_rng(0).integers(3, 200, (500, 1)).astype(np.uint8)
+    one, other = Moments(1), Moments(1)
+    for block in (pixels[:100], pixels[100:]):
+        one.add(block)
+        other.add(block.astype(np.int64))
+    for name in ("mean", "std", "low", "high"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name))
+
+
 def test_shares_and_entropy_of_choices() -> None:
     counts = ChoiceCounts((2, 3))
     counts.add(np.array([[0, 2], [1, 2], [1, 1], [1, 2]]))

@@ -175,6 +175,18 @@ def test_starting_up_is_no_part_of_rates_and_shares():
     assert subject.views()[0].busy == subject.views(whole_run=True)[0].busy == 1.0
 
 
+def test_a_role_that_was_done_early_takes_a_small_share_of_the_run():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("actor-0", busy=2.0, counts={"env_steps": 1}))
+    for _ in range(8):
+        time.pass_(1.0)
+        subject.add(report("learner", busy=1.0, counts={"updates": 1}))
+    shares = {view.role: view.busy for view in subject.views(whole_run=True)}
+    assert shares == pytest.approx({"actor-0": 0.25, "learner": 1.0})
+    assert "the learner" in subject.verdict(whole_run=True)
+
+
 def test_the_whole_run_ends_with_the_last_count():
     time = FakeTime()
     subject = run_stats(time)

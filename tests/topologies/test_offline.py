@@ -97,6 +97,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"'gorila-dqn' learns from what its actors see": ("gorila-dqn", {"data": ""}),
     r"data_share=1.5 must lie between 0 and 1": ("dqn", {"data": "", "data_share": 1.5}),
     r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
+    r"data_share=0.3 means nothing to 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
+    r"data_share=0.3 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),

@@ -58,6 +58,8 @@ class Selection:
         return selector
 
 
+UNORDERED = ("uniform", "fifo", "lifo")
+"""Selectors that do not look at priorities."""
 UNIFORM, FIFO, LIFO = Selection("uniform"), Selection("fifo"), Selection("lifo")
 MIN_HEAP, MAX_HEAP = Selection("min_heap"), Selection("max_heap")
 
@@ -109,6 +111,11 @@ class Table:
                 f"table {self.name!r} never opens: it holds max_size={self.max_size} items, and samples wait for "
                 f"{self.rate_limiter.min_size}; lower min_size or raise max_size"
             )
+
+    @property
+    def uses_priorities(self) -> bool:
+        """Whether priorities decide about anything; they are kept all the same."""
+        return any(_selection(one).name not in UNORDERED for one in (self.sampler, self.remover))
 
     @property
     def steps(self) -> int:

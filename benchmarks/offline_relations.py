@@ -1,0 +1,132 @@
+"""Do offline systems stand to each other, and to the policies behind the data, as they must?
+
+    python -m benchmarks.offline_data DIR
+    python -m benchmarks.offline_relations --data DIR/replay DIR/medium DIR/expert --seeds 1 2 3 4 5 --steps 5000
+
+Every system learns from every data set with every seed, for the same number of updates. A table shows returns of the
+last greedy evaluation, mean ± half of the 95 % interval, and updates per second. Relations between systems of the run
+are judged: they hold, fail, or are open where the interval of the difference contains 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import math
+import tempfile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import yaml
+
+import pappus
+from pappus.data.dataset import lengths_and_returns, open_dataset
+from pappus.population import T_QUANTILES
+
+BEHAVIOUR = "behaviour"
+"""In relations: the mean return of the data."""
+SYSTEMS = ("bc", "filtered-bc", "cql-dqn", "dqn@offline")
+
+
+class Relation(NamedTuple):
+    """What must hold on a data set."""
+
+    data: str
+    better: str
+    worse: str
+    strictly: bool = True
+    """Above; otherwise, not below."""
+
+
+RELATIONS = (
+    Relation("replay", "filtered-bc", "bc"),
+    Relation("replay", "cql-dqn", BEHAVIOUR, strictly=False),
+    Relation("replay", "cql-dqn", "bc"),
+    Relation("medium", "cql-dqn", BEHAVIOUR, strictly=False),
+    Relation("medium", "cql-dqn", "dqn@offline"),
+    Relation("expert", "cql-dqn", "dqn@offline"),
+    Relation("replay", "iql", BEHAVIOUR, strictly=False),
+    Relation("replay", "iql", "bc"),
+    Relation("replay", "awac", "bc"),
+    Relation("replay", "cql", "bc"),
+    Relation("replay", "td3-bc", "bc"),
+    Relation("medium", "td3-bc", "td3@offline"),
+)
+
+
+class Cell(NamedTuple):
+    """Returns and updates per second, one of each per seed."""
+
+    returns: list[float]
+    speeds: list[float]
+
+
+def half_interval(values: list[float]) -> float:
+    """Half of the 95 % interval of the mean; 0 for one value."""
+    if len(values) < 2:
+        return 0.0
+    return T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1] * stdev(values) / math.sqrt(len(values))
+
+
+def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any]) -> tuple[float, float]:
+    """Return of the last evaluation, and updates per second."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        settings = {"evaluation.every_steps": steps, **options}
+        result = pappus.train(
+            system, settings=settings, data=data, seed=seed, steps=steps, run_dir=Path(folder) / "run"
+        )
+        summary = json.loads((result.directory / "summary.json").read_text())
+    return float(summary["eval_return"]), float(summary["steps_per_second"])
+
+
+def judged(relation: Relation, cells: dict[tuple[str, str], Cell], behaviour: dict[str, float]) -> str:
+    """A line about a relation, or nothing where one of its sides was not run."""
+    sides = []
+    for system in (relation.better, relation.worse):
+        if system == BEHAVIOUR and relation.data in behaviour:
+            sides.append((behaviour[relation.data], 0.0))
+        elif (relation.data, system) in cells:
+            returns = cells[relation.data, system].returns
+            sides.append((mean(returns), half_interval(returns)))
+    if len(sides) < 2:
+        return ""
+    (high, first), (low, second) = sides
+    margin = math.hypot(first, second)
+    holds = high - low > margin if relation.strictly else high - low >= -margin
+    verdict = "holds" if holds else "open" if high - low > -margin else "FAILS"
+    sign = ">" if relation.strictly else "≥"
+    return (
+        f"{verdict:5}  {relation.data}: {relation.better} {sign} {relation.worse}   "
+        f"({high:.1f} − {low:.1f} = {high - low:.1f} ± {margin:.1f})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--steps", type=int, default=5_000, help="updates")
+    parser.add_argument("options", nargs="*", help="NAME=VALUE of further settings")
+    arguments = parser.parse_args()
+    options = {name: yaml.safe_load(value) for name, value in (option.split("=", 1) for option in arguments.options)}
+    cells: dict[tuple[str, str], Cell] = {}
+    behaviour = {}
+    for data in arguments.data:
+        lengths, earned = lengths_and_returns(open_dataset(data))
+        behaviour[data.name] = float(earned.mean())
+        print(f"{data.name}: {len(earned)} episodes, {lengths.sum():,} steps, returns {earned.mean():.1f} on average")
+        for system in arguments.systems:
+            pairs = [train(system, data, seed, arguments.steps, options) for seed in arguments.seeds]
+            cell = cells[data.name, system] = Cell(*(list(column) for column in zip(*pairs, strict=True)))
+            returns = f"{mean(cell.returns):8.1f} ± {half_interval(cell.returns):5.1f}"
+            print(f"  {system:14} {returns}   {mean(cell.speeds):8.0f} updates/s", flush=True)
+    for line in filter(None, (judged(relation, cells, behaviour) for relation in RELATIONS)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
