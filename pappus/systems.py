@@ -46,6 +46,8 @@ CONTROL = {
 """What papers on offline control have in common: one update per step where there are envs, and no clipping."""
 DATA_FIRST = ("offline", "single", "apex")
 """Topologies of methods that learn from data, and go on online."""
+DATA_FIRST_IN_ONE = ("offline", "single")
+"""The same in one thread: one update per step leaves nothing for more actors to do."""
 APEX_SIZES = {"envs_per_actor": 16, "batch_size": 256}
 
 
@@ -109,8 +111,8 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="DQN that holds down values of actions that the data do not show; discrete actions",
     ),
     AlgorithmSpec(
-        "td3-bc", TD3BC, TD3BCConfig(), learns_from_replay=True, updates_all_weights=False, topologies=DATA_FIRST,
-        settings={**CONTROL, "network.normalize": True},
+        "td3-bc", TD3BC, TD3BCConfig(), learns_from_replay=True, updates_all_weights=False,
+        topologies=DATA_FIRST_IN_ONE, settings={**CONTROL, "network.normalize": True},
         purpose="TD3 that stays near the data's actions; continuous actions",
     ),
     AlgorithmSpec(
@@ -122,15 +124,15 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="TD3+BC with penalties of its own for policy and critics; continuous actions",
     ),
     AlgorithmSpec(
-        "iql", IQL, IQLConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        "iql", IQL, IQLConfig(), learns_from_replay=True, topologies=DATA_FIRST_IN_ONE, settings=CONTROL,
         purpose="values of the data's best actions by expectiles, and a policy that clones these actions",
     ),
     AlgorithmSpec(
-        "awac", AWAC, AWACConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        "awac", AWAC, AWACConfig(), learns_from_replay=True, topologies=DATA_FIRST_IN_ONE, settings=CONTROL,
         purpose="clones actions by how much better than the policy they are",
     ),
     AlgorithmSpec(
-        "cql", CQL, CQLConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=CONTROL,
+        "cql", CQL, CQLConfig(), learns_from_replay=True, topologies=DATA_FIRST_IN_ONE, settings=CONTROL,
         purpose="SAC whose values are held down where there is no data; continuous actions",
     ),
 )

@@ -45,6 +45,7 @@ REFUSED = {
         for other in ("sync", "impala", "seed", "a3c", "gorila")
     },
     **{(name, other): MADE_FOR for name in ("bc", "rebrac") for other in ("single", "apex")},
+    **{(name, "apex"): MADE_FOR for name in ("td3-bc", "iql", "awac", "cql")},
     ("td3", "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient",
 }
 SMALL: dict[str, Any] = {

@@ -61,9 +61,9 @@ class CQL(SAC):
         others, q = values[..., :-1], values[..., -1]
         loss, error = critic_loss(q, goal, weight)
         gap = conservative_gap(others, log_density, q)
-        gap_loss = torch.mv(gap, weight).sum() / len(goal)
-        return loss + self.config.alpha * gap_loss, error, {
-            "critic_loss": loss.detach(), "q": q.detach().mean(), "conservative_gap": gap.detach().mean(),
+        conservative = self.config.alpha * torch.mv(gap, weight).sum() / len(goal)
+        return loss + conservative, error, {
+            "critic_loss": loss.detach(), "q": q.detach().mean(), "conservative_loss": conservative.detach(),
         }
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ from pappus.judging.logged import Asked, Logged, read_logged
 from pappus.judging.report import Estimate, Estimates
 from pappus.judging.wording import assumptions, reachable, warnings
 from pappus.ops import off_policy
-from pappus.ops.bootstrap import bca_interval, jackknife_interval
+from pappus.ops.bootstrap import episode_interval, jackknife_interval
 from pappus.roles.acting import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
@@ -94,7 +94,7 @@ def judge(logged: Logged, space: Space, question: Question, described: str, expl
     found = tuple(_estimate(method, logged, weights, fits, question, generator) for method in wanted)
     total = off_policy.padded(logged.reward, logged.lengths).sum(0).mean()
     draft = Estimates(
-        found, Estimate("behaviour", played.estimate, bca_interval(played, question.confidence, generator)),
+        found, Estimate("behaviour", played.estimate, episode_interval(played, question.confidence, generator)),
         float(total), question.confidence, question.discount, len(logged.lengths), len(logged.reward), described,
         cloned,
         None if weights is None else weights.largest, None if weights is None else weights.mean,
@@ -129,15 +129,17 @@ def _fits(
     halves = np.stack([half == 1, half == 0]) if episodes > 1 else np.ones((2, 1))
     weight = np.concatenate([np.ones((1, episodes)), halves])
     fitted = FittedQ(logged, space, question.discount, weight, question.asked.seed, question.fqe)
-    return Fits(*fitted.mean_at_start(), *_of_the_other_half(fitted, logged, half))
+    return Fits(*fitted.mean_at_start(), *_of_the_other_half(fitted, logged, half, question.discount))
 
 
-def _of_the_other_half(fitted: FittedQ, logged: Logged, half: Array) -> tuple[Array, Array]:
+def _of_the_other_half(fitted: FittedQ, logged: Logged, half: Array, discount: float) -> tuple[Array, Array]:
     """Q and V as `Fits` has them. `half` says which fit, 1 + 0 or 1 + 1, does not know an episode, `[E]`."""
     of_rows, of_steps = np.repeat(half, logged.lengths + 1), np.repeat(half, logged.lengths)
-    value = off_policy.padded(np.where(of_rows == 0, fitted.value(1), fitted.value(2)), logged.lengths, 1)
+    bounds = reachable(logged.reward, discount)
+    value = np.where(of_rows == 0, fitted.value(1), fitted.value(2)).clip(*bounds)
+    value = off_policy.padded(value, logged.lengths, 1)
     value[logged.lengths, np.arange(len(half))] *= ~logged.terminated
-    q = np.where(of_steps == 0, fitted.q(1), fitted.q(2))
+    q = np.where(of_steps == 0, fitted.q(1), fitted.q(2)).clip(*bounds)
     return off_policy.padded(q, logged.lengths), value
 
 
@@ -162,7 +164,7 @@ def _estimate(
         robust = off_policy.doubly_robust if method == "dr" else off_policy.weighted_doubly_robust
         sums = robust(weights.rho, reward, fits.q, fits.value, discount)
     enough = weights.effective >= FEWEST_FOR_INTERVAL
-    interval = bca_interval(sums, question.confidence, generator) if enough else None
+    interval = episode_interval(sums, question.confidence, generator) if enough else None
     return Estimate(method, sums.estimate, interval, weights.effective)
 
 

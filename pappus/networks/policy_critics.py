@@ -10,71 +10,17 @@ The encoder flattens, scales and encodes categories. For pictures it is a CNN, a
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pappus.networks.modules import MLP, Activation, Encoder, RunningMoments, orthogonal, split_mask, zeros
+from pappus.networks.many_mlps import ManyMLPs
+from pappus.networks.modules import Activation, Encoder, RunningMoments, split_mask, zeros
 from pappus.networks.q_networks import LAST_LAYER_GAIN, DeterministicActorCritic
 from pappus.ops.distributions import mask_logits
 from pappus.types import ActionSpec, ContinuousAction, Nest, map_leaves
-
-GAIN = math.sqrt(2)
-IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
-"""Activations that overwrite their input: with thousands of rows a fresh array costs more than the arithmetic."""
-
-
-class ManyMLPs(nn.Module):
-    """`count` MLPs of one shape with one output each, of the same input; initialised as `MLP` is.
-
-    Their first layers are one layer. The others are multiplied one by one: on a CPU batched products are slower.
-    """
-
-    def __init__(
-        self, count: int, input_size: int, sizes: tuple[int, ...], activation: Activation = "relu",
-        layer_norm: bool = False,
-    ) -> None:
-        super().__init__()
-        self.count, self.width, self.activation = count, sizes[0], activation
-        first = [orthogonal(nn.Linear(input_size, sizes[0]), GAIN).weight.detach().T for _ in range(count)]
-        self.first_weight = nn.Parameter(torch.cat(first, 1).contiguous())
-        self.first_bias = nn.Parameter(torch.zeros(count * sizes[0]))
-        layers = [*((pair, GAIN) for pair in pairwise(sizes)), ((sizes[-1], 1), 1.0)]
-        self.members = nn.ModuleList(
-            nn.ModuleList(orthogonal(nn.Linear(*shape), gain) for shape, gain in layers) for _ in range(count)
-        )
-        self.norms = nn.ModuleList(
-            nn.ModuleList(nn.LayerNorm(size) for size in sizes) for _ in range(count) if layer_norm
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The output of each for rows `[M, D]`, `[count, M]`."""
-        joined = torch.addmm(self.first_bias, x.to(self.first_weight.dtype), self.first_weight)
-        if not self.norms:
-            joined = IN_PLACE[self.activation](joined)
-        return torch.stack([self._rest(i, part) for i, part in enumerate(torch.split(joined, self.width, 1))])
-
-    def first(self, x: Tensor) -> Tensor:
-        """The output of the first alone, `[M]`."""
-        weight, bias = self.first_weight[:, : self.width], self.first_bias[: self.width]
-        hidden = torch.addmm(bias, x.to(weight.dtype), weight)
-        return self._rest(0, hidden if self.norms else IN_PLACE[self.activation](hidden))
-
-    def _rest(self, which: int, x: Tensor) -> Tensor:
-        """The layers after the first of one MLP, `[M, width]` → `[M]`."""
-        activation = IN_PLACE[self.activation]
-        norms: Any = self.norms[which] if self.norms else None
-        if norms is not None:
-            x = activation(norms[0](x))
-        *layers, last = cast(Any, self.members[which])
-        for i, layer in enumerate(layers, 1):
-            x = layer(x)
-            x = activation(x if norms is None else norms[i](x))
-        output: Tensor = last(x).squeeze(-1)
-        return output.float()
 
 
 class Seen(NamedTuple):
@@ -114,13 +60,13 @@ class PolicyCritics(nn.Module):
         self.squash = squash and self.continuous
         self.action_size = math.prod(action.shape) if isinstance(action, ContinuousAction) else action.mask_size
         outputs = 2 * self.action_size if self.squash else self.action_size
-        trunk = MLP(encoder.output_size, sizes, activation)
-        layer = orthogonal(nn.Linear(trunk.output_size, outputs), LAST_LAYER_GAIN)
-        self.actor = nn.Sequential(trunk, layer)
+        self.actor = ManyMLPs(1, encoder.output_size, sizes, outputs, activation, last_gain=LAST_LAYER_GAIN)
         free = self.continuous and not squash
         self.log_std = nn.Parameter(torch.zeros(self.action_size)) if free else None
-        self.critics = ManyMLPs(num_critics, encoder.output_size + self.action_size, sizes, activation, layer_norm)
-        self.judge = ManyMLPs(1, encoder.output_size, sizes, activation, layer_norm) if value else None
+        self.critics = ManyMLPs(
+            num_critics, encoder.output_size + self.action_size, sizes, 1, activation, layer_norm
+        )
+        self.judge = ManyMLPs(1, encoder.output_size, sizes, 1, activation, layer_norm) if value else None
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature))) if temperature else None
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 
@@ -135,7 +81,8 @@ class PolicyCritics(nn.Module):
 
     def policy(self, seen: Seen) -> Tensor:
         """Parameters of the distribution over actions, `[…, P]`."""
-        rows: Tensor = self.actor(seen.features.detach()).float()
+        features = seen.features.detach()
+        rows: Tensor = self.actor(features.flatten(0, -2)).view(*features.shape[:-1], -1)
         if self.log_std is not None:
             return torch.cat([rows.tanh(), self.log_std.float().expand_as(rows)], -1)
         return rows if seen.mask is None else mask_logits(rows, seen.mask)
@@ -143,7 +90,7 @@ class PolicyCritics(nn.Module):
     def q(self, seen: Seen, action: Tensor) -> Tensor:
         """Q_i(o, a) for actions `[B, …]`, `[critics, B]`."""
         values: Tensor = self.critics(torch.cat([seen.features, self.encoded(action)], -1))
-        return values
+        return values.squeeze(-1)
 
     def q_of_many(self, seen: Seen, action: Tensor) -> Tensor:
         """Q_i(o, a) of N actions at every observation, `[B, N, A]`: `[critics, B, N]`."""
@@ -154,7 +101,8 @@ class PolicyCritics(nn.Module):
     def value(self, seen: Seen) -> Tensor:
         """V(o), `[B]`."""
         assert self.judge is not None
-        return self.judge.first(seen.features)
+        value: Tensor = self.judge(seen.features)
+        return value.view(-1)
 
     def encoded(self, action: Tensor) -> Tensor:
         """Actions `[B, …]` as the critics see them, `[B, A]`: within their bounds, as envs take them; or one-hot."""
@@ -185,17 +133,16 @@ class TwinDeterministic(DeterministicActorCritic):
         nn.Module.__init__(self)
         self.action_shape, self.state_spec = action_shape, memory_spec
         size = math.prod(action_shape)
-        trunk = MLP(encoder.output_size, sizes, activation)
-        self.actor = nn.ModuleList([trunk, orthogonal(nn.Linear(trunk.output_size, size), LAST_LAYER_GAIN)])
-        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, activation, layer_norm)
+        self.actor: Any = ManyMLPs(1, encoder.output_size, sizes, size, activation, last_gain=LAST_LAYER_GAIN)
+        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, 1, activation, layer_norm)
         self.critics = nn.ModuleList([encoder, critics])
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 
     def policy(self, observation: Nest) -> Tensor:
         """The policy's action, flattened to `[T, B, A]`."""
-        trunk, layer = self.actor
-        action: Tensor = layer(trunk(self.critics[0](observation).detach())).float().tanh()
-        return action
+        features = self.critics[0](observation).detach()
+        action: Tensor = self.actor(features.flatten(0, 1)).view(*features.shape[:2], -1)
+        return action.tanh()
 
     def q(self, observation: Nest, action: Tensor) -> Tensor:
         """Q(o, a) of the first critic, `[T, B]`."""

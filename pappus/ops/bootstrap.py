@@ -1,8 +1,9 @@
-"""Intervals from the episodes themselves: resampled (Efron 1987), or left out in turn."""
+"""Intervals from the episodes themselves, resampled or left out in turn (Efron & Tibshirani 1993, chapters 11, 12)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -19,52 +20,51 @@ Interval: TypeAlias = tuple[float, float]
 NORMAL = NormalDist()
 
 
-def resampled_counts(episodes: int, resamples: int, generator: np.random.Generator) -> Array:
-    """How often each of E episodes is drawn, in draws of E: `[R, E]` float64."""
-    return generator.multinomial(episodes, np.full(episodes, 1 / episodes), resamples).astype(np.float64)
+def episode_interval(sums: Sums, confidence: float, generator: np.random.Generator) -> Interval | None:
+    """The interval of an estimator; None for one episode."""
+    return episode_intervals(sums, [confidence], generator)[0] if len(sums.rows) > 1 else None
 
 
-def bca_interval(
-    sums: Sums, confidence: float, generator: np.random.Generator, resamples: int = RESAMPLES
-) -> Interval | None:
-    """Bias-corrected and accelerated percentiles of the estimates from resampled episodes; None for one episode.
+def episode_intervals(sums: Sums, confidences: Sequence[float], generator: np.random.Generator) -> list[Interval]:
+    """estimate ± quantile × standard error, of two episodes or more.
 
-    z0 says how far the estimate lies from the median of the resampled ones, the acceleration how the standard error
-    changes with the estimate, from the estimates without one episode each.
+    The standard error is that of the jackknife's pseudo-values p_e = E θ − (E − 1) θ_e, where θ_e leaves episode e out:
+    of a mean, they are what it is the mean of. Its quantiles are those of Student's t or of t = (p̄ − θ) / s in
+    resampled episodes, on each side whichever reaches further: the former are right where weights are even, the latter
+    where few large ones make the estimate lopsided, and either alone is too short in the other case.
     """
-    episodes = len(sums.rows)
-    if episodes < 2:
-        return None
-    estimate, drawn = sums.estimate, resampled_estimates(sums, generator, resamples)
-    if np.ptp(drawn) == 0:
-        return float(drawn[0]), float(drawn[0])
-    below = float(np.mean(drawn < estimate) + np.mean(drawn == estimate) / 2)
-    z0 = NORMAL.inv_cdf(min(max(below, 1 / resamples), 1 - 1 / resamples))
-    apart = sums.value(sums.rows.sum(0) - sums.rows)
-    apart = apart.mean() - apart
-    spread = float((apart**2).sum())
-    acceleration = float((apart**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-
-    def level(share: float) -> float:
-        z = z0 + NORMAL.inv_cdf(share)
-        return NORMAL.cdf(z0 + z / max(1 - acceleration * z, 1e-6))
-
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(drawn, [level(tail), level(1 - tail)])
-    return float(low), float(high)
+    episodes, estimate = len(sums.rows), sums.estimate
+    pseudo = episodes * estimate - (episodes - 1) * sums.value(sums.rows.sum(0) - sums.rows)
+    error = float(pseudo.std(ddof=1)) / math.sqrt(episodes)
+    drawn, found = studentised(pseudo, generator), list[Interval]()
+    for tail in ((1 - confidence) / 2 for confidence in confidences):
+        low, high = np.quantile(drawn, [tail, 1 - tail])
+        reach = t_quantile(1 - tail, episodes - 1)
+        found.append((estimate - max(reach, float(high)) * error, estimate + max(reach, -float(low)) * error))
+    return found
 
 
-def resampled_estimates(sums: Sums, generator: np.random.Generator, resamples: int = RESAMPLES) -> Array:
-    """The estimates from resampled episodes, `[R]`."""
-    episodes = len(sums.rows)
+def studentised(values: Array, generator: np.random.Generator, resamples: int = RESAMPLES) -> Array:
+    """(mean* − mean) / (standard error*) of values `[E]` in resamples of them, `[R]`."""
+    episodes, middle = len(values), values.mean()
+    powers = np.stack([values - middle, (values - middle) ** 2], -1)
     at_once = max(1, LARGEST_TABLE // episodes)
     sizes = [min(at_once, resamples - done) for done in range(0, resamples, at_once)]
-    return np.concatenate([sums.value(resampled_counts(episodes, size, generator) @ sums.rows) for size in sizes])
+    first, second = np.concatenate([_counts(episodes, size, generator) @ powers for size in sizes]).T / episodes
+    error = np.sqrt(np.maximum(second - first**2, 0.0) / (episodes - 1))
+    return np.asarray(np.divide(first, error, out=np.zeros_like(first), where=error > 0))
+
+
+def _counts(episodes: int, resamples: int, generator: np.random.Generator) -> Array:
+    """How often each of E episodes is drawn, in draws of E: `[R, E]` float64."""
+    drawn = generator.integers(episodes, size=(resamples, episodes)) + episodes * np.arange(resamples)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=resamples * episodes)
+    return counts.reshape(resamples, episodes).astype(np.float64)
 
 
 def jackknife_interval(estimate: float, left_out: Array, confidence: float) -> Interval:
     """estimate ± t s: s² = (G − 1)/G Σ_g (θ_g − θ̄)², of the estimates `[G]` without each of G groups in turn, and t of
-    G − 1 degrees of freedom (Efron & Tibshirani 1993, chapter 11)."""
+    G − 1 degrees of freedom."""
     groups = len(left_out)
     spread = math.sqrt((groups - 1) / groups * float(((left_out - left_out.mean()) ** 2).sum()))
     reach = t_quantile((1 + confidence) / 2, groups - 1) * spread

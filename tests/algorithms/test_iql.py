@@ -102,7 +102,7 @@ def test_actions_are_sampled_within_their_bounds_and_the_mode_without_a_generato
         network.log_std.fill_(1.5)
         action, said, _ = algorithm.act(step, batch.observation, first, (), torch.Generator().manual_seed(0))
         best, _, _ = algorithm.act(step, batch.observation, first, (), None)
-        torch.testing.assert_close(best, network.actor(batch.observation).tanh())
+        torch.testing.assert_close(best, network.actor(batch.observation)[0].tanh())
     assert action.shape == (B, 2) and action.abs().max() == 1 and said["log_prob"].shape == (B,)
     assert not algorithm.exploration(np.arange(3), 3, 0).any()
 

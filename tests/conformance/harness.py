@@ -18,6 +18,7 @@ from pappus.data.dataset import open_dataset
 from pappus.envs.vector import make_env
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import Output
+from pappus.networks.policy_critics import PolicyOutput
 from pappus.networks.q_networks import DeterministicOutput
 from pappus.ops.q_learning import unrescale
 from pappus.system import System
@@ -128,7 +129,23 @@ def said(network: Any, observation: Nest, output: Any) -> tuple[torch.Tensor, to
     if isinstance(output, DeterministicOutput):
         judged = [network.q(observation, torch.full_like(output.action, action)) for action in JUDGED]
         return torch.stack(judged, -1), output.action
+    if isinstance(output, PolicyOutput):
+        return said_by_policy(network, observation, output)
     return output.q, output.q
+
+
+def said_by_policy(network: Any, observation: Nest, output: PolicyOutput) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smaller of the critics' values, and the greedy action or the probabilities of all."""
+    time, envs = output.policy.shape[:2]
+    seen = network.see(map_leaves(lambda leaf: leaf.flatten(0, 1), observation))
+    if network.continuous:
+        actions = [torch.full((time * envs, network.action_size), action) for action in JUDGED]
+        mean, _ = output.policy.chunk(2, -1)
+        policy = mean.tanh() if network.squash else mean
+    else:
+        actions = [torch.full((time * envs,), action) for action in range(network.action_size)]
+        policy = output.policy.softmax(-1)
+    return torch.stack([network.q(seen, action).amin(0).view(time, envs) for action in actions], -1), policy
 
 
 def deviations(learnt: Learnt, world: World) -> dict[str, float]:

@@ -40,6 +40,19 @@ DDPG: Settings = {
 CQL: Settings = {**DQN, "algorithm.alpha": 0.05}
 """So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
 BC: Settings = {"batch_size": 64}
+TD3_BC: Settings = {**DDPG, "algorithm.alpha": 1e3, "network.normalize": False}
+"""Values count alone: what stays near the data is tested by its loss. One-hot lights leave nothing to normalise."""
+REBRAC: Settings = {
+    **DDPG, "algorithm.policy_penalty": 1e-4, "algorithm.critic_penalty": 1e-4, "network.layer_norm": False,
+}
+STOCHASTIC: Settings = {**REPLAY, "algorithm.n_step": 3, "algorithm.target_share": 0.1}
+IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 250.0}
+"""An expectile of all actions that is near the best one's value."""
+AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.01, "algorithm.largest_weight": 1e9, "steps": 2_400}
+SAC_LIKE: Settings = {
+    **STOCHASTIC, "algorithm.alpha": 0.001, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0,
+    "steps": 2_800,
+}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
 R2D2: Settings = {
@@ -123,6 +136,16 @@ ROWS: dict[str, Row] = {
     "r2d2@offline": Row("r2d2@offline", offline(R2D2, 300)),
     "ddpg@offline": Row("ddpg@offline", offline(DDPG, 300), continuous=True),
     "td3@offline": Row("td3@offline", offline(DDPG, 300), continuous=True),
+    "td3-bc": Row("td3-bc", offline(TD3_BC, 300), continuous=True),
+    "rebrac": Row("rebrac", offline(REBRAC, 300), continuous=True),
+    "iql": Row("iql", offline(IQL, 300), continuous=True),
+    "iql-discrete": Row("iql", offline(IQL, 300)),
+    "awac": Row("awac", offline(AWAC, 600), continuous=True),
+    "cql": Row("cql", offline(SAC_LIKE, 300), continuous=True),
+    "td3-bc@single": Row("td3-bc@single", TD3_BC, continuous=True),
+    "iql@single": Row("iql@single", IQL, continuous=True),
+    "awac@single": Row("awac@single", AWAC, continuous=True),
+    "cql@single": Row("cql@single", SAC_LIKE, continuous=True),
     "bc": Row("bc", offline(BC, 150)),
     "cql-dqn": Row("cql-dqn", offline(CQL, 250)),
     "cql-dqn@single": Row("cql-dqn@single", CQL),

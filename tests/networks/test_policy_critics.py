@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.build import build_policy_critics, build_twin_deterministic
-from pappus.networks.policy_critics import ManyMLPs
+from pappus.networks.many_mlps import ManyMLPs, Member
 from pappus.ops.distributions import SquashedGaussian
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
@@ -27,14 +27,14 @@ def seeded() -> None:
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("sizes", [(8, 5), (7,)])
 def test_many_mlps_are_each_what_an_mlp_is(sizes: tuple[int, ...], layer_norm: bool) -> None:
-    many, x = ManyMLPs(3, 4, sizes, layer_norm=layer_norm), torch.randn(6, 4)
+    many, x = ManyMLPs(3, 4, sizes, 2, layer_norm=layer_norm), torch.randn(6, 4)
     found = many(x)
-    for i, layers in enumerate(many.members):
-        first = slice(i * sizes[0], (i + 1) * sizes[0])
-        y = x @ many.first_weight[:, first] + many.first_bias[first]
-        for k, layer in enumerate(layers):  # type: ignore[arg-type]
-            y = layer(torch.relu(many.norms[i][k](y) if layer_norm else y))  # type: ignore[index]
-        torch.testing.assert_close(found[i], y[:, 0])
+    for i in range(3):
+        part, member = slice(i * sizes[0], (i + 1) * sizes[0]), cast(Member, many.members[i])
+        y = x @ many.weight[:, part] + many.bias[part]
+        for k, layer in enumerate([*member.layers, member.last]):
+            y = layer(torch.relu(member.norms[k](y) if layer_norm else y))
+        torch.testing.assert_close(found[i], y)
     torch.testing.assert_close(many.first(x), found[0])
     assert not torch.equal(found[0], found[1])
 
@@ -43,7 +43,7 @@ def test_a_policy_that_is_squashed_predicts_its_deviation_and_another_has_one_fo
     seen = torch.randn(4, 3)
     for squash in (False, True):
         network = build_policy_critics(ENV, SMALL, squash=squash, value=True)
-        torch.nn.init.normal_(network.actor[1].weight, std=9.0)  # type: ignore[arg-type]
+        torch.nn.init.normal_(cast(Member, network.actor.members[0]).last.weight, std=9.0)
         mean, log_std = network.policy(network.see(seen)).chunk(2, -1)
         assert bool((log_std.std(0) > 0).all()) == squash and bool(mean.abs().max() > 1) == squash
         assert network.q(network.see(seen), torch.rand(4, 2)).shape == (2, 4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pappus.ops.bootstrap import bca_interval, jackknife_interval, resampled_estimates, t_quantile
+from pappus.ops.bootstrap import episode_interval, jackknife_interval, studentised, t_quantile
 from pappus.ops.off_policy import (
     LinearSystem,
     Sums,
@@ -111,8 +111,8 @@ def test_a_perfect_model_leaves_doubly_robust_only_the_noise_of_starts() -> None
     for method in (doubly_robust, weighted_doubly_robust):
         sums = method(rho, reward, q[states, action], worth, GAMMA)
         assert sums.estimate == pytest.approx((POLICY[0] * q[0]).sum())
-        drawn = resampled_estimates(sums, np.random.default_rng(1), 50)
-        assert np.ptp(drawn) < 1e-12
+        low, high = episode_interval(sums, 0.95, np.random.default_rng(1)) or (0, 1)
+        assert high - low < 1e-9
 
 
 @pytest.mark.parametrize("method", ["is", "wis", "dr", "wdr"])
@@ -126,8 +126,8 @@ def test_estimates_of_many_episodes_are_the_value_of_the_linear_system(method: s
         "dr": lambda: doubly_robust(rho, played.reward, *wrong_model, GAMMA),
         "wdr": lambda: weighted_doubly_robust(rho, played.reward, *wrong_model, GAMMA),
     }[method]()
-    spread = resampled_estimates(sums, np.random.default_rng(0), 100).std()
-    assert abs(sums.estimate - MDP.value(POLICY, GAMMA)) < 4 * spread < 0.4
+    low, high = episode_interval(sums, 0.9999, np.random.default_rng(0)) or (0, 0)
+    assert low < MDP.value(POLICY, GAMMA) < high < low + 1
 
 
 def test_a_model_carries_doubly_robust_beyond_a_truncation() -> None:
@@ -189,15 +189,28 @@ def test_padded_puts_episodes_side_by_side() -> None:
 def test_the_interval_of_a_mean_is_the_normal_one_where_all_is_normal() -> None:
     values = np.random.default_rng(0).normal(3.0, 2.0, 400)
     sums = importance_sampling(np.ones((1, 400)), values[None], 1.0)
-    low, high = bca_interval(sums, 0.9, np.random.default_rng(1)) or (0, 0)
+    low, high = episode_interval(sums, 0.9, np.random.default_rng(1)) or (0, 0)
     reach = 1.645 * values.std() / 20
     assert [low, high] == pytest.approx([values.mean() - reach, values.mean() + reach], abs=0.03)
 
 
 def test_one_episode_has_no_interval_and_equal_ones_a_point() -> None:
-    assert bca_interval(Sums(np.ones((1, 2)), lambda sums: sums[..., 0]), 0.9, np.random.default_rng(0)) is None
+    assert episode_interval(Sums(np.ones((1, 2)), lambda sums: sums[..., 0]), 0.9, np.random.default_rng(0)) is None
     equal = importance_sampling(np.ones((1, 5)), np.full((1, 5), 2.0), 1.0)
-    assert bca_interval(equal, 0.9, np.random.default_rng(0)) == (2.0, 2.0)
+    assert episode_interval(equal, 0.9, np.random.default_rng(0)) == (2.0, 2.0)
+
+
+def test_studentised_means_of_normal_values_have_the_quantiles_of_t() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    found = np.quantile(studentised(values, np.random.default_rng(1), 4_000), [0.05, 0.95])
+    assert abs(found) == pytest.approx(t_quantile(0.95, 29), abs=0.3)
+
+
+def test_the_interval_reaches_further_where_few_weights_are_large() -> None:
+    values = np.exp(2 * np.random.default_rng(0).normal(size=200))
+    sums = importance_sampling(np.ones((1, 200)), values[None], 1.0)
+    low, high = episode_interval(sums, 0.9, np.random.default_rng(1)) or (0, 0)
+    assert high - values.mean() > 1.05 * (values.mean() - low)
 
 
 def test_students_t_is_that_of_the_tables() -> None:
@@ -220,6 +233,6 @@ def test_intervals_cover_the_value_about_as_often_as_they_say() -> None:
         played, random = some(60, seed), np.random.default_rng(seed)
         rho = importance_weights(log_ratio(played), played.lengths).rho
         for name, method in (("is", importance_sampling), ("wis", weighted_importance_sampling)):
-            low, high = bca_interval(method(rho, played.reward, GAMMA), 0.9, random, 500) or (0, 0)
+            low, high = episode_interval(method(rho, played.reward, GAMMA), 0.9, random) or (0, 0)
             hits[name] += low <= value <= high
-    assert all(80 <= count <= 98 for count in hits.values()), hits
+    assert all(82 <= count <= 98 for count in hits.values()), hits
