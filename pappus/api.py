@@ -6,16 +6,17 @@ import dataclasses
 import fcntl
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from pappus.beginnings import EnvLike, first_weights, with_data
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
-from pappus.data.specs import check_spec, data_notes, env_of_data, folder_of_data, spec_of
+from pappus.data.specs import check_spec, data_notes, env_of_data, spec_of
 from pappus.errors import UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
@@ -36,14 +37,11 @@ from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, find_checkpoint, load_policy
+from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
 from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
-
-EnvLike = str | Callable[..., Any]
-
 
 @dataclass(frozen=True)
 class Result:
@@ -157,32 +155,6 @@ def recording_of(run: Run) -> RunRecording | None:
     config = run.config
     about = about_env(run.env, config.env, config.env_options, run.env_spec, system=config.system_name)
     return RunRecording(Path(config.record).resolve(), about)
-
-
-def first_weights(run: Run) -> Path:
-    """The newest checkpoint of the run that this one begins with; `UserError` if it is of another network."""
-    config = run.config
-    checkpoint = find_checkpoint(Path(config.init_from), "latest")
-    size = stored_weights(checkpoint).size
-    if size != run.weights_size:
-        raise UserError(
-            f"init_from={config.init_from!r} holds {size} weights, but the network of {config.system_name!r} has "
-            f"{run.weights_size}; give a run of an algorithm with the same network, and the same --network options"
-        )
-    return checkpoint.resolve()
-
-
-def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
-    """The config with where its data is, and the env of the data where none was given. A topology that does without
-    training episodes has evaluations before the end, unless the config says when."""
-    if config.data:
-        name = env_of_data(config.data, config.env)
-        config = dataclasses.replace(config, data=folder_of_data(config.data), env=name)
-        env = name if isinstance(env, str) else env
-    asked, wanted = config.evaluation, config.topology.evaluations
-    if wanted and not (asked.every_steps or asked.at_steps or asked.every_seconds):
-        asked = dataclasses.replace(asked, every_steps=max(1, config.steps // wanted))
-    return dataclasses.replace(config, evaluation=asked), env
 
 
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:

@@ -139,7 +139,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
 def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
-    from pappus.api import with_data
+    from pappus.beginnings import with_data
     from pappus.machine import chosen_words, fit
     from pappus.validation import validate
 

@@ -60,6 +60,8 @@ def _validate_data(config: RunConfig) -> None:
     name, uses = config.system_name, config.topology.uses_data
     if uses == "only" and not config.data:
         raise UserError(f"--data is missing: {name!r} learns from a data set; give its folder, such as --data DIR")
+    if uses == "only" and config.record:
+        raise UserError(f"record={config.record!r}: {name!r} plays nothing that could be recorded; leave --record out")
     if uses == "no" and config.data:
         raise UserError(
             f"data={config.data!r}: {name!r} learns from what its actors see; use a system @offline, or one with "

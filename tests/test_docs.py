@@ -138,7 +138,7 @@ def test_the_options_page_holds_every_setting_of_every_system() -> None:
 
 def test_the_commands_page_holds_every_command() -> None:
     page = hooks.on_page_markdown((DOCS / "reference" / "cli.md").read_text())
-    own = ("data info", "data list", "data convert", "data import")
+    own = ("data record", "data info", "data list", "data convert", "data import")
     for command in ("train", "serve", "actor", "eval", "replay serve", *own, "systems", "check-env"):
         assert f"## `pappus {command}`" in page
     for option in ("--connect", "--video", "--checkpoints", "--backend"):

@@ -76,46 +76,63 @@ def shared_lock(directory: Path) -> BinaryIO:
 
 
 class RowBuffer:
-    """Room for some rows of N envs, laid out after the first of them."""
+    """Some rows of N envs in memory. Observations are copied, since an env may overwrite them. Of all else references
+    are kept until the rows are written: that is much faster than to copy many small arrays one by one."""
 
     def __init__(self, action: Array, behaviour: Mapping[str, Array], observation: Nest) -> None:
-        leaves, num_envs = leaves_of(observation), len(action)
-        row_bytes = sum(leaf.nbytes for leaf in (action, *behaviour.values(), *leaves)) + 11 * num_envs
-        self.rows = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
+        """Laid out after the first row."""
+        leaves, self._num_envs = leaves_of(observation), len(action)
+        row_bytes = sum(leaf.nbytes for leaf in (action, *behaviour.values(), *leaves)) + 5 * len(action)
+        self.size = min(MOST_ROWS, max(FEWEST_ROWS, BLOCK_BYTES // row_bytes))
+        self._observation: list[Array] = [np.zeros((self.size, *leaf.shape), leaf.dtype) for leaf in leaves]
+        self._mask = _mask_of(observation, self._observation)
+        self._rows: list[tuple[Array, Mapping[str, Array], Timestep]] = []
 
-        def room(leaf: Array) -> Array:
-            return np.zeros((self.rows, *leaf.shape), leaf.dtype)
+    def __len__(self) -> int:
+        return len(self._rows)
 
-        self.action, self.behaviour = room(action), {name: room(leaf) for name, leaf in behaviour.items()}
-        self.observation: list[Array] = [room(leaf) for leaf in leaves]
-        self.first, self.valid, self.ended = (np.zeros((self.rows, num_envs), np.bool_) for _ in range(3))
-        self.reward, self.discount = (np.zeros((self.rows, num_envs), np.float32) for _ in range(2))
-        self.mask = _mask_of(observation, self.observation)
-        self.used = 0
-
-    def add(self, action: Array | float, behaviour: Mapping[str, Array], then: Timestep) -> None:
+    def add(self, action: Array, behaviour: Mapping[str, Array], then: Timestep) -> None:
         """One more row."""
-        row = self.used
-        self.action[row] = action
-        self.reward[row] = then.reward
-        self.discount[row] = then.discount
-        self.first[row] = then.first
-        self.valid[row] = then.valid
-        self.ended[row] = False
-        if then.episodes is not None:
-            self.ended[row, then.episodes.envs] = True
-        for name, leaf in behaviour.items():
-            self.behaviour[name][row] = leaf
-        for into, leaf in zip(self.observation, leaves_of(then.observation), strict=True):
+        row = len(self._rows)
+        for into, leaf in zip(self._observation, leaves_of(then.observation), strict=True):
             into[row] = leaf
-        self.used = row + 1
+        self._rows.append((action, behaviour, then))
+
+    def clear(self) -> None:
+        self._rows = []
+
+    @property
+    def observation(self) -> list[Array]:
+        return [leaf[: len(self)] for leaf in self._observation]
+
+    @property
+    def mask(self) -> Array | None:
+        return None if self._mask is None else self._mask[: len(self)]
+
+    def action(self) -> Array:
+        return self._joined([action for action, _, _ in self._rows])
+
+    def reward(self) -> Array:
+        return self._joined([then.reward for _, _, then in self._rows]).astype(np.float32, copy=False)
+
+    def behaviour(self) -> dict[str, Array]:
+        names = self._rows[-1][1]
+        return {name: self._joined([behaviour[name] for _, behaviour, _ in self._rows]) for name in names}
 
     def flags(self) -> Array:
-        """The flags of the rows in use, in one byte each."""
-        first, valid, ended = (leaf[: self.used].astype(np.uint8) for leaf in (self.first, self.valid, self.ended))
-        over = ((self.discount[: self.used] == 0) & self.valid[: self.used]).astype(np.uint8)
-        flags: Array = first * FIRST + valid * VALID + over * TERMINATED + ended * ENDED
+        """One byte for each env."""
+        steps = [then for _, _, then in self._rows]
+        first, valid = (self._joined(of) for of in ([one.first for one in steps], [one.valid for one in steps]))
+        over = (self._joined([one.discount for one in steps]) == 0) & valid
+        flags: Array = first.astype(np.uint8) * FIRST + valid.astype(np.uint8) * VALID + over * np.uint8(TERMINATED)
+        ended = [(row, one.episodes.envs) for row, one in enumerate(steps) if one.episodes is not None]
+        if ended:
+            flags[np.repeat([row for row, _ in ended], [len(envs) for _, envs in ended]),
+                  np.concatenate([envs for _, envs in ended])] |= ENDED
         return flags
+
+    def _joined(self, rows: list[Array]) -> Array:
+        return np.concatenate(rows).reshape(len(rows), *rows[0].shape)
 
 
 def _mask_of(observation: Nest, leaves: list[Array]) -> Array | None:
@@ -151,41 +168,42 @@ class EpisodeRecorder:
         self.begun = True
 
     def record(self, action: Array, behaviour: Mapping[str, Array], then: Timestep) -> None:
-        """One step of every env, and what it led to."""
-        buffer = self._buffer or self._first_buffer(action, behaviour, then)
+        """One step of every env, and what it led to. Nothing but the observation may be overwritten later."""
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._first_buffer(action, behaviour, then)
         buffer.add(action, behaviour, then)
-        if buffer.used == buffer.rows or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+        if len(buffer) == buffer.size or time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self.flush()
 
     def _first_buffer(self, action: Array, behaviour: Mapping[str, Array], then: Timestep) -> RowBuffer:
         self._buffer = RowBuffer(action, behaviour, then.observation)
         self._flushed = time.monotonic()
         if self._opening is not None:
-            self._buffer.add(0, {}, self._opening)
+            nothing = {name: np.zeros_like(leaf) for name, leaf in behaviour.items()}
+            self._buffer.add(np.zeros_like(action), nothing, self._opening)
             self._opening = None
         return self._buffer
 
     def flush(self) -> None:
         """Append the rows in memory to the part file."""
         buffer, self._flushed = self._buffer, time.monotonic()
-        if buffer is None or not buffer.used:
+        if buffer is None or not len(buffer):
             return
-        used = buffer.used
-        behaviour = {name: leaf[:used] for name, leaf in buffer.behaviour.items()}
+        behaviour, action, observation = buffer.behaviour(), buffer.action(), buffer.observation
         behaviour |= self._derived(behaviour, buffer)
-        observation, action = [leaf[:used] for leaf in buffer.observation], buffer.action[:used]
         self._header = self._header or PartHeader(
             self._num_envs, tuple(map(_spec, observation)), _spec(action),
             {name: _spec(leaf) for name, leaf in behaviour.items()},
             None if self._seeds is None else tuple(int(seed) for seed in self._seeds),
         )
-        self._append([buffer.flags(), buffer.reward[:used], action, *behaviour.values(), *observation])
-        buffer.used = 0
+        self._append([buffer.flags(), buffer.reward(), action, *behaviour.values(), *observation])
+        buffer.clear()
 
     def _derived(self, behaviour: Mapping[str, Array], buffer: RowBuffer) -> dict[str, Array]:
         """Log-probabilities, where the policy did not record them and they follow from what it recorded."""
         mask, log_prob = buffer.mask, self._recording.log_prob
-        counts = self._allowed.repeat(buffer.used, 0) if mask is None else mask[: buffer.used].sum(-1)
+        counts = self._allowed.repeat(len(buffer), 0) if mask is None else mask.sum(-1)
         allowed = np.concatenate([self._allowed, counts[:-1]])  # an action belongs to the observation before it
         self._allowed = counts[-1:]
         known = self._header is None or LOG_PROB in self._header.behaviour

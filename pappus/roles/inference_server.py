@@ -87,7 +87,9 @@ class EnvGroupState:
         if self.recorder is None:
             return
         none = np.empty(0)
-        timestep = Timestep(*request[:5], Episodes(none, none, ended) if len(ended) else None)
+        first, reward, discount, valid = (leaf.copy() for leaf in request[1:5])  # the next one lies in the same memory
+        episodes = Episodes(none, none, ended) if len(ended) else None
+        timestep = Timestep(request.observation, first, reward, discount, valid, episodes)
         if self.action is None:
             self.recorder.begin(timestep)
         else:

@@ -16,6 +16,7 @@ from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 from pappus.telemetry.verdict import RoleView
 from pappus.telemetry.wording import duration, farewell, figure, memory
+from pappus.topologies.offline import OfflineConfig
 
 SUMMARY = Summary(
     system="impala", env="CartPole-v1", seed=1, steps=1000, updates=10, wall_seconds=65.0, train_seconds=60.0,
@@ -171,6 +172,19 @@ def test_a_status_line_says_it_all():
 
 def test_a_status_line_needs_no_episode():
     assert status_line(run_stats(FakeTime())) == f"  0 %  0 steps  0 steps/s  {NO_EPISODE}  lag –  queue –  ETA –"
+
+
+def test_a_run_from_data_shows_updates_and_evaluations_and_no_episodes():
+    subject = run_stats(FakeTime(), topology=OfflineConfig())
+    assert status_line(subject) == "  0 %  0 steps  0 steps/s  not evaluated yet  ETA –"
+    subject.add(report("learner", 0.5, {}, counts={"env_steps": 100, "updates": 100}))
+    subject.add(report("evaluator", 0.5, {}, gauges={"eval/episodic_return": 12.5}))
+    assert status_line(subject) == " 10 %  100 steps  200.0 steps/s  greedy return 12.5  ETA 0:04"
+    output = Output(record=True, width=120, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", 120, height=30))
+    shown = output.export_text()
+    assert "200.0 updates/s" in shown and "greedy return 12.5" in shown
+    assert "policy lag" not in shown and "episode" not in shown
 
 
 def test_events_reach_a_pipe_at_once_without_control_characters():

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pappus
-from pappus.api import configure, describe, with_data
+from pappus.api import configure, describe
+from pappus.beginnings import with_data
 from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.systems import find_system
@@ -101,6 +102,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"data_share=0.01 of batch_size=16 leaves one table out": ("dqn", {"data": "", "data_share": 0.01}),
     r"data_share=0.3 means nothing to 'dqn@offline': all its": ("dqn@offline", {"data": "", "data_share": 0.3}),
     r"data_share=0.3 means nothing to 'dqn': there is no --data": ("dqn", {"env": "CartPole-v1", "data_share": 0.3}),
+    r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),

@@ -1,0 +1,43 @@
+"""What a run begins with: the data that it learns from, the env of that, and the weights of another run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pappus.config import RunConfig
+from pappus.data.specs import env_of_data, folder_of_data
+from pappus.errors import UserError
+from pappus.telemetry.weights import stored_weights
+from pappus.topologies.program import Run
+from pappus.trained import find_checkpoint
+
+EnvLike: TypeAlias = str | Callable[..., Any]
+
+
+def first_weights(run: Run) -> Path:
+    """The newest checkpoint of the run that this one begins with; `UserError` if it is of another network."""
+    config = run.config
+    checkpoint = find_checkpoint(Path(config.init_from), "latest")
+    size = stored_weights(checkpoint).size
+    if size != run.weights_size:
+        raise UserError(
+            f"init_from={config.init_from!r} holds {size} weights, but the network of {config.system_name!r} has "
+            f"{run.weights_size}; give a run of an algorithm with the same network, and the same --network options"
+        )
+    return checkpoint.resolve()
+
+
+def with_data(config: RunConfig, env: EnvLike) -> tuple[RunConfig, EnvLike]:
+    """The config with where its data is, and the env of the data where none was given. A topology that does without
+    training episodes has evaluations before the end, unless the config says when."""
+    if config.data:
+        name = env_of_data(config.data, config.env)
+        config = dataclasses.replace(config, data=folder_of_data(config.data), env=name)
+        env = name if isinstance(env, str) else env
+    asked, wanted = config.evaluation, config.topology.evaluations
+    if wanted and not (asked.every_steps or asked.at_steps or asked.every_seconds):
+        asked = dataclasses.replace(asked, every_steps=max(1, config.steps // wanted))
+    return dataclasses.replace(config, evaluation=asked), env
