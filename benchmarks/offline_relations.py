@@ -79,6 +79,8 @@ def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any
             system, settings=settings, data=data, seed=seed, steps=steps, run_dir=Path(folder) / "run"
         )
         summary = json.loads((result.directory / "summary.json").read_text())
+    if summary["eval_return"] is None:
+        raise SystemExit(f"{system} on {data.name} with seed {seed} was stopped before its evaluation")
     return float(summary["eval_return"]), float(summary["steps_per_second"])
 
 

@@ -50,6 +50,8 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", PRIORITIZED), ("td3@offline", "Pendulum-v1", {}),
         ("r2d2@offline", "CartPole-v1", {**SHORT, **PRIORITIZED}),
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
+        ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
+        ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
