@@ -22,6 +22,7 @@ from pappus.roles.parameter_server import Gradient, ShardedChannel, gradient_spe
 from pappus.roles.replay_training import ReplayTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.transports.memory import HeapBlock
+from pappus.types import map_leaves
 from tests.roles.replay_tools import ENV, FakeSource, random_batch
 
 SHARDS = 2
@@ -78,7 +79,7 @@ class Setup:
         networks: list[Any] = [self.algorithm.build_network() for _ in range(2)]
         for network, values in zip(networks, (weights, target), strict=True):
             torch.nn.utils.vector_to_parameters(values, network.parameters())
-        items = Transition(*(torch.from_numpy(leaf) for leaf in batch.items))
+        items: Transition = map_leaves(torch.from_numpy, batch.items)
         loss = self.algorithm.loss(*networks, items, torch.from_numpy(batch.weight)).loss
         loss.backward()  # type: ignore[no-untyped-call]
         return torch.cat([weight.grad.flatten() for weight in networks[0].parameters()]), loss.item()
