@@ -15,8 +15,8 @@ import torch
 from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
 from pappus.data.episode import Episode
-from pappus.data.last_inputs import with_last_inputs
 from pappus.data.no_env import env_to_act_in
+from pappus.data.reading import with_last_inputs
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
 from pappus.errors import UserError

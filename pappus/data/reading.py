@@ -8,7 +8,7 @@ import numpy as np
 
 from pappus.data.dataset import Dataset
 from pappus.data.episode import Episode
-from pappus.data.last_inputs import with_last_inputs
+from pappus.envs.vector import LAST_ACTION, LAST_REWARD
 from pappus.types import Array
 
 
@@ -26,5 +26,19 @@ def for_ever(dataset: Dataset, episodes: Array, seed: int, reader: int = 0, read
 
 
 def shown(episodes: Iterator[Episode], last_inputs: bool) -> Iterator[Episode]:
-    """The same as the network is shown them."""
+    """The same as the network is shown them: with its last action and reward, too, if it wants them (R2D2)."""
     return map(with_last_inputs, episodes) if last_inputs else episodes
+
+
+def with_last_inputs(episode: Episode) -> Episode:
+    """The episode as `envs.vector.WithLastInputs` would have shown it; unchanged if it was recorded like that."""
+    own = episode.observation if isinstance(episode.observation, dict) else {"observation": episode.observation}
+    if LAST_ACTION in own:
+        return episode
+    last = {LAST_ACTION: _delayed(episode.action), LAST_REWARD: _delayed(episode.reward)}
+    return episode._replace(observation={**own, **last})
+
+
+def _delayed(rows: Array) -> Array:
+    """The row before each, `[T + 1, …]`; zeros at the start."""
+    return np.concatenate([np.zeros_like(rows[:1]), rows])

@@ -14,7 +14,7 @@ import torch
 from pappus.algorithms.choices import ActionChoice, Fixed
 from pappus.data.dataset import Dataset
 from pappus.data.episode import Episode
-from pappus.data.last_inputs import with_last_inputs
+from pappus.data.reading import with_last_inputs
 from pappus.networks.modules import split_mask
 from pappus.roles.acting import LocalPolicy
 from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves

@@ -52,6 +52,7 @@ class PrefetchedSource:
         self._batch_bytes = 0
         self._trajectory = spec.layout.trajectory()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
+        self.fileno, self.clear = self._notifier.fileno, self._notifier.clear
         self._ready: deque[ItemBatch] = deque()
         self._room = threading.Semaphore(spec.prefetch)
         self._together = 0
@@ -110,12 +111,6 @@ class PrefetchedSource:
             if (client := self._client) is not None:
                 return client.explain(TABLE)
         return "the service is away"
-
-    def fileno(self) -> int:
-        return self._notifier.fileno()
-
-    def clear(self) -> None:
-        self._notifier.clear()
 
     def close(self) -> None:
         """Stop fetching. Priorities that were not sent may be lost."""

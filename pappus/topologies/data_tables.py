@@ -26,9 +26,8 @@ from pappus.edges.replay import ReplayEdge
 from pappus.errors import UserError
 from pappus.experience import Experience, Transitions
 from pappus.kinds import READER, REPLAY
-from pappus.recording.counts import items_of
 from pappus.recording.direct import ReplaySpec, layout_for
-from pappus.recording.logged import Logged
+from pappus.recording.logged import Logged, items_of
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.memory import total_memory
 from pappus.replay.tables.rate_limiters import min_size

@@ -18,9 +18,8 @@ from pappus.data.dataset import DatasetWriter, open_dataset
 from pappus.data.episode import Episode
 from pappus.data.facts import best_episodes, episode_facts
 from pappus.data.reading import for_ever
-from pappus.recording.counts import items_of
 from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
-from pappus.recording.logged import Logged
+from pappus.recording.logged import Logged, items_of
 from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.tables import table as tables
