@@ -136,25 +136,32 @@ def execute(
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
-    recording = recording_of(run)
     beginning = first_weights(run) if config.init_from and resumed is None else None
-    directory = resumed or new_directory(config)
-    record = str(Path(config.record).resolve()) if config.record else ""
-    config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
-    run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
-    with locked(directory):
-        return _execute(system, run, directory, resumed is not None, began, chosen, recording)
+    with recording_of(run) as recording:
+        directory = resumed or new_directory(config)
+        record = str(Path(config.record).resolve()) if config.record else ""
+        config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
+        run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
+        with locked(directory):
+            return _execute(system, run, directory, resumed is not None, began, chosen, recording)
 
 
-def recording_of(run: Run) -> RunRecording | None:
-    """The recording that the run's config asks for; `UserError` where that is impossible."""
+@contextmanager
+def recording_of(run: Run) -> Iterator[RunRecording | None]:
+    """The recording that the run's config asks for; `UserError` where that is impossible. A run that fails leaves its
+    parts: they are taken up when it is resumed, or completed by whoever opens the data set."""
     if not run.config.record:
-        return None
+        yield None
+        return
     from pappus.record import RunRecording, about_env
 
     config = run.config
     about = about_env(run.env, config.env, config.env_options, run.env_spec, system=config.system_name)
-    return RunRecording(Path(config.record).resolve(), about)
+    recording = RunRecording(Path(config.record).resolve(), about)
+    try:
+        yield recording
+    finally:
+        recording.release()
 
 
 def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> Run:
@@ -203,8 +210,6 @@ def _execute(
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
             log.write_summary(controller.summary(reason))
-            if recording is not None and reason == "failed":
-                log.event(recording.finish())
             console.close(None)
             raise
         summary = controller.summary()

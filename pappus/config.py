@@ -105,7 +105,8 @@ class EvaluationConfig:
     max_seconds: float = 600.0
     """An evaluation that takes longer is given up."""
     every_steps: int = 0
-    """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target)."""
+    """Evaluate each time so many env steps were trained on; 0: at the end only (and to confirm a target), offline ten
+    times in a run. A number beyond --steps leaves only the last one."""
     at_steps: tuple[int, ...] = ()
     """Evaluate once when each of these numbers of env steps was trained on, too."""
     every_seconds: float = 0.0

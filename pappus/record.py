@@ -33,10 +33,20 @@ class RunRecording:
         except OSError as error:
             raise UserError(f"record={str(directory)!r} cannot be written: {error.strerror}; give another") from None
 
+    def release(self) -> None:
+        """Record no more. The parts stay for a run that goes on, or for whoever opens the data set."""
+        self._lock.close()
+
     def finish(self) -> str:
         """Assemble the data set, and say what is in it now."""
-        self._lock.close()
-        added = assemble(self._directory)
+        self.release()
+        try:
+            added = assemble(self._directory)
+        except OSError as error:
+            return (
+                f"{str(self._directory)!r} could not be completed: {error}; its parts are kept: make room, then run "
+                f"pappus data info {self._directory}"
+            )
         if added is None:
             return f"{str(self._directory)!r}: another run still records there, and completes the data set when it ends"
         if not added.episodes:

@@ -70,7 +70,7 @@ def test_when_the_process_server_is_killed_the_run_ends(start: Start) -> None:
     training.until_it_learns()
     os.kill(training.pid("forkserver"), signal.SIGKILL)
     assert training.wait(10) == 1
-    assert "the process that starts workers died" in training.output()
+    assert "the fork server died" in training.output()
     training.nothing_is_left()
 
 

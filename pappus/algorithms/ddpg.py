@@ -153,8 +153,9 @@ class DDPG:
         return priority
 
     def loss(self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int) -> LossOutput:
-        """The critics' weighted squared error and, when it is its turn, the policy's loss."""
-        config = self.config
+        """The critics' weighted squared error and, when it is its turn, the policy's loss. Actions are those that the
+        env took: a policy in the data may have said more than its bounds allow."""
+        config, batch = self.config, batch._replace(action=batch.action.clamp(-1.0, 1.0))
         seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)
         with torch.no_grad():
             goal = self._goal(target, batch)

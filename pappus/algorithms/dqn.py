@@ -96,7 +96,7 @@ class EpsilonGreedy:
         dice = torch.rand(2, len(q), generator=generator, device=q.device)
         anything = _any_action(dice[0], q.shape[-1], observation)
         action = torch.where(dice[1] < exploration, anything, best)
-        epsilon = exploration.expand_as(value)
+        epsilon = exploration.expand_as(value).clone()  # PQN's lies beside the weights, which change in place
         return action, {"q": taken(q, action), "value": value, "epsilon": epsilon, GREEDY: action == best}, state
 
     def act_numpy(
@@ -113,7 +113,7 @@ class EpsilonGreedy:
         which, whether = noise.take(2, len(q))
         anything = np.minimum((which * count).astype(np.int64), count - 1)
         action = np.where(whether < exploration, anything, best)
-        epsilon = np.broadcast_to(exploration, value.shape)
+        epsilon = np.full_like(value, exploration)
         return action, {"q": q[rows, action], "value": value, "epsilon": epsilon, GREEDY: action == best}
 
     def behaviour_log_prob(self, behaviour: Mapping[str, Array], allowed: Array) -> Array | None:

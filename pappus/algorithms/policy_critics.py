@@ -83,11 +83,13 @@ class PolicyCriticsAlgorithm:
         """Sampled actions for tensors `[N, …]`, within their bounds; the mode without a generator."""
         params, state = step(observation, first, state)
         if generator is None:
-            action = self.distribution.mode(params)
+            action = self._within_bounds(self.distribution.mode(params))
+            return action, {"log_prob": self.distribution.log_prob(params, action)}, state
+        action, log_prob = self.distribution.sample_with_log_prob(params, generator)
+        if self._bounded:  # the probability recorded is that of the action recorded
+            action = self._within_bounds(action)
             log_prob = self.distribution.log_prob(params, action)
-        else:
-            action, log_prob = self.distribution.sample_with_log_prob(params, generator)
-        return self._within_bounds(action), {"log_prob": log_prob}, state
+        return action, {"log_prob": log_prob}, state
 
     def _within_bounds(self, action: Tensor) -> Tensor:
         """Continuous actions as envs take them."""

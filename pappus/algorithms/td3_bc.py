@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
-from pappus.experience import LossOutput, Transition
+from pappus.experience import Transition
 from pappus.networks.build import build_twin_deterministic, own_network
 from pappus.types import EnvSpec, Nest
 
@@ -55,10 +55,6 @@ class TD3BC(DDPG):
         return own_network(self.env, self.network_config) or build_twin_deterministic(
             self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
         )
-
-    def loss(self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int) -> LossOutput:
-        """TD3's, of actions within their bounds: envs clip those of other policies."""
-        return super().loss(network, target, batch._replace(action=batch.action.clamp(-1.0, 1.0)), weight, update)
 
     def _policy_loss(self, network: Any, seen: Nest, batch: Transition) -> Tensor:
         action: Tensor = network.policy(seen)

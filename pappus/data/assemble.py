@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shutil
+import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from pappus.data.content import any_jpeg
 from pappus.data.cutting import Cutter, find_cuts, times_of
 from pappus.data.dataset import DatasetWriter
 from pappus.data.episode import Episode
 from pappus.data.hdf5_writer import last_added
-from pappus.data.metadata import METADATA, OWN, minari_package, raw_metadata
+from pappus.data.metadata import METADATA, frame_stack_of, minari_package, raw_metadata
 from pappus.data.parts import SUFFIX, Part
 from pappus.data.recorder import LOCK, PARTS, SPEC
 from pappus.envs.spaces import Space, action_converter, observation_converter
@@ -104,15 +105,26 @@ def assemble(directory: Path) -> Assembled | None:
         _forget_added(directory)
         parts = sorted((directory / PARTS).glob(f"*{SUFFIX}"))
         added = _add(directory, [Part(path) for path in parts]) if parts else Assembled(0, 0)
-        shutil.rmtree(directory / PARTS, ignore_errors=True)
+        _remove_parts(directory)
         return added
+
+
+def _remove_parts(directory: Path) -> None:
+    """Remove what recordings wrote, and the folder if nothing else is in it."""
+    for path in [*(directory / PARTS).glob(f"*{SUFFIX}"), directory / PARTS / SPEC]:
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        (directory / PARTS).rmdir()
 
 
 def complete(directory: Path) -> None:
     """Finish what a run that is dead left behind; `UserError` where there is nothing to read yet."""
     if not (directory / PARTS / SPEC).is_file():
         return
-    added = assemble(directory)
+    try:
+        added = assemble(directory)
+    except OSError as error:
+        raise UserError(f"data {str(directory)!r} has parts that cannot be completed: {error}; make room") from None
     if added is not None:
         text = f"completed what a run left behind: {added.episodes:,} episodes, {added.steps:,} steps: {directory}"
         print(text, file=sys.stderr)
@@ -160,11 +172,28 @@ def begin_recording(directory: Path, about: RecordedEnv) -> None:
         if reason:
             raise UserError(f"record={str(directory)!r} holds {place} that differs: {reason}; give another folder")
     if not (directory / PARTS / SPEC).is_file():
-        about.write(directory / PARTS / SPEC)
+        _publish(directory, about)
+
+
+def _publish(directory: Path, about: RecordedEnv) -> None:
+    """Write what will be recorded, unless another run that begins at the same time was first with the same."""
+    draft = directory / PARTS / f"{SPEC}.{os.getpid()}"
+    about.write(draft)
+    try:
+        os.link(draft, directory / PARTS / SPEC)
+    except FileExistsError:
+        begin_recording(directory, about)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _others(directory: Path) -> Iterator[tuple[str, RecordedEnv]]:
-    """What is in the directory already."""
+    """What is in the directory already; `UserError` for folders of ours that hold something else."""
+    for name, own in ((PARTS, SPEC), ("data", METADATA)):
+        if (directory / name).is_dir() and not (directory / name / own).is_file() and _foreign(directory / name):
+            raise UserError(
+                f"record={str(directory)!r} has a folder {name!r} that is not of a data set; give another folder"
+            )
     if (directory / PARTS / SPEC).is_file():
         yield "an unfinished recording", RecordedEnv.read(directory / PARTS / SPEC)
     if (directory / METADATA).is_file():
@@ -180,5 +209,14 @@ def _others(directory: Path) -> Iterator[tuple[str, RecordedEnv]]:
             f"record={str(directory)!r} holds a data set in {content['data_format']}, and runs record in hdf5; give "
             "another folder"
         )
-    stack = int(content.get(OWN, {}).get("frame_stack", 1))
+    if content.get("jpeg_encoding", True) and any_jpeg(content["observation_space"]):
+        raise UserError(
+            f"record={str(directory)!r} holds pictures as JPEG, and runs record them without loss; give another folder"
+        )
+    stack = frame_stack_of(content)
     yield "a data set", RecordedEnv(env_of(content), content["observation_space"], content["action_space"], stack)
+
+
+def _foreign(folder: Path) -> bool:
+    """Whether somebody else's files are in a folder; other recordings may just begin, with parts or a draft."""
+    return any(not path.name.startswith(SPEC) and path.suffix != SUFFIX for path in folder.iterdir())

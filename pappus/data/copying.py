@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,10 +77,11 @@ def new_dataset(target: Path) -> Iterator[Path]:
     target = target.absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{str(target)!r} is there already; name a new folder, nothing is overwritten")
-    draft = target.with_name(f"{target.name}.draft") / target.name  # the folder's name becomes the set's
-    shutil.rmtree(draft.parent, ignore_errors=True)
     try:
-        draft.mkdir(parents=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        place = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
+        draft = Path(place) / target.name  # the folder's name becomes the set's
+        draft.mkdir()
     except OSError as error:
         raise UserError(f"{str(target)!r} cannot be made: {error.strerror}") from None
     try:

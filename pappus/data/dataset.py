@@ -121,11 +121,17 @@ def _files(path: Path, data_format: DataFormat, observation: Space, action: Spac
 
 def open_dataset(data: str | Path) -> Dataset:
     """The data set in a folder, or with a Minari id. What a dead run left there becomes part of it first."""
+    return Dataset(completed(data))
+
+
+def completed(data: str | Path) -> Path:
+    """The folder with a set's metadata, after what a dead run left beside it became part of it."""
     from pappus.data.assemble import complete
 
-    for directory in (Path(data), minari_root() / data):
+    inner = [Path(data).parent] if Path(data).name == "data" else []
+    for directory in (Path(data), minari_root() / data, *inner):
         complete(directory)
-    return Dataset(find_dataset(data))
+    return find_dataset(data)
 
 
 class DatasetWriter:

@@ -135,9 +135,11 @@ class Hdf5Writer:
 
     def close(self) -> None:
         """Forget what was not committed."""
-        self._file.close()
-        with suppress(FileNotFoundError):
-            self._path.unlink()
+        try:
+            self._file.close()
+        finally:
+            with suppress(FileNotFoundError):
+                self._path.unlink()
 
 
 def last_added(folder: Path) -> dict[str, Any]:

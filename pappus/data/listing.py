@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pappus.data.assemble import complete
 from pappus.data.dataset import lengths_and_returns, open_dataset
 from pappus.data.metadata import METADATA, minari_root
+from pappus.data.recorder import PARTS, SPEC
 from pappus.errors import UserError
 
 
@@ -57,8 +60,12 @@ def _row(one: Listed) -> tuple[str, ...]:
 
 
 def _data_folders(root: Path) -> Iterator[Path]:
-    """Folders `…/data` with metadata; what lies within a set is not searched."""
+    """Folders `…/data` with metadata; what lies within a set is not searched. What a dead run left is completed."""
     for path, folders, files in os.walk(root):
+        if (Path(path) / PARTS / SPEC).is_file():
+            with suppress(UserError):  # somebody still records there
+                complete(Path(path))
+            folders[:] = [name for name in os.listdir(path) if (Path(path) / name).is_dir()]
         if METADATA in files and Path(path).name == "data":
             folders.clear()
             yield Path(path)

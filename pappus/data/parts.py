@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,11 +88,17 @@ def append_block(path: Path, header: PartHeader, columns: Sequence[Array]) -> No
     for view in views:
         crc = zlib.crc32(view, crc)
     rows = len(columns[0]) if columns else 0
-    with path.open("ab") as file:
-        if file.tell() == 0:
-            file.write(header.to_bytes())
-        file.write(BLOCK.pack(BLOCK_MAGIC, rows, time.time(), crc))
-        file.writelines(views)
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab") as file:
+            if size == 0:
+                file.write(header.to_bytes())
+            file.write(BLOCK.pack(BLOCK_MAGIC, rows, time.time(), crc))
+            file.writelines(views)
+    except OSError:
+        with suppress(OSError):
+            os.truncate(path, size)  # what came after half a block would not be read
+        raise
 
 
 class Block(NamedTuple):

@@ -25,8 +25,11 @@ def for_ever(dataset: Dataset, episodes: Array, seed: int, reader: int = 0, read
         yield from dataset.read(rng.permutation(episodes)[reader::readers].tolist())
 
 
-def shown(episodes: Iterator[Episode], last_inputs: bool) -> Iterator[Episode]:
-    """The same as the network is shown them: with its last action and reward, too, if it wants them (R2D2)."""
+def shown(episodes: Iterator[Episode], last_inputs: bool, clip_rewards: bool = False) -> Iterator[Episode]:
+    """The same as the network is shown them: with its last action and reward, too, if it wants them (R2D2);
+    with clipped rewards where envs clip them."""
+    if clip_rewards:
+        episodes = (episode._replace(reward=episode.reward.clip(-1.0, 1.0)) for episode in episodes)
     return map(with_last_inputs, episodes) if last_inputs else episodes
 
 

@@ -60,10 +60,12 @@ class Recording:
 
     def close(self) -> None:
         """This role records no more: episodes that go on are kept, as cut off."""
-        for recorder in self._recorders:
-            recorder.close()
-        self._recorders.clear()
-        self._lock.close()
+        try:
+            for recorder in self._recorders:
+                recorder.close()
+        finally:
+            self._recorders.clear()
+            self._lock.close()
 
 
 def shared_lock(directory: Path) -> BinaryIO:
@@ -237,7 +239,9 @@ class EpisodeRecorder:
     def load(self, saved: Nest) -> None:
         """Go on with the part file, if it has not become part of the data set."""
         path = self._path.with_name(saved["part"])
-        if path.exists() and path.stat().st_size >= saved["size"] > 0:
+        if saved["size"] == 0:
+            path.unlink(missing_ok=True)  # all of it is played again
+        elif path.exists() and path.stat().st_size >= saved["size"]:
             os.truncate(path, saved["size"])
             self._path, self._allowed, self.begun = path, saved["allowed"], True
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from pappus.config import EnvOptions
 from pappus.data.checks import check_dataset, notes
-from pappus.data.dataset import Dataset, open_dataset
-from pappus.data.metadata import find_dataset
+from pappus.data.dataset import Dataset, completed, open_dataset
 from pappus.envs.external import DATA_PREFIX, has_no_env
 from pappus.envs.spaces import Space
 from pappus.envs.vector import LAST_ACTION, env_spec, make_env, spec_with_last_inputs
@@ -30,7 +29,7 @@ def env_of_data(data: str, env: str) -> str:
 
 def folder_of_data(data: str) -> str:
     """Where a data set is, from whatever folder it is looked for."""
-    return str(find_dataset(data))
+    return str(completed(data))
 
 
 def spec_of(env: str | Callable[..., Any], options: EnvOptions) -> EnvSpec:

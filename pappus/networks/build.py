@@ -93,6 +93,8 @@ def build_policy_critics(
     env: EnvSpec, config: NetworkConfig, *, squash: bool = False, value: bool = False, temperature: float = 0.0
 ) -> PolicyCritics:
     """A stochastic policy and twin critics; layer norms are those of critics and value. See `PolicyCritics`."""
+    if config.deviation == "predicted" and not squash:
+        raise UserError("network.deviation='predicted' is for bc and on-policy algorithms; iql and awac have 'free'")
     return PolicyCritics(
         _plain_encoder(env, config), env.action, config.hidden_sizes, config.activation, layer_norm=config.layer_norm,
         squash=squash, value=value, temperature=temperature,

@@ -116,6 +116,8 @@ class PolicyCritics(nn.Module):
         observation, mask = split_mask(observation)
         return PolicyOutput(self.policy(Seen(self.encoder(observation), mask)), state)
 
+    moments_from_replay = True
+
     def observe(self, observation: Nest, first: Tensor | None = None, state: Nest = ()) -> None:
         """Count observations `[T, B, …]` into the running moments, where the network keeps some."""
         if self._keeps_moments:
@@ -156,6 +158,8 @@ class TwinDeterministic(DeterministicActorCritic):
         encoder, critics = self.critics
         rows = torch.cat([encoder(observation), action], -1)
         return list(critics(rows.flatten(0, 1)).view(-1, *rows.shape[:2]).unbind(0))
+
+    moments_from_replay = True
 
     def observe(self, observation: Nest, first: Tensor | None = None, state: Nest = ()) -> None:
         """Count observations `[T, B, …]` into the running moments, where the network keeps some."""

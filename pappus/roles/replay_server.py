@@ -108,6 +108,9 @@ class DataTableServer(ReplayServer):
                     self._drawing = None
         return port
 
+    def _say_what_is_lost(self) -> None:
+        """Nothing is: the readers read it again."""
+
     def save(self) -> Nest:
         """Nothing before all items are in, when nothing was drawn."""
         with self._host.service.standing_still() as tables:

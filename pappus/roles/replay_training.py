@@ -47,7 +47,8 @@ class ReplayTraining(Training):
         self._drawn: Any = None
         self._items: Any = None
         self._weight = self._priority = torch.zeros(0, device=self._device)
-        self._keeps_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
+        has_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
+        self._keeps_moments = has_moments and getattr(gradient.network, "moments_from_replay", False)
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self.target.network
         )

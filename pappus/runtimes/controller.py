@@ -62,6 +62,10 @@ class Controller:
         self._next_look = 0.0
         self._time_up = False
         self._best_return: float | None = None
+        self._judged = False
+        """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
+        self._newest: Path | None = None
+        """The last checkpoint."""
         self._trained = self._logged = self._checked = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
@@ -118,6 +122,7 @@ class Controller:
         gauges = report["gauges"]
         if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
             self.eval_return = gauges["eval/episodic_return"]
+            self._judged = not self._run_stats.plays
             self._evaluation = "answered"
             self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
             self._logged -= LOG_SECONDS  # each has a line of its own
@@ -163,6 +168,8 @@ class Controller:
             self._save()
         if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
             self._phase = "over"
+            if self._judged and self._is_best(self.eval_return) and self._newest is not None:
+                self._store.mark_best(self._newest)  # it holds what was evaluated
         self._show()
         return self._phase == "over"
 
@@ -204,7 +211,8 @@ class Controller:
         now = self._clock()
         self._evaluate_if_due(now)
         self._watch_time()
-        if self._saving is None and now - self._checked >= self._config.checkpoint.every_seconds:
+        better = self._judged and self._is_best(self.eval_return)
+        if self._saving is None and (better or now - self._checked >= self._config.checkpoint.every_seconds):
             self._save()
         if self._run_stats.updates != self._last_update[0]:
             self._last_update = (self._run_stats.updates, now)
@@ -273,17 +281,22 @@ class Controller:
         if self._last_save:
             self._phase = "over"
 
+    def _is_best(self, mean: float | None) -> bool:
+        return mean is not None and (self._best_return is None or mean >= self._best_return)
+
     def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
         """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
-        mean = self._run_stats.episodic_return if self._run_stats.plays else self.eval_return
-        best = mean is not None and (self._best_return is None or mean >= self._best_return)
+        judged = self.eval_return if self._judged else None
+        mean, self._judged = (self._run_stats.episodic_return if self._run_stats.plays else judged), False
+        best = self._is_best(mean)
         self._best_return = mean if best else self._best_return
         path = self._store.commit(directory, {
             "steps": steps, "updates": updates, "system": self._config.system,
             "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
             "best_return": self._best_return, "weights_roles": self._weights_roles, **self.seconds(),
         })
+        self._newest = path
         if best:
             self._store.mark_best(path)
         self._saving = None

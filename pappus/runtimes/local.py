@@ -92,7 +92,7 @@ class LocalRuntime(Supervisor):
 
     def _server_says(self, answer: dict[str, Any]) -> None:
         if answer.get("closed"):
-            raise RunError("the process that starts processes died; nothing can be restarted")
+            raise RunError("the fork server died; nothing can be restarted")
         process = self._processes[answer["id"]]
         if "pid" in answer:
             self._came(process, answer["pid"])

@@ -79,6 +79,7 @@ def data_table(
     each = row_bytes * rows / items + ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
     most = config.capacity or max(1, int((limit - readers * lanes * lane_bytes) / each))
     capacity, fits = min(items, most), items <= most
+    readers = 1 if fits else readers  # one that came back would push out what others have read
     config = dataclasses.replace(config, capacity=capacity, warm_up=min(config.warm_up or capacity // 2, capacity))
     table = layout.table(config, batch_size)
     if fits:
@@ -110,7 +111,8 @@ def build_reader(name: str, incarnation: int, run: Run, table: DataTable, index:
             episodes = once(dataset, table.episodes[index :: table.readers])
         else:
             episodes = for_ever(dataset, table.episodes, seed, index, table.readers)
-        return shown(episodes, config.env_options.last_inputs)
+        clip = config.env.startswith("ALE/") and config.env_options.atari.clip_rewards
+        return shown(episodes, config.env_options.last_inputs, clip)
 
     return DataReader(name, run.env_spec, open_episodes, table.lanes, sink, table.items)
 

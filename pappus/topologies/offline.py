@@ -56,7 +56,7 @@ class OfflineConfig(TopologyConfig):
     best: float = 1.0
     """The share of episodes, those with the highest returns, that is read."""
     readers: int = 1
-    """Readers that share the episodes."""
+    """Readers that share the episodes of data that is streamed; data that fits has one."""
     prefetch: int = 16
     """Batches that are drawn ahead of the learner."""
 

@@ -101,3 +101,10 @@ def test_a_linear_schedule_falls_for_all_envs_alike() -> None:
 def test_an_epsilon_that_is_no_probability_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=f"epsilon.{name}=1.5 is no probability"):
         EpsilonConfig(**{name: 1.5})  # type: ignore[arg-type]
+
+
+def test_a_recorded_epsilon_does_not_change_when_exploration_does() -> None:
+    exploration = torch.tensor([0.25])
+    _, behaviour = act(exploration, seed=0)
+    exploration.fill_(1.0)
+    assert behaviour["epsilon"].tolist() == [0.25]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable
@@ -18,8 +19,9 @@ import pappus.data.assemble as assembling
 from pappus.config import EnvOptions
 from pappus.data import dataset as datasets
 from pappus.data import hdf5_writer, storage
-from pappus.data.assemble import RecordedEnv, assemble, begin_recording
+from pappus.data.assemble import RecordedEnv, _publish, assemble, begin_recording
 from pappus.data.dataset import open_dataset
+from pappus.data.hdf5_writer import Hdf5Writer
 from pappus.data.recorder import Recording
 from pappus.data.spaces import recorded_spaces
 from pappus.envs.vector import VectorEnv, make_env
@@ -125,7 +127,7 @@ def no_more(place: Any, name: str, after: int = 0) -> Callable[[pytest.MonkeyPat
     "kill",
     [
         no_more(datasets, "new_storage"), no_more(hdf5_writer.Hdf5Writer, "add", 2),
-        no_more(hdf5_writer.os, "replace"), no_more(storage, "write_json"), no_more(assembling.shutil, "rmtree", 1),
+        no_more(hdf5_writer.os, "replace"), no_more(storage, "write_json"), no_more(assembling, "_remove_parts"),
     ],
     ids=["at the start", "while writing", "before the file is replaced", "before the totals", "before the parts go"],
 )
@@ -185,3 +187,40 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written: Not a directory"):
         RunRecording(tmp_path / "file" / "set", about)
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_folders_of_others_are_refused_and_never_removed(tmp_path: Path) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    about = RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env))
+    for name in ("parts", "data"):
+        mine = tmp_path / name / name / "mine.txt"
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        with pytest.raises(UserError, match=f"has a folder '{name}' that is not of a data set; give another folder"):
+            RunRecording(tmp_path / name, about)
+        assert mine.read_text() == "mine"
+
+
+def test_runs_that_begin_together_agree_on_what_they_record(tmp_path: Path) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    about = RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env))
+    first = RunRecording(tmp_path, about)
+    _publish(tmp_path, about)  # as one that saw no spec a moment ago
+    with pytest.raises(UserError, match="its env is CartPole-v1"):
+        _publish(tmp_path, dataclasses.replace(about, env="other"))
+    assert sorted(os.listdir(tmp_path / "parts")) == ["spec.json"]
+    first.release()
+
+
+def test_a_disk_that_is_full_at_the_end_keeps_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    recording = RunRecording(tmp_path, RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env)))
+    played(env, tmp_path, 30)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Hdf5Writer, "add", full)
+        assert "could not be completed: [Errno 28] No space left on device; its parts are kept" in recording.finish()
+    assert open_dataset(tmp_path).num_episodes > 0

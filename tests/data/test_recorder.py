@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pappus.config import NetworkConfig
 from pappus.data import recorder as module
 from pappus.data.cutting import Cutter, find_cuts
 from pappus.data.episode import Episode
-from pappus.data.parts import Part
+from pappus.data.parts import Part, PartHeader, append_block
 from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.errors import RecordingError
 from pappus.types import ACTION_MASK, Array, ArraySpec, DiscreteAction, EnvSpec, Episodes, Timestep
@@ -170,3 +171,21 @@ def test_a_full_disk_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
     recorder._path = Path("/dev/full")
     with pytest.raises(RecordingError, match="cannot be written: No space left"):
         recorder.flush()
+
+
+def test_half_a_block_is_taken_back_and_later_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, header = tmp_path / "a.part", PartHeader(1, (), ArraySpec((), "int64"), {})
+    columns = [np.zeros((2, 1), np.uint8), np.ones((2, 1), np.float32), np.arange(2)[:, None]]
+    append_block(path, header, columns)
+
+    class Full(io.BufferedWriter):
+        def writelines(self, views: Any) -> None:
+            self.write(b"half")
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda self, mode: Full(io.FileIO(self, "a")))
+        with pytest.raises(OSError, match="No space"):
+            append_block(path, header, columns)
+    append_block(path, header, columns)
+    assert Part(path).rows == 4

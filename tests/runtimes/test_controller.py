@@ -200,6 +200,26 @@ def test_checkpoints_are_written_on_time_and_the_best_is_marked(tmp_path: Path) 
     assert best is not None and verify(best)["metadata"]["episodic_return"] == 90.0
 
 
+def test_the_best_checkpoint_of_a_run_from_data_holds_what_was_evaluated(tmp_path: Path) -> None:
+    topology = find_system("dqn@offline").defaults.topology
+    play = Play(tmp_path, topology=topology, evaluation=EvaluationConfig(every_steps=100))
+    best = []
+    for value in (10.0, 90.0, 50.0):
+        play.learn(100)
+        play.controller.decide()
+        play.evaluated(value)
+        play.controller.decide()  # a better one is saved at once
+        if len(play.saves) > len(best):
+            play.finish_save()
+            best.append(value)
+    assert best == [10.0, 90.0]
+    play.now = 61.0
+    play.controller.decide()
+    play.finish_save()  # on time, of weights that nobody evaluated
+    marked = play.store.best()
+    assert marked is not None and verify(marked)["metadata"]["episodic_return"] == 90.0
+
+
 def test_evaluations_come_as_often_as_asked(tmp_path: Path) -> None:
     from pappus.config import EvaluationConfig
 
