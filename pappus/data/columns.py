@@ -51,6 +51,9 @@ def read_columns(file: Path, names: dict[str, str]) -> Columns:
             "--terminated, --truncated or --episode"
         )
     found = Columns(**{kind: _stacked([read(name) for name in listed]) for kind, listed in chosen.items() if listed})
+    for field in fields(found):
+        if (column := getattr(found, field.name)) is not None and not column.ndim:
+            raise UserError(f"column {field.name} of {str(file)!r} is a lone number; give one value a row")
     rows = {field.name: len(column) for field in fields(found) if (column := getattr(found, field.name)) is not None}
     if len(set(rows.values())) > 1:
         raise UserError(f"columns of {str(file)!r} differ in length: {rows}; they must have a row per step")

@@ -106,10 +106,10 @@ class Cut(NamedTuple):
 def cuts(columns: Columns) -> Iterator[Cut]:
     """An episode ends where it is terminated or truncated, where the next row belongs to another, and with the file."""
     length = len(columns.reward)
-    terminated, truncated = _flags(columns.terminated, length), _flags(columns.truncated, length)
+    terminated, truncated = (_flags(getattr(columns, name), name, length) for name in ("terminated", "truncated"))
     ends = terminated | truncated
     if columns.episode is not None:
-        number = columns.episode.reshape(length)
+        number = _one_each(columns.episode, "episode", length)
         ends[:-1] |= number[1:] != number[:-1]
     ends[-1:] = True
     begin = 0
@@ -118,8 +118,20 @@ def cuts(columns: Columns) -> Iterator[Cut]:
         begin = end + 1
 
 
-def _flags(column: Array | None, rows: int) -> Array:
-    return np.zeros(rows, bool) if column is None else np.array(column, bool).reshape(rows)
+def _flags(column: Array | None, name: str, rows: int) -> Array:
+    if column is None:
+        return np.zeros(rows, bool)
+    flags = _one_each(column, name, rows)
+    if flags.dtype.kind not in "biuf":
+        raise UserError(f"column {name} holds {flags.dtype}, not true or false; write it as booleans or as 0 and 1")
+    return np.array(flags, bool)
+
+
+def _one_each(column: Array, name: str, rows: int) -> Array:
+    """The column with one entry a row; `UserError` if it has another number."""
+    if column.size != rows:
+        raise UserError(f"column {name} has the shape {column.shape}, and there are {rows} rows; give one value a row")
+    return column.reshape(rows)
 
 
 def _content(columns: Columns, cut: Cut, number: int, new: NewSet, told: Import) -> Content | None:

@@ -163,6 +163,9 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"actions": np.full(6, 3)}, (), "takes action 3 at step 0, outside Discrete(3)"),
     ({"observations": np.zeros((6, 3))}, (), "has observations of shape [3]"),
     ({"observations": np.array([None] * 6)}, (), "column 'observations'"),
+    ({"terminals": np.array(["False"] * 6)}, (), "column terminated holds <U5, not true or false"),
+    ({"terminals": np.zeros((6, 2))}, (), "column terminated has the shape (6, 2), and there are 6 rows"),
+    ({"terminals": np.array(1)}, (), "is a lone number; give one value a row"),
 ]
 
 
