@@ -144,7 +144,7 @@ ROWS: dict[str, Row] = {
     "cql": Row("cql", offline(SAC_LIKE, 300), continuous=True),
     "td3-bc@single": Row("td3-bc@single", TD3_BC, continuous=True),
     "iql@single": Row("iql@single", IQL, continuous=True),
-    "awac@single": Row("awac@single", AWAC, continuous=True),
+    "awac@single": Row("awac@single", AWAC | {"steps": 3_600}, continuous=True),
     "cql@single": Row("cql@single", SAC_LIKE, continuous=True),
     "bc": Row("bc", offline(BC, 150)),
     "cql-dqn": Row("cql-dqn", offline(CQL, 250)),
