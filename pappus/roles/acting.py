@@ -51,6 +51,7 @@ class ActingNetwork:
             self._tensor = lambda array: torch.from_numpy(array).to(device)
         self._network: Any = algorithm.build_network()
         self._network.requires_grad_(False).eval()
+        self._carries_exploration = hasattr(self._network, "exploration")  # to ask a module each time takes 7 µs
         self._flat = FlatParameters(self._network, DTYPES[precision], device)
         self._step, mlp = _transformed(single_step(self._network), transform), numpy_mlp(self._network)
         self._received = np.empty(self._flat.size, np.float32)
@@ -77,7 +78,8 @@ class ActingNetwork:
     ) -> tuple[Array, dict[str, Array], Nest]:
         """Actions `[N, …]`, the behaviour to record with them, and the state after them. `exploration` is how much each
         env explores `[N]`, for algorithms that take it; a network may carry that beside its weights."""
-        exploration = getattr(self._network, "exploration", exploration)
+        if self._carries_exploration:
+            exploration = self._network.exploration
         if self._noise is not None and isinstance(observation, np.ndarray):
             explored = None if exploration is None else exploration.numpy()
             return *self._act_numpy(self._numpy_step, observation, self._noise, explored), state
