@@ -202,12 +202,15 @@ def test_a_run_with_replay_is_resumed_with_its_table(start: Start, system: list[
     training.interrupt()
     assert training.wait() == 130
     before = training.summary()["steps"]
+    (manifest,) = training.directory.rglob("manifest.json")
+    inserted = json.loads(manifest.read_text())["tables"][0]["counts"][0]
+    assert inserted > before / 2, "actors go on while a checkpoint is written: not all steps are in its table"
     again = Training(training.directory, "--resume", str(training.directory), "--steps", str(before + 1000))
     assert again.wait(60) == 0, again.output()
     assert again.summary()["steps"] >= before + 1000
     lines = [json.loads(line) for line in (training.directory / "metrics.jsonl").read_text().splitlines()]
     sizes = [line["replay/size"] for line in lines if line["step"] > before and "replay/size" in line]
-    assert min(sizes) > 0.9 * before, "the items of the first part are there"
+    assert min(sizes) >= inserted, "the items of the first part are there"
 
 
 def test_a_killed_shard_comes_back_with_the_weights_that_it_published(start: Start) -> None:
