@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pappus.algorithms.bc import BC as BehaviourCloning
@@ -84,9 +85,19 @@ class Row:
     continuous: bool = False
 
     @property
+    def topology(self) -> str:
+        """The name of its topology."""
+        return find_system(self.system).topology.name
+
+    @property
+    def learner(self) -> tuple[str, bool]:
+        """The name of its algorithm, and whether its network has memory."""
+        return find_system(self.system).algorithm.name, "network.core" in self.settings
+
+    @property
     def offline(self) -> bool:
         """Whether it learns from data, which has to be recorded first."""
-        return find_system(self.system).topology.name == "offline"
+        return self.topology == "offline"
 
     @property
     def imitates(self) -> bool:
@@ -171,9 +182,19 @@ def courses_of(row: Row) -> dict[str, Course]:
         "same-step": Course(walks, WALKS, {"env_options.kwargs": kwargs | {"same_step": True}}),
         "choice": Course(f"tests.envs.exact_envs:{choice}", worlds, _choosing(row)),
     }
-    if row.offline:
-        del courses["same-step"]  # data does not show how an env was reset
+    if not _same_step_shows_something(row):
+        del courses["same-step"]
     return courses
+
+
+def _same_step_shows_something(row: Row) -> bool:
+    """How an env resets is settled at the env boundary, and what comes after it are the actors of a topology and an
+    algorithm: a row shows something new if it is the first of either. Data does not show how an env was reset."""
+    earlier = list(takewhile(lambda other: other is not row, ROWS.values()))
+    known = any(other.topology == row.topology for other in earlier) and any(
+        other.learner == row.learner for other in earlier if not other.offline
+    )
+    return not row.offline and not known
 
 
 def _choosing(row: Row) -> Settings:
@@ -184,5 +205,5 @@ def _choosing(row: Row) -> Settings:
     one_step: Settings = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
     if row.system.startswith("pqn"):
         one_step = {"algorithm.q_lambda": 0.0}
-    share = 1.5 if row.continuous else 0.5 if "network.core" in row.settings else 1.0
+    share = 1.5 if row.continuous else 0.5 if row.learner[1] else 1.0
     return one_step | {"steps": int(share * row.settings["steps"])}

@@ -45,6 +45,13 @@ def test_every_supported_pair_has_a_row() -> None:
     assert {row.system for row in ROWS.values()} == supported, "add the pair to ROWS in conformance/systems.py"
 
 
+def test_every_topology_and_every_learner_meets_both_ways_to_reset() -> None:
+    met = [row for row in ROWS.values() if {"next-step", "same-step"} <= courses_of(row).keys()]
+    online = [row for row in ROWS.values() if not row.offline]
+    assert {row.topology for row in met} == {row.topology for row in online}
+    assert {row.learner for row in met} == {row.learner for row in online}
+
+
 @pytest.mark.parametrize(("name", "course", "world"), VALUES)
 def test_values_are_those_of_the_closed_form(lessons: Lessons, name: str, course: str, world: str) -> None:
     learnt, exact = lessons(name, course), courses_of(ROWS[name])[course].worlds[world]
