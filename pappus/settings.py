@@ -36,6 +36,8 @@ Given: TypeAlias = list[tuple[list[str], Any]]
 """Settings: the parts of a dotted name, and the value."""
 Convert: TypeAlias = Callable[[Any, Any, str], Any]
 """(value, type hint, name) → the value as the hint wants it, or `UserError`."""
+_hints: Callable[[Any], Mapping[str, Any]] = functools.cache(typing.get_type_hints)
+"""The types of a config's settings: annotations are text that has to be compiled."""
 
 
 SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -174,12 +176,6 @@ def _applied(config: Config, given: Given, convert: Convert, root: Any = None, p
         else:
             changes[head] = convert(mine[-1][1], hints[head], prefix + head)
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
-
-
-@functools.cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    """The types of a config's settings, which annotations give as text that has to be compiled."""
-    return typing.get_type_hints(kind)
 
 
 def _applied_group(group: Any, given: Given, convert: Convert, root: Any, name: str) -> Any:

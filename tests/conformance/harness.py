@@ -61,7 +61,7 @@ def learn(row: Row, course: Course, directory: Path) -> Learnt:
 
 def train(row: Row, course: Course, directory: Path) -> None:
     """One run of a course."""
-    settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "run_dir": directory}
+    settings: dict[str, Any] = {**COMMON, **row.settings, **course.settings, "actors": row.actors, "run_dir": directory}
     if row.imitates:
         del settings["algorithm.discount"]
     if row.offline:

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from pappus.algorithms.bc import BC as BehaviourCloning
+from pappus.system import Topology
 from pappus.systems import find_system
 from tests.envs.exact_envs import BANDIT, GAMMA, SLOPE, UNROLL, WALKS, World
 
@@ -20,46 +21,60 @@ COMMON: Settings = {
 }
 """One layer over one-hot lights is nearly a table: what is wrong is then the algorithm, and not the network."""
 
-ON_POLICY: Settings = {"steps": 3_200}
+FORGETS: Settings = {"optimizer.decay": 0.95}
+"""Gradients shrink as values are found, and Adam divides by those of the last updates only."""
+ON_POLICY: Settings = {**FORGETS, "steps": 2_400, "network.hidden_sizes": (64,)}
+TWO_ACTORS: Settings = {"steps": 3_200}
+"""Each of A3C's actors updates with its own unrolls."""
+AS_THEY_ARE: Settings = {"algorithm.normalize_advantage": False}
+"""Where no action is better than another, normalised advantages are noise, and move values that are found."""
+APPO: Settings = {**ON_POLICY, **AS_THEY_ARE}
 PPO: Settings = {
-    "steps": 9_600, "algorithm.normalize_returns": False, "algorithm.epochs": 2, "algorithm.minibatches": 2,
+    **FORGETS, "steps": 4_000, "network.hidden_sizes": (64,), "algorithm.normalize_returns": False,
+    "algorithm.epochs": 2, "algorithm.minibatches": 2,
 }
 PQN: Settings = {
-    "steps": 4_800, "algorithm.epochs": 2, "algorithm.minibatches": 2, "algorithm.epsilon.end": 1.0,
+    "steps": 2_400, "algorithm.epochs": 2, "algorithm.minibatches": 2, "algorithm.epsilon.end": 1.0,
     "network.layer_norm": False,
 }
 """All actions are tried equally often. One-hot lights leave nothing to normalise."""
 REPLAY: Settings = {
-    "steps": 1_600, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 4.0,
+    "steps": 800, "batch_size": 32, "topology.replay.warm_up": 100, "topology.replay.samples_per_insert": 8.0,
+    **FORGETS,
 }
+"""Worlds are small: an update more costs less than a step more."""
 ANY_ACTION: Settings = {"algorithm.epsilon.schedule": "ladder", "algorithm.epsilon.base": 1.0}
 """All actions are tried equally often: a value for each of them can be asked for."""
 DQN: Settings = {**REPLAY, **ANY_ACTION, "algorithm.n_step": 3, "algorithm.target_every": 20}
 DDPG: Settings = {
     **REPLAY, "algorithm.n_step": 3, "algorithm.noise.sigma": 1.0, "algorithm.target_share": 0.1,
 }
-CQL: Settings = {**DQN, "algorithm.alpha": 0.05}
+TD3: Settings = {**DDPG, "algorithm.smoothing": 0.1}
+"""A slope's best action is at its bound, where noise makes it worse: by γ · 0.04 with this one."""
+CQL: Settings = {**DQN, "algorithm.alpha": 0.05, "optimizer.decay": 0.999}
 """So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
 BC: Settings = {"batch_size": 64}
-TD3_BC: Settings = {**DDPG, "algorithm.alpha": 1e3, "network.normalize": False}
+TD3_BC: Settings = {**TD3, "algorithm.alpha": 1e3, "network.normalize": False}
 """Values count alone: what stays near the data is tested by its loss. One-hot lights leave nothing to normalise."""
 REBRAC: Settings = {
-    **DDPG, "algorithm.policy_penalty": 1e-4, "algorithm.critic_penalty": 1e-4, "network.layer_norm": False,
+    **TD3, "algorithm.policy_penalty": 1e-4, "algorithm.critic_penalty": 1e-4, "network.layer_norm": False,
 }
 STOCHASTIC: Settings = {**REPLAY, "algorithm.n_step": 3, "algorithm.target_share": 0.1}
-IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 250.0}
+IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 100.0, "steps": 1_400}
 """An expectile of all actions that is near the best one's value."""
-AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.01, "algorithm.largest_weight": 1e9, "steps": 2_400}
+AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.03, "algorithm.largest_weight": 1e9}
 SAC_LIKE: Settings = {
     **STOCHASTIC, "algorithm.alpha": 0.001, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0,
-    "steps": 2_800,
 }
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
+PPO_LSTM: Settings = {
+    **PPO, **LSTM, **AS_THEY_ARE, "steps": 3_200, "network.hidden_sizes": (32,), "algorithm.epochs": 1,
+}
 R2D2: Settings = {
     **REPLAY, **ANY_ACTION, **LSTM, "algorithm.n_step": 2, "algorithm.target_every": 20, "algorithm.burn_in": 2,
-    "algorithm.length": UNROLL, "algorithm.period": 2, "topology.replay.samples_per_insert": 12.0,
-    "env_options.last_inputs": False,
+    "algorithm.length": UNROLL, "algorithm.period": 2, "steps": 1_600, "topology.replay.samples_per_insert": 15.0,
+    "topology.replay.priority_exponent": 0.3, "optimizer.decay": 0.999, "env_options.last_inputs": False,
 }
 
 
@@ -69,11 +84,13 @@ def offline(settings: Settings, updates: int) -> Settings:
     return {**kept, "steps": updates, "evaluation.every_steps": updates}
 
 
+SLOWLY: Settings = {"optimizer.decay": 0.99, "steps": 1_600}
+"""Each of two bundles steps a network that the other one changes, too."""
 TWO_MEMORIES: Settings = {
-    "steps": 4_000, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
-    "optimizer.learning_rate": 0.02,
+    "steps": 3_600, "topology.replay.warm_up": 30, "topology.replay.samples_per_insert": 20.0,
+    "optimizer.learning_rate": 0.02, "optimizer.momentum": 0.5,
 }
-"""Each bundle warms its own memory up, and steps a network that the other one changes, too."""
+"""Each bundle warms its own memory up. That gradients come late works as momentum does."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +102,9 @@ class Row:
     continuous: bool = False
 
     @property
-    def topology(self) -> str:
-        """The name of its topology."""
-        return find_system(self.system).topology.name
+    def topology(self) -> Topology:
+        """Its topology, in the variant that carries its algorithm."""
+        return find_system(self.system).topology
 
     @property
     def learner(self) -> tuple[str, bool]:
@@ -95,9 +112,14 @@ class Row:
         return find_system(self.system).algorithm.name, "network.core" in self.settings
 
     @property
+    def actors(self) -> int:
+        """What `auto` chooses on a machine with two cores, so that a row learns the same on all of them."""
+        return 0 if self.offline else 2 if self.topology.name in ("a3c", "gorila") or "learners" in self.settings else 1
+
+    @property
     def offline(self) -> bool:
         """Whether it learns from data, which has to be recorded first."""
-        return self.topology == "offline"
+        return self.topology.name == "offline"
 
     @property
     def imitates(self) -> bool:
@@ -107,32 +129,32 @@ class Row:
 
 ROWS: dict[str, Row] = {
     "impala": Row("impala", ON_POLICY),
-    "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 8_000}),
+    "impala-lstm": Row("impala", ON_POLICY | LSTM | {"steps": 4_800}),
     "seed-vtrace": Row("seed-vtrace", ON_POLICY),
     "seed-vtrace-beside": Row("seed-vtrace", ON_POLICY | {"topology.inference_in": "learner"}),
     "a2c": Row("a2c", ON_POLICY),
-    "a3c": Row("a3c", ON_POLICY),
-    "a3c-serialised": Row("a3c", ON_POLICY | {"topology.updates": "serialised"}),
-    "appo": Row("appo", ON_POLICY),
-    "seed-appo": Row("seed-appo", ON_POLICY),
+    "a3c": Row("a3c", ON_POLICY | TWO_ACTORS),
+    "a3c-serialised": Row("a3c", ON_POLICY | TWO_ACTORS | {"topology.updates": "serialised"}),
+    "appo": Row("appo", APPO),
+    "seed-appo": Row("seed-appo", APPO),
     "ppo": Row("ppo", PPO),
-    "ppo-lstm": Row("ppo", PPO | LSTM | {"steps": 6_400}),
+    "ppo-lstm": Row("ppo", PPO_LSTM),
     "ppo-two-learners": Row("ppo", PPO | {"learners": 2, "envs_per_actor": 4}),
     "pqn": Row("pqn", PQN),
     "pqn-two-learners": Row("pqn", PQN | {"learners": 2, "envs_per_actor": 4}),
     "dqn": Row("dqn", DQN),
     "dqn-quantiles": Row("dqn", DQN | {"algorithm.quantiles": 4}),
     "apex-dqn": Row("apex-dqn", DQN),
-    "gorila-dqn": Row("gorila-dqn", DQN),
+    "gorila-dqn": Row("gorila-dqn", DQN | SLOWLY),
     "r2d2": Row("r2d2", R2D2),
     "seed-r2d2": Row("seed-r2d2", R2D2),
     "ddpg": Row("ddpg", DDPG, continuous=True),
-    "td3": Row("td3", DDPG, continuous=True),
+    "td3": Row("td3", TD3, continuous=True),
     "apex-ddpg": Row("apex-ddpg", DDPG | WHOLE_TARGETS, continuous=True),
     "vtrace@sync": Row("vtrace@sync", ON_POLICY),
-    "vtrace@a3c": Row("vtrace@a3c", ON_POLICY),
-    "appo@sync": Row("appo@sync", ON_POLICY),
-    "appo@a3c": Row("appo@a3c", ON_POLICY),
+    "vtrace@a3c": Row("vtrace@a3c", ON_POLICY | TWO_ACTORS),
+    "appo@sync": Row("appo@sync", APPO),
+    "appo@a3c": Row("appo@a3c", APPO | TWO_ACTORS),
     "a2c@seed": Row("a2c@seed", ON_POLICY),
     "ppo@seed": Row("ppo@seed", PPO),
     "pqn@seed": Row("pqn@seed", PQN),
@@ -140,22 +162,22 @@ ROWS: dict[str, Row] = {
     "r2d2@single": Row("r2d2@single", R2D2),
     "r2d2@gorila": Row("r2d2@gorila", R2D2 | TWO_MEMORIES),
     "ddpg@seed": Row("ddpg@seed", DDPG, continuous=True),
-    "ddpg@gorila": Row("ddpg@gorila", DDPG | {"steps": 3_600}, continuous=True),
-    "td3@seed": Row("td3@seed", DDPG, continuous=True),
-    "td3@apex": Row("td3@apex", DDPG, continuous=True),
+    "ddpg@gorila": Row("ddpg@gorila", DDPG | SLOWLY, continuous=True),
+    "td3@seed": Row("td3@seed", TD3, continuous=True),
+    "td3@apex": Row("td3@apex", TD3, continuous=True),
     "dqn@offline": Row("dqn@offline", offline(DQN, 150)),
-    "r2d2@offline": Row("r2d2@offline", offline(R2D2, 300)),
-    "ddpg@offline": Row("ddpg@offline", offline(DDPG, 300), continuous=True),
-    "td3@offline": Row("td3@offline", offline(DDPG, 300), continuous=True),
-    "td3-bc": Row("td3-bc", offline(TD3_BC, 300), continuous=True),
-    "rebrac": Row("rebrac", offline(REBRAC, 300), continuous=True),
-    "iql": Row("iql", offline(IQL, 300), continuous=True),
-    "iql-discrete": Row("iql", offline(IQL, 300)),
-    "awac": Row("awac", offline(AWAC, 600), continuous=True),
-    "cql": Row("cql", offline(SAC_LIKE, 300), continuous=True),
+    "r2d2@offline": Row("r2d2@offline", offline(R2D2, 200)),
+    "ddpg@offline": Row("ddpg@offline", offline(DDPG, 200), continuous=True),
+    "td3@offline": Row("td3@offline", offline(TD3, 200), continuous=True),
+    "td3-bc": Row("td3-bc", offline(TD3_BC, 200), continuous=True),
+    "rebrac": Row("rebrac", offline(REBRAC, 200), continuous=True),
+    "iql": Row("iql", offline(IQL, 260) | {"batch_size": 128}, continuous=True),
+    "iql-discrete": Row("iql", offline(IQL, 250)),
+    "awac": Row("awac", offline(AWAC, 300), continuous=True),
+    "cql": Row("cql", offline(SAC_LIKE, 150), continuous=True),
     "td3-bc@single": Row("td3-bc@single", TD3_BC, continuous=True),
     "iql@single": Row("iql@single", IQL, continuous=True),
-    "awac@single": Row("awac@single", AWAC | {"steps": 3_600}, continuous=True),
+    "awac@single": Row("awac@single", AWAC, continuous=True),
     "cql@single": Row("cql@single", SAC_LIKE, continuous=True),
     "bc": Row("bc", offline(BC, 150)),
     "cql-dqn": Row("cql-dqn", offline(CQL, 250)),
@@ -191,7 +213,7 @@ def _same_step_shows_something(row: Row) -> bool:
     """How an env resets is settled at the env boundary, and what comes after it are the actors of a topology and an
     algorithm: a row shows something new if it is the first of either. Data does not show how an env was reset."""
     earlier = list(takewhile(lambda other: other is not row, ROWS.values()))
-    known = any(other.topology == row.topology for other in earlier) and any(
+    known = any(other.topology.build is row.topology.build for other in earlier) and any(
         other.learner == row.learner for other in earlier if not other.offline
     )
     return not row.offline and not known
@@ -200,10 +222,17 @@ def _same_step_shows_something(row: Row) -> bool:
 def _choosing(row: Row) -> Settings:
     """Several steps of a policy that tries everything are not worth what the best is; after one the bootstrap is.
 
-    With memory, which is slow, half the steps are enough; a policy that moves through the actions needs more of them.
+    With memory, which is slow, half the steps are enough. A policy that moves through the actions needs more of them,
+    and larger ones; one that draws actions sees enough of them with more envs. Advantages say something here.
     """
-    one_step: Settings = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
+    settings: Settings = {"algorithm.n_step": 1} if "algorithm.n_step" in row.settings else {}
     if row.system.startswith("pqn"):
-        one_step = {"algorithm.q_lambda": 0.0}
-    share = 1.5 if row.continuous else 0.5 if row.learner[1] else 1.0
-    return one_step | {"steps": int(share * row.settings["steps"])}
+        settings |= {"algorithm.q_lambda": 0.0}
+    if row.system.startswith("ppo"):
+        settings |= {"envs_per_actor": 2 * row.settings.get("envs_per_actor", COMMON["envs_per_actor"])}
+    if row.continuous:
+        settings |= {"optimizer.learning_rate": 0.04}
+    if "algorithm.normalize_advantage" in row.settings:
+        settings |= {"algorithm.normalize_advantage": True}
+    share = 1.5 if row.continuous else 0.5 if row.learner[1] and not row.system.startswith("ppo") else 1.0
+    return settings | {"steps": int(share * row.settings["steps"])}
