@@ -41,7 +41,7 @@ def worker_path() -> Iterator[str]:
             **os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "OPENBLAS_NUM_THREADS": "1",  # its threads would not survive a fork
         }
-        code = f"from {__name__} import serve; serve({listener.fileno()})"
+        code = f"from {__name__} import serve; serve({listener.fileno()}, {os.getpid()})"
         with subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, env=environment
         ) as template:
@@ -59,13 +59,15 @@ def ask() -> None:
         socket.send_fds(template, [json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()], [0, 1, 2])
 
 
-def serve(descriptor: int) -> NoReturn:
+def serve(descriptor: int, parent: int) -> NoReturn:
     """The template: import all but Ray, then pass each request on to the template of its node."""
     import gymnasium  # noqa: F401
 
     import pappus.api
     import pappus.transports.grpc_mirrors  # noqa: F401
+    from pappus.runtimes.forkserver import _die_with_parent
 
+    _die_with_parent(parent)
     listener, nodes = socket.socket(fileno=descriptor), dict[tuple[str, ...], socket.socket]()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
