@@ -46,9 +46,10 @@ class EnvContract:
         raise NotImplementedError
 
     @pytest.fixture(scope="class")
-    def env(self) -> Iterator[VectorEnv]:
+    @classmethod
+    def env(cls) -> Iterator[VectorEnv]:
         """One for all tests that do not ask how it began: a game of Atari takes a second to make."""
-        env = self.make(self.num_envs, 7)
+        env = cls().make(cls.num_envs, 7)
         yield env
         env.close()
 
