@@ -1,6 +1,6 @@
 """Do offline systems stand to each other, and to the policies behind the data, as they must?
 
-    python -m benchmarks.offline_data DIR
+    python -m benchmarks.offline_data cartpole DIR
     python -m benchmarks.offline_relations --data DIR/replay DIR/medium DIR/expert --seeds 1 2 3 4 5 --steps 5000
 
 Every system learns from every data set with every seed, for the same number of updates. A table shows returns of the
