@@ -1,38 +1,74 @@
-"""Data sets of CartPole to learn from: random, replay, medium, expert.
+"""Data sets to learn from, made by runs of our own: random, replay, medium, expert.
 
-    python -m benchmarks.offline_data DIR
+    python -m benchmarks.offline_data cartpole DIR           # or pendulum, hopper, halfcheetah, breakout
 
-replay is all that a DQN run saw until it reached returns of about 150, medium the policy that it ended with (with 15 %
-random actions), expert a solved PPO policy.
+One run is recorded until its policy is mediocre: `replay` is all that it saw, `medium` its last policy. A longer run
+gives `expert`. MuJoCo's envs need `pip install "pappus[mujoco]"`, MinAtar's Breakout `pip install minatar`.
 """
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-ENV = "CartPole-v1"
+ON_POLICY = (
+    "ppo --envs-per-actor 8 --unroll-length 256 --algorithm.epochs 10 --algorithm.minibatches 32 "
+    "--algorithm.entropy-cost 0 --network.normalize true --optimizer.learning-rate 3e-4"
+)
+"""PPO for MuJoCo, with the settings of its paper."""
 
 
-def pappus(*words: str) -> None:
+class Sets(NamedTuple):
+    """How the sets of an env are made. Every set has about as many steps as `replay`."""
+
+    env: str
+    system: str
+    """Which trains, with its options."""
+    steps: int
+    """Of the recorded run."""
+    expert_steps: int
+    random: int
+    """Episodes of the sets that are played."""
+    medium: int
+    expert: int
+    play: str = ""
+    """How `medium` is played: a greedy policy of few actions shows too little."""
+    expert_system: str = ""
+    """Another one for the expert."""
+
+
+SETS = {
+    "cartpole": Sets("CartPole-v1", "dqn", 20_000, 150_000, 450, 80, 20, "--epsilon 0.15", "ppo"),
+    "pendulum": Sets("Pendulum-v1", "td3", 8_000, 20_000, 40, 40, 40),
+    "hopper": Sets("Hopper-v5", ON_POLICY, 120_000, 600_000, 5_000, 350, 150, "--sample"),
+    "halfcheetah": Sets("HalfCheetah-v5", ON_POLICY, 200_000, 1_000_000, 200, 200, 200, "--sample"),
+    "breakout": Sets(
+        "benchmarks.minatar:breakout", "apex-dqn", 200_000, 1_000_000, 5_000, 1_200, 300, "--epsilon 0.15"
+    ),
+}
+
+
+def pappus(words: str) -> None:
     """One command; its report goes to the terminal."""
-    subprocess.run([sys.executable, "-m", "pappus", *words], check=True)
+    subprocess.run([sys.executable, "-m", "pappus", *shlex.split(words)], check=True)
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3 or sys.argv[1] not in SETS:
         raise SystemExit(__doc__)
-    folder = Path(sys.argv[1])
-    learnt, solved = (str(folder / name) for name in ("run-dqn", "run-ppo"))
-    pappus("train", "dqn", "--env", ENV, "--steps", "20000", "--run-dir", learnt, "--record", str(folder / "replay"))
-    pappus("train", "ppo", "--env", ENV, "--target-return", "490", "--run-dir", solved)
-    played = {
-        "random": ("random", "--env", ENV, "--episodes", "450"),
-        "medium": (learnt, "--epsilon", "0.15", "--episodes", "80"), "expert": (solved, "--episodes", "20"),
-    }
-    for name, (policy, *options) in played.items():
-        pappus("data", "record", "--policy", policy, "--out", str(folder / name), *options)
+    sets, folder = SETS[sys.argv[1]], Path(sys.argv[2])
+    learnt, solved = (shlex.quote(str(folder / name)) for name in ("run-medium", "run-expert"))
+    target = {name: shlex.quote(str(folder / name)) for name in ("random", "replay", "medium", "expert")}
+    pappus(f"train {sets.system} --env {sets.env} --steps {sets.steps} --run-dir {learnt} --record {target['replay']}")
+    system = sets.expert_system or sets.system
+    pappus(f"train {system} --env {sets.env} --steps {sets.expert_steps} --run-dir {solved}")
+    pappus(f"data record --policy random --env {sets.env} --episodes {sets.random} --out {target['random']}")
+    medium = f"--policy {learnt} {sets.play} --episodes {sets.medium}"
+    pappus(f"data record {medium} --out {target['medium']}")
+    pappus(f"data record --policy {solved} --episodes {sets.expert} --out {target['expert']}")
 
 
 if __name__ == "__main__":

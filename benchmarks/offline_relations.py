@@ -1,11 +1,12 @@
 """Do offline systems stand to each other, and to the policies behind the data, as they must?
 
-    python -m benchmarks.offline_data DIR
-    python -m benchmarks.offline_relations --data DIR/replay DIR/medium DIR/expert --seeds 1 2 3 4 5 --steps 5000
+    python -m benchmarks.offline_data cartpole DIR
+    python -m benchmarks.offline_relations --data DIR/replay DIR/medium DIR/expert --steps 5000 --out DIR/results.jsonl
 
 Every system learns from every data set with every seed, for the same number of updates. A table shows returns of the
 last greedy evaluation, mean ± half of the 95 % interval, and updates per second. Relations between systems of the run
-are judged: they hold, fail, or are open where the interval of the difference contains 0.
+are judged: they hold, fail, or are open where the interval of the difference contains 0. With `--out`, a second call
+goes on where the first one was stopped.
 """
 
 from __future__ import annotations
@@ -48,11 +49,8 @@ RELATIONS = (
     Relation("medium", "cql-dqn", BEHAVIOUR, strictly=False),
     Relation("medium", "cql-dqn", "dqn@offline"),
     Relation("expert", "cql-dqn", "dqn@offline"),
-    Relation("replay", "iql", BEHAVIOUR, strictly=False),
-    Relation("replay", "iql", "bc"),
-    Relation("replay", "awac", "bc"),
-    Relation("replay", "cql", "bc"),
-    Relation("replay", "td3-bc", "bc"),
+    *(Relation("replay", system, BEHAVIOUR, strictly=False) for system in ("iql", "td3-bc", "cql", "awac")),
+    *(Relation("replay", system, "bc") for system in ("iql", "td3-bc", "cql", "awac")),
     Relation("medium", "td3-bc", "td3@offline"),
 )
 
@@ -84,6 +82,25 @@ def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any
     return float(summary["eval_return"]), float(summary["steps_per_second"])
 
 
+class Results:
+    """What was measured, in a file of JSON lines where one is given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self._known = {tuple(key): tuple(measured) for key, measured in map(json.loads, lines)}
+
+    def get(self, system: str, data: Path, seed: int, steps: int, options: dict[str, Any]) -> tuple[float, float]:
+        """Return and updates per second of a run, which is made now if it was not before."""
+        key = (system, str(data), seed, steps, json.dumps(options))
+        if key not in self._known:
+            self._known[key] = train(system, data, seed, steps, options)
+            if self._path is not None:
+                with self._path.open("a") as file:
+                    file.write(json.dumps([key, self._known[key]]) + "\n")
+        return self._known[key]
+
+
 def judged(relation: Relation, cells: dict[tuple[str, str], Cell], behaviour: dict[str, float]) -> str:
     """A line about a relation, or nothing where one of its sides was not run."""
     sides = []
@@ -112,17 +129,17 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--steps", type=int, default=5_000, help="updates")
+    parser.add_argument("--out", type=Path, help="file of results")
     parser.add_argument("options", nargs="*", help="NAME=VALUE of further settings")
     arguments = parser.parse_args()
     options = {name: yaml.safe_load(value) for name, value in (option.split("=", 1) for option in arguments.options)}
-    cells: dict[tuple[str, str], Cell] = {}
-    behaviour = {}
+    results, cells, behaviour = Results(arguments.out), {}, {}
     for data in arguments.data:
         lengths, earned = lengths_and_returns(open_dataset(data))
         behaviour[data.name] = float(earned.mean())
         print(f"{data.name}: {len(earned)} episodes, {lengths.sum():,} steps, returns {earned.mean():.1f} on average")
         for system in arguments.systems:
-            pairs = [train(system, data, seed, arguments.steps, options) for seed in arguments.seeds]
+            pairs = [results.get(system, data, seed, arguments.steps, options) for seed in arguments.seeds]
             cell = cells[data.name, system] = Cell(*(list(column) for column in zip(*pairs, strict=True)))
             returns = f"{mean(cell.returns):8.1f} ± {half_interval(cell.returns):5.1f}"
             print(f"  {system:14} {returns}   {mean(cell.speeds):8.0f} updates/s", flush=True)

@@ -4,7 +4,7 @@ A lane is a marker that each test gets from the place where it stands. `make tes
 time; `make test-fast` runs the lane `quick` alone.
 
     quick      in one process, most in milliseconds
-    long       in one process, for seconds: whole runs, the suite of all replay sessions
+    long       in one process, for seconds: whole runs, Atari, the suite of all replay sessions, hostile clients
     values     in one process: every pair finds the values of the closed form
     learning   the known scores, in real processes
     processes  commands that are killed, interrupted and resumed
@@ -32,8 +32,10 @@ LANES = {
     ),
     "values": ("conformance/",),
     "long": (
-        "replay/test_compression.py", "replay/test_sessions.py", "test_determinism.py", "test_record.py",
-        "test_seconds.py", "topologies/",
+        "edges/test_all_reduce.py", "envs/test_atari.py", "envs/test_check.py", "envs/test_envpool.py", "judging/",
+        "recording/test_ports.py", "replay/test_compression.py", "replay/test_hostile_clients.py",
+        "replay/test_sessions.py", "test_determinism.py", "test_record.py", "test_seconds.py", "topologies/",
+        "transports/test_wire.py",
     ),
 }
 """Files and folders of tests/; what is not here is quick."""

@@ -8,6 +8,7 @@ class TestCartPole(EnvContract):
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,18 +45,24 @@ class EnvContract:
     def make(self, num_envs: int, seed: int) -> VectorEnv:
         raise NotImplementedError
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def env(cls) -> Iterator[VectorEnv]:
+        """One for all tests that do not ask how it began: a game of Atari takes a second to make."""
+        env = cls().make(cls.num_envs, 7)
+        yield env
+        env.close()
+
     @pytest.fixture
     def recording(self) -> Recording:
         return recorded(type(self), 7)
 
-    def test_shapes_and_dtypes_are_those_of_the_spec(self) -> None:
-        env = self.make(self.num_envs, 7)
+    def test_shapes_and_dtypes_are_those_of_the_spec(self, env: VectorEnv) -> None:
         start = env.reset()
         for timestep in (start, self._step(env, start)):
             optree.tree_map(self._assert_fits, env.spec.observation, timestep.observation)
             for array, dtype in zip(timestep[1:5], ("bool", "float32", "float32", "bool"), strict=True):
                 self._assert_fits(ArraySpec((), dtype), array)
-        env.close()
 
     def test_reset_starts_all_episodes_and_is_no_transition(self, recording: Recording) -> None:
         assert recording.first[0].all() and not recording.valid[0].any() and recording.episodes[0] is None
@@ -111,22 +118,18 @@ class EnvContract:
         mine = [streams(recording, i) for i in range(self.num_envs)] + [streams(other, i) for i in range(self.num_envs)]
         assert all(not _equal(a, b) for i, a in enumerate(mine) for b in mine[:i])
 
-    def test_reset_starts_anew_at_any_time(self) -> None:
-        env = self.make(1, 7)
+    def test_reset_starts_anew_at_any_time(self, env: VectorEnv) -> None:
         play(env, env.reset(), 3)
         timestep = env.reset()
         assert timestep.first.all() and not timestep.valid.any() and timestep.episodes is None
-        assert not play(env, timestep, 2).first[1:].any()
-        env.close()
+        assert not play(env, timestep, 1).first[1:].any()
 
-    def test_a_snapshot_goes_on_identically(self) -> None:
-        env = self.make(self.num_envs, 7)
+    def test_a_snapshot_goes_on_identically(self, env: VectorEnv) -> None:
         middle = play(env, env.reset(), 13)
         timestep = last(middle)
         snapshot = env.snapshot()
         assert (snapshot is not None) == self.snapshots
         if snapshot is None:
-            env.close()
             return
         assert_plain(snapshot)
         expected = play(env, timestep, 30)
@@ -134,7 +137,7 @@ class EnvContract:
         for resumed in (env, fresh):
             resumed.restore(snapshot)
             assert_same(play(resumed, timestep, 30), expected)
-            resumed.close()
+        fresh.close()
 
     def test_close_may_be_called_twice(self) -> None:
         env = self.make(1, 0)

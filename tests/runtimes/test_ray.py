@@ -22,6 +22,7 @@ from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
 from tests.contracts.runtime_contract import PRODUCER, FakeController, RuntimeContract, program
 from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
+from tests.warm_ray_workers import worker_path
 
 ray = pytest.importorskip("ray")
 
@@ -29,24 +30,35 @@ from ray._private.internal_api import node_stats  # noqa: E402
 
 from pappus.runtimes.ray_cluster import RayRuntime  # noqa: E402
 
+STORE_BYTES = 100 << 20
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Three nodes: one for most roles, and two with a core each for those that are to be far away."""
     from ray.cluster_utils import Cluster
 
-    made = Cluster()
-    store = {"object_store_memory": 100 << 20}
     quick = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
-    made.add_node(
-        node_ip_address="127.0.0.2", num_cpus=8, include_dashboard=False, _system_config=quick, **store
+    with worker_path() as path:
+        made = Cluster()
+        made.add_node(
+            node_ip_address="127.0.0.2", num_cpus=8, object_store_memory=STORE_BYTES, worker_path=path,
+            include_dashboard=False, include_log_monitor=False, no_monitor=True, _system_config=quick,
+        )
+        add_node(made, 3, far=1, late=1, doomed=1)
+        add_node(made, 4, far=1)
+        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def add_node(cluster: Any, last: int, **resources: float) -> Any:
+    """A node with one core, at 127.0.0.`last`."""
+    return cluster.add_node(
+        node_ip_address=f"127.0.0.{last}", num_cpus=1, resources=resources, object_store_memory=STORE_BYTES,
+        worker_path=cluster.head_node._ray_params.worker_path,
     )
-    for last in (3, 4):
-        made.add_node(node_ip_address=f"127.0.0.{last}", num_cpus=1, resources={"far": 1}, **store)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 def run(made: Program, controller: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
@@ -192,69 +204,58 @@ class Idler(Role):
 
 def test_actors_beyond_the_fewest_start_when_a_node_with_room_joins(cluster: Any, tmp_path: Path) -> None:
     joined: list[Any] = []
-
-    def join() -> None:
-        joined.append(cluster.add_node(node_ip_address="127.0.0.5", num_cpus=1, resources={"late": 1}))
-
     config = RunConfig(
         AlgorithmConfig(), runtime="ray", run_dir=str(tmp_path), actors=2,
         cluster=ClusterConfig(fewest_actors=1, resources={"actor": "CPU=1,late=1"}),
     )
-    first = cluster.add_node(node_ip_address="127.0.0.6", num_cpus=1, resources={"late": 1})
-    controller = WaitsForActors("actor-1", join)
+    controller = WaitsForActors("actor-1", lambda: joined.append(add_node(cluster, 5, late=1)))
     try:
         RayRuntime(elastic(), controller, config).run()  # type: ignore[arg-type]
         assert len(controller.pids["actor-0"]) == 1, "who was there stays where it is"
     finally:
-        for node in [first, *joined]:
+        for node in joined:
             cluster.remove_node(node)
 
 
 class LosesANode(FakeController):
-    """Has the node of the first producer killed, then another one added, and is done when the producer is back."""
+    """Has a node killed when a producer starts there, then another one added, and is done when the producer is back."""
 
-    def __init__(self, kill: Any, add: Any) -> None:
+    def __init__(self, doomed: str, kill: Any, add: Any) -> None:
         super().__init__()
-        self._kill, self._add = kill, add
-        self.nodes: list[str] = []
+        self._doomed, self._kill, self._add = doomed, kill, add
+        self.nodes: dict[str, list[str]] = {}
 
     def role_started(self, role: str, pid: int, node: str = "") -> None:
         super().role_started(role, pid, node)
-        if role == "producer-0":
-            self.nodes.append(node)
-            if len(self.nodes) == 1:
-                self._kill(node)
+        self.nodes.setdefault(role, []).append(node)
+        if node == self._doomed:
+            self._kill()
 
     def event(self, text: str, role: str = "") -> None:
         super().event(text, role)
-        if role == "producer-0" and "its node is gone" in text:
+        if "its node is gone" in text and self.nodes[role] == [self._doomed]:
             self._add()
 
     def decide(self) -> bool:
-        return self.is_over and len(self.nodes) == 2
+        return self.is_over and any(len(nodes) == 2 for nodes in self.nodes.values())
 
 
 def test_the_roles_of_a_node_that_is_killed_come_back_on_one_that_is_added(cluster: Any, tmp_path: Path) -> None:
-    nodes: dict[str, Any] = {}
+    doomed, added = add_node(cluster, 7, doomed=1), []
 
-    def add(last: int = 9) -> None:
-        address = f"127.0.0.{last}"
-        nodes[address] = cluster.add_node(node_ip_address=address, num_cpus=1, resources={"doomed": 1})
-
-    def kill(address: str) -> None:
-        process = nodes.pop(address).all_processes["raylet"][0].process
+    def kill() -> None:
+        process = doomed.all_processes["raylet"][0].process
         process.kill()
         process.wait()
 
-    add(7)
-    add(8)
-    controller = LosesANode(kill, add)
+    controller = LosesANode("127.0.0.7", kill, lambda: added.append(add_node(cluster, 8, doomed=1)))
     try:
         run(program(2), controller, tmp_path, resources={"producer": "CPU=1,doomed=1"})
     finally:
-        for node in nodes.values():
+        for node in added:
             cluster.remove_node(node)
-    assert controller.nodes[1] == "127.0.0.9" and len(controller.pids["producer-1"]) == 1, "the other one stayed"
+    places = [controller.nodes["producer-0"], controller.nodes["producer-1"]]
+    assert sorted(places) == [["127.0.0.3"], ["127.0.0.7", "127.0.0.8"]], "the other one stayed"
     assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
 
 
