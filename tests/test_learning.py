@@ -63,7 +63,7 @@ def test_a_recurrent_network_remembers_a_cue_for_twenty_steps(system: str, tmp_p
     assert result.summary.exit_reason == "target reached", "guessing scores 0.5"
 
 
-@pytest.mark.parametrize("system", ["ddpg", "td3", "apex-ddpg"])
+@pytest.mark.parametrize("system", ["td3", "apex-ddpg"])
 def test_deterministic_policies_swing_a_pendulum_up(system: str, tmp_path: Path) -> None:
     settings = {"seed": 1, "steps": 40_000, "target_return": -250.0, "evaluation.every_steps": 1_000}
     result = pappus.train(system, "Pendulum-v1", run_dir=tmp_path / "run", **settings)
@@ -88,7 +88,7 @@ def test_fresh_batches_solve_cartpole(system: str, settings: dict[str, Any], tmp
 
 def test_a_recurrent_policy_balances_a_pole_without_seeing_speeds(tmp_path: Path) -> None:
     result = pappus.train(
-        "ppo", "tests.envs.memory_envs:masked_cartpole", seed=1, core="lstm", steps=600_000, target_return=400.0,
+        "ppo", "tests.envs.memory_envs:masked_cartpole", seed=1, core="lstm", steps=600_000, target_return=BALANCES,
         run_dir=tmp_path / "run", **{"optimizer.learning_rate": 1e-3},
     )
     assert result.summary.exit_reason == "target reached", "without memory it stays below 50"
