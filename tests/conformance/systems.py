@@ -180,7 +180,7 @@ ROWS: dict[str, Row] = {
     "td3-bc": Row("td3-bc", offline(TD3_BC, 200), continuous=True),
     "rebrac": Row("rebrac", offline(REBRAC, 200), continuous=True),
     "iql": Row("iql", offline(IQL, 300) | {"batch_size": 128}, continuous=True),
-    "iql-discrete": Row("iql", offline(IQL, 250)),
+    "iql-discrete": Row("iql", offline(IQL, 250) | {"batch_size": 32}),
     "awac": Row("awac", offline(AWAC, 300), continuous=True),
     "cql": Row("cql", offline(SAC_LIKE, 150), continuous=True),
     "td3-bc@single": Row("td3-bc@single", TD3_BC, continuous=True),
