@@ -268,6 +268,8 @@ class RunConfig:
     """Envs in total, shared among the actors; 0: --envs-per-actor for each."""
     envs_per_actor: int = 64
     """Envs that an actor steps at once, where --envs does not say how many there are in total."""
+    max_envs: int = 0
+    """Limit of all envs together: with many actors, each gets fewer than --envs-per-actor; 0: no limit."""
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
@@ -312,9 +314,14 @@ class RunConfig:
         return self.runtime == "inline" or (self.runtime == "auto" and self.topology.takes_turns(self))
 
     @property
-    def cpu_precision(self) -> str:
-        """The precision of networks on a CPU. Where the learner is on a GPU, it was not chosen for them."""
-        return self.precision if self.device == "cpu" else "float32"
+    def nearby_device(self) -> str:
+        """Where roles in other processes compute that have use for the learner's device: there, unless it may be on
+        another node, or the run is to be the same to the bit."""
+        return self.device if self.runtime != "ray" and not self.inline else "cpu"
+
+    def precision_on(self, device: str) -> str:
+        """The precision of networks on `device`: it was chosen for the learner's."""
+        return self.precision if device == self.device else "float32"
 
     @property
     def batch_envs(self) -> int:
@@ -347,6 +354,7 @@ class Settings(TypedDict, total=False):
     actors: int | Literal["auto"]
     envs: int
     envs_per_actor: int
+    max_envs: int
     unroll_length: int
     batch_size: int
     queue_size: int

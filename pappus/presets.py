@@ -30,9 +30,10 @@ PRESETS: tuple[Preset, ...] = (
     Preset(CENTRAL, "Acrobot-*", {"envs_per_actor": 128, "batch_size": 64}),
     # 16 envs × 10 steps per update: small batches learn more per frame, and an emulator is slow enough to allow them.
     # The best of five settings tried on Pong with one seed each; benchmarks/RESULTS.md lists them. More actors make
-    # more updates of this size: updates of 240 unrolls leave Pong at −19 after 5.7 M steps.
+    # more updates of this size: updates of 240 unrolls leave Pong at −19 after 5.7 M steps. They have fewer envs each,
+    # so that the policy lags by as many updates as with four actors.
     Preset(CORRECTED, "ALE/*", {
-        "envs_per_actor": 16, "batch_size": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005,
+        "envs_per_actor": 16, "max_envs": 64, "batch_size": 16, "unroll_length": 10, "algorithm.entropy_cost": 0.005,
         "steps": 10_000_000,
         "optimizer": {
             "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
@@ -53,6 +54,14 @@ PRESETS: tuple[Preset, ...] = (
     Preset(("pqn@seed",), "ALE/*", {
         "envs": 120, "unroll_length": 32, "algorithm.minibatches": 30, "algorithm.epsilon.steps": 300_000,
         "steps": 10_000_000, "checkpoint.every_seconds": 300,
+    }),
+    # Small batches, 30 envs × 5 steps: an emulator is slow enough for actors of two envs each.
+    Preset(("a2c@*",), "ALE/*", {
+        "envs": 30, "unroll_length": 5, "steps": 10_000_000, "checkpoint.every_seconds": 300,
+        "optimizer": {
+            "name": "rmsprop", "learning_rate": 7e-4, "decay": 0.99, "momentum": 0.0, "epsilon": 1e-5,
+            "clip_norm": 0.5,
+        },
     }),
     # Four times the usual step: so small a network bears it.
     Preset(("ppo@*",), "CartPole-*", {"optimizer.learning_rate": 1e-3, "steps": 500_000}),
@@ -118,16 +127,19 @@ PRESETS: tuple[Preset, ...] = (
         "batch_size": 16, "topology.replay.samples_per_insert": 2.0, "evaluation.every_steps": 50_000,
         "steps": 1_000_000,
     }),
-    # The paper's (appendix C) but for what two cores allow: fewer frames kept, smaller batches. Each item is drawn as
-    # often as in the paper: 19 batches of 512 for 12,500 transitions a second.
-    Preset(("dqn@apex",), "ALE/*", {
-        "batch_size": 128, "algorithm.head_size": 512, "topology.replay.capacity": 500_000,
-        "topology.replay.warm_up": 20_000, "topology.replay.samples_per_insert": 0.78, "steps": 10_000_000,
-        "optimizer": {
-            "name": "rmsprop", "centered": True, "learning_rate": 2.5e-4, "decay": 0.95, "momentum": 0.0,
-            "epsilon": 1.5e-7, "clip_norm": 40.0,
-        },
-        "checkpoint.every_seconds": 600,
+    # Each item is drawn eight times, ten times as often as in the paper, whose 360 actors make up for it.
+    Preset(("dqn@apex", "dqn@seed"), "ALE/*", {
+        "batch_size": 256, "algorithm.head_size": 512, "algorithm.target_every": 1_000,
+        "topology.replay.capacity": 500_000, "topology.replay.warm_up": 20_000,
+        "topology.replay.samples_per_insert": 8.0, "optimizer.learning_rate": 2e-4, "optimizer.epsilon": 1e-5,
+        "optimizer.clip_norm": 40.0, "steps": 10_000_000, "checkpoint.every_seconds": 600,
+    }),
+    # Half of the paper's sequences and of its burn-in.
+    Preset(("r2d2@*",), "ALE/*", {
+        "algorithm.burn_in": 20, "algorithm.length": 40, "algorithm.period": 20, "algorithm.head_size": 512,
+        "algorithm.target_every": 500, "topology.replay.capacity": 25_000, "topology.replay.warm_up": 1_000,
+        "topology.replay.samples_per_insert": 16.0, "optimizer.learning_rate": 2.5e-4, "optimizer.epsilon": 1e-5,
+        "optimizer.clip_norm": 40.0, "steps": 10_000_000, "checkpoint.every_seconds": 600,
     }),
     # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with.
     Preset(("ddpg@*", "td3@*"), "Pendulum-*", {

@@ -149,11 +149,12 @@ def _options(words: Sequence[str], source: str) -> list[tuple[str, list[str]]]:
 
 
 def _applied_all(config: RunConfig, given: Given, convert: Convert) -> RunConfig:
-    """`config` with settings replaced. Envs per actor that are given replace envs in total that are not. More learners
-    bring the actors that they need, unless actors are given, too."""
+    """`config` with settings replaced. Envs per actor that are given replace envs in total and a limit that are not.
+    More learners bring the actors that they need, unless actors are given, too."""
     config, names = _applied(config, given, convert), {path[0] for path, _ in given}
-    if "envs_per_actor" in names and "envs" not in names:
-        config = dataclasses.replace(config, envs=0)
+    if "envs_per_actor" in names:
+        envs, limit = (config.envs * ("envs" in names), config.max_envs * ("max_envs" in names))
+        config = dataclasses.replace(config, envs=envs, max_envs=limit)
     if "learners" not in names or "actors" in names or config.actors == AUTO:
         return config
     return dataclasses.replace(config, actors=max(config.actors, config.topology.fewest_actors(config.learners)))

@@ -164,7 +164,7 @@ def stored_policy(
         )
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.cpu_precision)
+    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.precision_on("cpu"))
     policy.refresh()
     return policy
 

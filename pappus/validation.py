@@ -22,7 +22,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         "env_options.atari.frame_stack",
     )),
     ("must not be negative", lambda value: value >= 0, (
-        "actors", "envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
+        "actors", "envs", "max_envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
     )),
     ("must not be negative; 0 takes one unroll of every env", lambda value: value >= 0, ("batch_size",)),
     ("must lie between 0 and 1", lambda value: 0 <= value <= 1, (

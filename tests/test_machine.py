@@ -98,10 +98,20 @@ def test_envs_in_total_are_shared_among_the_actors(actors: int, each: int) -> No
     assert config.envs_per_actor == each
 
 
-def test_envs_per_actor_that_are_given_replace_envs_in_total_that_are_not() -> None:
-    total = parse(find_system("ppo").defaults, ["--envs", "128"])
-    assert parse(total, ["--envs-per-actor", "4"]).envs == 0
+@pytest.mark.parametrize(("actors", "each"), [(1, 16), (4, 16), (5, 8), (8, 8), (15, 4), (64, 1), (100, 1)])
+def test_many_actors_have_fewer_envs_each_where_all_together_are_limited(actors: int, each: int) -> None:
+    limited: dict[str, Any] = {"envs_per_actor": 16, "max_envs": 64, "batch_size": 16}
+    config, _ = fitted("impala", "CartPole-v1", LAPTOP, actors=actors, **limited)
+    assert config.envs_per_actor == each
+    validate(config)
+
+
+def test_envs_per_actor_that_are_given_replace_what_a_preset_says_of_all_envs() -> None:
+    total = parse(find_system("ppo").defaults, ["--envs", "128", "--max-envs", "64"])
+    given = parse(total, ["--envs-per-actor", "4"])
+    assert (given.envs, given.max_envs) == (0, 0)
     assert parse(total, ["--actors", "4"]).envs == 128
+    assert parse(total, ["--envs-per-actor", "4", "--max-envs", "8"]).max_envs == 8
 
 
 def test_what_is_given_is_not_chosen() -> None:

@@ -43,9 +43,8 @@ class ActingNetwork:
         self, algorithm: Algorithm, weights: WeightsReader, seed: int | None, precision: str,
         transform: Transform | None = None, device: str = "cpu",
     ) -> None:
-        """On another device than a CPU it acts greedily: only evaluators use one."""
-        assert device == "cpu" or seed is None, "the random state of a device is not saved"
         self._algorithm, self._weights = algorithm, weights
+        self._device = device
         self._tensor: Callable[[Array], torch.Tensor] = torch.from_numpy
         if device != "cpu":
             self._tensor = lambda array: torch.from_numpy(array).to(device)
@@ -55,7 +54,7 @@ class ActingNetwork:
         self._flat = FlatParameters(self._network, DTYPES[precision], device)
         self._step, mlp = _transformed(single_step(self._network), transform), numpy_mlp(self._network)
         self._received = np.empty(self._flat.size, np.float32)
-        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
+        self._generator = None if seed is None else torch.Generator(device).manual_seed(seed)
         self._noise = None if mlp is None or self._generator is None else _numpy_noise(algorithm, self._generator)
         self._numpy_step = None if mlp is None else _transformed(mlp, transform)
         self._act_numpy: Any = getattr(algorithm, "act_numpy", None)
@@ -86,7 +85,7 @@ class ActingNetwork:
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
                 self._step, map_leaves(self._tensor, observation), self._tensor(first), state, self._generator,
-                exploration,
+                None if exploration is None else exploration.to(self._device),
             )
         return action.cpu().numpy(), {key: leaf.cpu().numpy() for key, leaf in behaviour.items()}, state
 

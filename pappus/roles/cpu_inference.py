@@ -126,7 +126,7 @@ class ReplayGroupState(EnvGroupState):
     def keep(self, request: Request) -> None:
         """Keep what the envs show and the state before it, until it is known what that led to."""
         self._seen = Timestep(*map_leaves(np.copy, request[:5]))
-        self._before = optree.tree_map(lambda leaf: leaf.numpy(), self.state)
+        self._before = optree.tree_map(lambda leaf: leaf.cpu().numpy(), self.state)
 
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None

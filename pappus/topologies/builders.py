@@ -48,7 +48,7 @@ def build_actor(name: str, incarnation: int, run: Run, index: int, sink: Sink, w
     config = run.config
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = actor_env(run, config.envs_per_actor, env_seed)
-    policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision)
+    policy = LocalPolicy(run.algorithm, weights, config.envs_per_actor, policy_seed, config.precision_on("cpu"))
     return Actor(name, env, policy, sink, config.unroll_length, recording_of(run))
 
 
@@ -62,9 +62,9 @@ def build_evaluator(
     env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
     if isinstance(weights, Sequence):
         weights = ShardedWeights(weights, shard_sizes(run.weights_size, len(weights)))
-    device = config.device if config.runtime != "ray" and not config.inline else "cpu"
-    precision = config.cpu_precision if device == "cpu" else config.precision
-    return Evaluator(name, env, LocalPolicy(run.algorithm, weights, num_envs, None, precision, device=device))
+    device = config.nearby_device
+    policy = LocalPolicy(run.algorithm, weights, num_envs, None, config.precision_on(device), device=device)
+    return Evaluator(name, env, policy)
 
 
 def build_replay_actor(
@@ -76,7 +76,7 @@ def build_replay_actor(
     env_seed, policy_seed = derive_seed(config.seed, "actor", index, incarnation)
     env = actor_env(run, config.envs_per_actor, env_seed)
     explore = exploration_of(algorithm, index, config.actors, config.envs_per_actor, counter)
-    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.cpu_precision, explore)
+    policy = LocalPolicy(algorithm, weights, config.envs_per_actor, policy_seed, config.precision_on("cpu"), explore)
     return ReplayActor(name, env, policy, sink, counter, refresh_every, recording_of(run))
 
 

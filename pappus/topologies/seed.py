@@ -209,7 +209,7 @@ def build_inference(
     weights: WeightsReader,
 ) -> CpuInference:
     """Central inference in its own process, for one learner or many."""
-    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.cpu_precision)
+    network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision_on("cpu"))
     return CpuInference(name, server, network, sinks, settings, recording_of(run))
 
 

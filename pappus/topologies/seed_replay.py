@@ -109,7 +109,8 @@ def build_replay_inference(
 ) -> ReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
-    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.cpu_precision)
+    device, seed = config.nearby_device, policy_seed(run, incarnation)
+    network = ActingNetwork(algorithm, weights, seed, config.precision_on(device), device=device)
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
         name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run)
