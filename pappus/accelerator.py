@@ -65,6 +65,10 @@ class Accelerator:
             cudart: Any = torch.cuda.cudart  # type: ignore[attr-defined,unused-ignore]
             torch.cuda.check_error(cudart().cudaHostRegister(address, memory.nbytes, 0))
 
+    def free_memory(self) -> int:
+        """Bytes of the device that nobody uses."""
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(shape, dtype=dtype, pin_memory=self.real)
 

@@ -197,6 +197,9 @@ class ReplayConfig:
     """Selector of sampled items: prioritized, uniform, fifo, lifo, min_heap, max_heap, or your own as module:name."""
     remover: str = "fifo"
     """Selector of the items that are removed from a full table; the same names."""
+    keep_on_device: bool = True
+    """A learner on a GPU keeps pictures of the table there, too, if they take at most half of its free memory: each is
+    sent to it once, and batches are gathered there."""
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,8 @@ class ItemBatch(NamedTuple):
     """Number of the service's incarnation: in another one the same keys name other items."""
     parts: tuple[Any, ...] = ()
     """Of a batch from several tables: what came from each. `keys` and `age` are those of the first."""
+    new_rows: tuple[Any, ...] = ()
+    """Where the learner keeps rows (`ItemSource.keep_rows`): those that it must store before it looks up this batch."""
 
 
 class LossOutput(NamedTuple):

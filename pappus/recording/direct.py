@@ -23,7 +23,8 @@ from pappus.recording.transitions import TABLE, Layout, Recorder, TransitionLayo
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Batch
-from pappus.replay.service.service import Service
+from pappus.replay.service.service import CHUNK_LENGTH, Service
+from pappus.replay.storage.chunks import plan
 from pappus.replay.tables.table import Table
 from pappus.replay.wire.sockets import SharedMemory
 from pappus.telemetry.metrics import Meter
@@ -49,6 +50,11 @@ class ReplaySpec:
     def row_bytes(self) -> int:
         """Bytes of one step of one env in the table."""
         return sum(column.nbytes for column in self.layout.signature.values())
+
+    @property
+    def most_rows(self) -> int:
+        """Steps that the service has room for."""
+        return plan(self.layout.signature, self.max_steps, CHUNK_LENGTH).rows
 
     def item_batch(self, batch: Batch) -> ItemBatch:
         """A sampled batch as a learner takes it."""
@@ -190,6 +196,10 @@ class DirectReplay:
         """Set new priorities for the items of a batch, in the order of the calls."""
         if self._spec.table.uses_priorities:
             self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
+
+    def keep_rows(self, most_bytes: float) -> int:
+        """Within one thread values are read where they are."""
+        return 0
 
     def info(self) -> dict[str, Any]:
         return self._client.info(TABLE)

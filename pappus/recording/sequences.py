@@ -75,7 +75,7 @@ class SequenceLayout(Layout):
             return array[items, rows]
 
         return Sequence(
-            nest_of(self._observation, [turned(data[name]) for name in self.observation_columns]),
+            nest_of(self._observation, [self._leaf(name, turned(data[name])) for name in self.observation_columns]),
             turned(data["first"]) & ~outside, turned(data["action"]),
             turned(data["reward"]) * np.float32(experience.reward_scale), turned(data["discount"]),
             turned(valid) & ~outside, self._states(data),
@@ -85,8 +85,10 @@ class SequenceLayout(Layout):
         rest = nest_of(self._rest, [data[name] for name in self.state_columns] or self._zeros(len(data["real"])))
         if not self.lead:
             return rest
-        stacks = self._blanked([data[f"frames/{name}"] for name in self._frame_columns], data["frames/first"])
-        return nest_of(self._state[0], [stack[:, :-1] for stack in stacks]), rest
+        names = self._frame_columns
+        stacks = self._blanked([data[f"frames/{name}"] for name in names], data["frames/first"])
+        frames = [self._leaf(name, stack[:, :-1]) for name, stack in zip(names, stacks, strict=True)]
+        return nest_of(self._state[0], frames), rest
 
     def _zeros(self, items: int) -> list[Array]:
         return [np.zeros((items, *leaf.shape), leaf.dtype) for leaf in optree.tree_leaves(self._rest)]

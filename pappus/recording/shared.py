@@ -23,6 +23,7 @@ from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.session import Session
 from pappus.replay.clients.writer import TrajectoryWriter
+from pappus.replay.sampling.kept_rows import KeptRows
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.replay.wire.sockets import connect as connect_near
 from pappus.telemetry.metrics import Meter
@@ -65,19 +66,31 @@ class PrefetchedSource:
         """Incarnation of the service: counts connections."""
         self._closed = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+
+    def keep_rows(self, most_bytes: float) -> int:
+        """Call it before the first batch is taken."""
+        pictures, rows = self._spec.layout.pictures, self._spec.most_rows
+        needed = rows * sum(spec.nbytes for spec in pictures.values())
+        if needed > most_bytes:
+            return 0
+        self._trajectory.kept = KeptRows(pictures) if pictures else None
+        return needed
 
     def take(self) -> ItemBatch | None:
-        """The next batch; None if none is ready."""
+        """The next batch; None if none is ready. The first call begins to fetch."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, daemon=True, name="replay batches")
+            self._thread.start()
         if self._error is not None:
             raise self._error
         if not self._ready:
             self._send()  # a learner that waits must not delay its priorities
             return None
         self._room.release()
-        self._meter.total += self._batch_bytes
-        return self._ready.popleft()
+        batch = self._ready.popleft()
+        self._meter.total += self._batch_bytes + sum(new.values.nbytes for new in batch.new_rows)
+        return batch
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """Set new priorities for the items of a batch, in order; those for a lost service are dropped."""
@@ -121,7 +134,8 @@ class PrefetchedSource:
             if self._client is not None:
                 self._client.close()
             self._room.release(self._spec.prefetch)
-            self._thread.join(1.0)
+            if self._thread is not None:
+                self._thread.join(1.0)
 
     def _run(self) -> None:
         try:
@@ -129,6 +143,8 @@ class PrefetchedSource:
                 try:
                     client = self._connect()
                     self._life += 1  # before the client is visible: it belongs to the new incarnation
+                    if self._trajectory.kept is not None:
+                        self._trajectory.kept.forget()
                     self._client = client
                     self._fetch(client)
                 except RunError:  # the service is not there
@@ -148,6 +164,8 @@ class PrefetchedSource:
             try:
                 drawn = client.sample(TABLE, self._spec.batch_size * count, self._trajectory)
                 batches = [self._spec.item_batch(one)._replace(service=self._life) for one in drawn.parted(count)]
+                if self._trajectory.kept is not None:
+                    batches[0] = batches[0]._replace(new_rows=self._trajectory.kept.take_new())
             except BaseException:
                 self._room.release(count)
                 raise

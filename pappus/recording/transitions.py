@@ -22,6 +22,7 @@ from pappus.core import ItemRules
 from pappus.experience import SMALLEST_PRIORITY, Sequence, Transition, Transitions, TransitionStats
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Field, Trajectory, col
+from pappus.replay.sampling.kept_rows import RowNumbers
 from pappus.replay.sampling.n_step import NStepTrajectory
 from pappus.replay.tables.rate_limiters import sample_to_insert_ratio
 from pappus.replay.tables.table import Selection, Table
@@ -34,6 +35,8 @@ SEND_ITEMS = 50
 """Items that are inserted together (as in the Ape-X paper), since most of the cost is per call."""
 HOLD_STEPS = 64
 """Items are inserted after this many steps even if there are fewer."""
+PICTURE_BYTES = 1024
+"""Observations of bytes, from this size on, are pictures."""
 
 
 class Recorder(ABC):
@@ -130,6 +133,16 @@ class Layout(ABC):
     def _stacked(self, name: str) -> Field:
         return col(name).stack(self.lead + 1) if self.lead else col(name)
 
+    @property
+    def pictures(self) -> dict[str, ArraySpec]:
+        """Columns that are worth keeping where batches are used."""
+        columns = self.observation_columns.items()
+        return {name: spec for name, spec in columns if spec.dtype == "uint8" and spec.nbytes >= PICTURE_BYTES}
+
+    def _leaf(self, name: str, array: Array) -> Array | RowNumbers:
+        """What stands in a batch for a column: its values, or the numbers of its rows, where the reader keeps them."""
+        return array if array.dtype == self.signature[name].dtype else RowNumbers(name, array)
+
     def _blanked(self, leaves: list[Array], first: Array | None) -> list[Array]:
         """Stacks `[B, k, …]` with zeros for frames from before an episode that begins within the stack."""
         if first is not None and first[:, 1:].any():
@@ -196,7 +209,8 @@ class TransitionLayout(Layout):
 
     def _seen(self, data: Mapping[str, Array], when: str) -> Nest:
         leaves = [data[f"{when}/{name}"] for name in self.observation_columns]
-        return nest_of(self._observation, self._blanked(leaves, data[f"{when}/first"] if self.lead else None))
+        leaves = self._blanked(leaves, data[f"{when}/first"] if self.lead else None)
+        return nest_of(self._observation, list(map(self._leaf, self.observation_columns, leaves)))
 
 
 class Items(NamedTuple):

@@ -8,7 +8,7 @@ has no actors: its steps are its updates.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,13 @@ from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal,
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments
+from pappus.replay.sampling.kept_rows import NewRows, RowNumbers
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
 
+SHARE_OF_MEMORY = 0.5
+"""Of the device's free memory, how much pictures of the table may take."""
 INFO_UPDATES = 200
 """Updates between two reports of the table's counts."""
 AGE_UPDATES = 8
@@ -36,9 +39,10 @@ class ReplayTraining(Training):
 
     def __init__(
         self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal | None, gradient: GradientStep,
-        capacity: int,
+        capacity: int, keeps_rows: bool = False,
     ) -> None:
-        """`capacity` is that of the table. Where nobody counts env steps, an update is a step."""
+        """`capacity` is that of the table. Where nobody counts env steps, an update is a step. `keeps_rows`: pictures
+        are kept on the device, as far as there is memory for them."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
         self.target = TargetNetwork(algorithm, gradient.flat, self._device)
@@ -49,6 +53,11 @@ class ReplayTraining(Training):
         self._weight = self._priority = torch.zeros(0, device=self._device)
         has_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
         self._keeps_moments = has_moments and getattr(gradient.network, "moments_from_replay", False)
+        self._rows = DeviceRows(self._device)
+        if keeps_rows and gradient.accelerator.real:
+            kept = source.keep_rows(SHARE_OF_MEMORY * gradient.accelerator.free_memory())
+            if kept:
+                gradient.metrics.event(f"pictures of replay are kept on {self._device}: {kept / 2**30:.1f} GiB")
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self.target.network
         )
@@ -98,7 +107,8 @@ class ReplayTraining(Training):
         """The batch as tensors; on a device always in the same memory, where a captured graph reads it."""
         if self._on_arrays is not None:
             return
-        items, weight = map_leaves(torch.from_numpy, (batch.items, batch.weight))
+        self._rows.store(batch.new_rows)
+        items, weight = map_leaves(self._rows.tensor, (batch.items, batch.weight))
         if not self._gradient.accelerator.real:
             self._items, self._weight = items, weight
         elif self._items is None:
@@ -118,7 +128,7 @@ class ReplayTraining(Training):
         return loss, scalars
 
     def batch(self) -> Nest:
-        drawn: Any = map_leaves(torch.from_numpy, (self._drawn.items, self._drawn.weight))
+        drawn: Any = map_leaves(self._rows.tensor, (self._drawn.items, self._drawn.weight))
         return {**drawn[0]._asdict(), "weight": drawn[1]}
 
     def _report_ages(self, batch: ItemBatch) -> None:
@@ -149,6 +159,29 @@ class ReplayTraining(Training):
 
     def close(self) -> None:
         self._source.close()
+
+
+class DeviceRows:
+    """Rows of large columns that came with earlier batches, on the device: batches are gathered there. Number 0 stands
+    for zeros."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._columns: dict[str, torch.Tensor] = {}
+
+    def store(self, new_rows: Iterable[NewRows]) -> None:
+        """Store what comes with a batch."""
+        for column, numbers, values, most in new_rows:
+            rows = torch.from_numpy(values).to(self._device)
+            if column not in self._columns:
+                self._columns[column] = rows.new_zeros(most + 1, *rows.shape[1:])
+            self._columns[column].index_copy_(0, torch.from_numpy(numbers).to(self._device), rows)
+
+    def tensor(self, leaf: Array | RowNumbers) -> torch.Tensor:
+        """A leaf of a batch as a tensor; on the device where it is kept there."""
+        if isinstance(leaf, RowNumbers):
+            return self._columns[leaf.column][torch.from_numpy(leaf.numbers).to(self._device)]
+        return torch.from_numpy(leaf)
 
 
 class TargetNetwork:

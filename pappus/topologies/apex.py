@@ -94,7 +94,7 @@ def apex(run: Run) -> Program:
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
-        weights=weights.writer(), counted=steps.reader(),
+        weights=weights.writer(), counted=steps.reader(), keeps_rows=config.topology.replay.keep_on_device,
     )
     program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program

@@ -113,7 +113,7 @@ def offline(run: Run) -> Program:
     program.add(REPLAY, build_table_server, durable=True, host=replay.host(), items=table.items)
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
-        source=replay.source(), weights=weights.writer(), counted=None,
+        source=replay.source(), weights=weights.writer(), counted=None, keeps_rows=topology.replay.keep_on_device,
     )
     if not has_no_env(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())

@@ -96,7 +96,7 @@ def seed_replay(run: Run) -> Program:
     program.add(
         LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
-        weights=weights.writer(), counted=steps.reader(),
+        weights=weights.writer(), counted=steps.reader(), keeps_rows=config.topology.replay.keep_on_device,
     )
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())

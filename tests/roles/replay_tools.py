@@ -32,6 +32,9 @@ class FakeSource:
     def update(self, batch: Any, priorities: Any) -> None:
         self.updates.append((batch.keys, priorities))
 
+    def keep_rows(self, most_bytes: float) -> int:
+        return 0
+
     def info(self) -> dict[str, Any]:
         return {"size": 7, "mass": 1.0}
 

@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pappus.errors import UserError, closest
+from pappus.replay.sampling.kept_rows import KeptRows
 from pappus.replay.storage.chunks import Columns, Windows, refuse_unknown
 from pappus.replay.storage.row_copies import RowCopies
 from pappus.telemetry.processes import usable_cores
@@ -144,8 +145,12 @@ Source: TypeAlias = Columns | RowCopies
 class Context:
     """The evaluation of one batch: its items, where their steps are, and the copies in progress."""
 
-    def __init__(self, windows: Windows, source: Source, lead: int, recycler: Recycler) -> None:
+    def __init__(
+        self, windows: Windows, source: Source, lead: int, recycler: Recycler, kept: KeptRows | None = None
+    ) -> None:
+        """Of the columns in `kept`, values are numbers of rows, where rows lie in chunks."""
         self.windows, self.source, self.lead, self._recycler = windows, source, lead, recycler
+        self._kept = kept
         self._order = {name: i for i, name in enumerate(source.columns)}
         self._begun: dict[str, Rows] = {}
         self._copies = Copies()
@@ -187,15 +192,18 @@ class Context:
 
     def fetch_later(self, rows: Rows) -> Values:
         """The values, filled in by the time `complete` returns; anything may stand beyond an item's end."""
-        values, windows = self.source.columns[rows.column], self.windows
+        windows = self.windows
         last = (windows.span - 1).reshape(-1, *[1] * (rows.array.ndim - 1))
         where = self.source.rows_of(rows.column, windows, np.minimum(rows.array, last))
-        dims = (*rows.dims, *(f"d{i}" for i in range(values.ndim - 1)))
         array = self.source.uncopied(rows.column, where)
-        return Values(self.take(rows.column, where) if array is None else array, rows.lengths, dims, rows.steps)
+        array = self.take(rows.column, where) if array is None else array
+        dims = (*rows.dims, *(f"d{i}" for i in range(array.ndim - where.ndim)))
+        return Values(array, rows.lengths, dims, rows.steps)
 
     def take(self, column: str, rows: Array) -> Array:
         """`columns[column][rows]`, filled in by the time `complete` returns."""
+        if self._kept is not None and column in self._kept.columns and isinstance(self.source, Columns):
+            return self._kept.numbers(self.source, column, rows)
         values = self.source.columns[column]
         if values.ndim == 1 or not math.prod(values.shape[1:]) or not rows.size:
             return values[rows]

@@ -26,6 +26,7 @@ import numpy as np
 
 from pappus.errors import UserError
 from pappus.replay.sampling.evaluation import Context, Recycler, Rows, Source, Values, step_of, steps_of
+from pappus.replay.sampling.kept_rows import KeptRows
 from pappus.replay.storage.chunks import Drawn
 from pappus.types import Array
 
@@ -306,10 +307,12 @@ class Trajectory:
         self.columns = frozenset[str]().union(*(field.columns for field in fields.values()))
         self.lead = max(field.lead for field in fields.values())
         self._recycler = Recycler()
+        self.kept: KeptRows | None = None
+        """Rows that the reader keeps: fields of such columns are numbers of rows."""
 
     def evaluate(self, drawn: Drawn, source: Source, lead: int) -> Batch:
         """All fields of sampled items; `lead` is that of their table."""
-        context = Context(drawn.windows, source, lead, self._recycler)
+        context = Context(drawn.windows, source, lead, self._recycler, self.kept)
         values, copied = {}, []
         try:
             for name, field in self.fields.items():

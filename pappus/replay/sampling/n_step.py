@@ -65,7 +65,7 @@ class NStepTrajectory(Trajectory):
         )
         if not understood:
             return None
-        return self._gathered(found, drawn, Context(drawn.windows, source, lead, self._recycler))
+        return self._gathered(found, drawn, Context(drawn.windows, source, lead, self._recycler, self.kept))
 
     def _gathered(self, found: Found, drawn: Drawn, context: Context) -> Batch:
         stacked = self._stack > 1

@@ -249,7 +249,12 @@ class Layout(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return _paged(self.num_chunks * 8) + sum(_paged(self.rows * spec.nbytes) for spec in self.signature.values())
+        return self.header_bytes + sum(_paged(self.rows * spec.nbytes) for spec in self.signature.values())
+
+    @property
+    def header_bytes(self) -> int:
+        """Two numbers for every chunk."""
+        return _paged(self.num_chunks * 16)
 
 
 class Columns:
@@ -257,10 +262,11 @@ class Columns:
 
     def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
         self.layout, self.kernels = layout, kernels or fastest()
-        self.following: Array = memory[: layout.num_chunks * 8].view(np.int64)
-        """The chunk that continues each chunk; -1: none."""
+        self.following, self.uses = memory[: layout.num_chunks * 16].view(np.int64).reshape(2, layout.num_chunks)
+        """The chunk that continues each chunk (-1: none), and how often each chunk was taken: the rows of a chunk stay
+        the same until it is taken anew."""
         self.columns: dict[str, Array] = {}
-        offset = _paged(layout.num_chunks * 8)
+        offset = layout.header_bytes
         for name, spec in layout.signature.items():
             nbytes = layout.rows * spec.nbytes
             self.columns[name] = memory[offset : offset + nbytes].view(spec.dtype).reshape(layout.rows, *spec.shape)
@@ -315,6 +321,7 @@ class Chunks(Columns):
         taken = self._free[self.num_free : self.num_free + count][::-1].copy()
         self.holders[taken] = self.by_writers[taken] = 1
         self.following[taken] = -1
+        self.uses[taken] += 1
         return taken
 
     def hold(self, chunks: Array, among: Array | None = None) -> None:
@@ -337,7 +344,7 @@ class Chunks(Columns):
 
     def forget_rows(self) -> None:
         """Drop the rows and keep the counts. The memory is freed with its last view."""
-        self.following, self.columns = self.following.copy(), {}
+        self.following, self.uses, self.columns = self.following.copy(), self.uses.copy(), {}
         self.on_free = lambda freed: None
 
     @property
