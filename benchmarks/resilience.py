@@ -26,14 +26,14 @@ KILL_EVERY = 2.0
 
 
 def server_of(main: int) -> int:
-    """The process that workers are forked from."""
+    """The process that the roles' processes are forked from."""
     listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
     return next(int(row[0]) for row in rows if int(row[1]) == main and "forkserver" in row[2])
 
 
 def processes(main: int) -> dict[str, int]:
-    """The workers of a run, by role."""
+    """The processes of a run, by role."""
     listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
     servers = {row[0] for row in rows if int(row[1]) == main}
@@ -73,12 +73,12 @@ def kill(seconds: float) -> None:
         training = start(directory, "--actors", "3", "--envs-per-actor", "32", "--optimizer.learning-rate", "1e-3")
         deadline, away, pids = time.monotonic() + seconds, [], set()
         while time.monotonic() < deadline:
-            workers = processes(training.pid)
-            pids |= set(workers.values())
-            name = random.choice([role for role in workers if role.startswith("actor")])
-            os.kill(workers[name], signal.SIGKILL)
+            found = processes(training.pid)
+            pids |= set(found.values())
+            name = random.choice([role for role in found if role.startswith("actor")])
+            os.kill(found[name], signal.SIGKILL)
             died = time.monotonic()
-            while processes(training.pid).get(name, workers[name]) == workers[name]:
+            while processes(training.pid).get(name, found[name]) == found[name]:
                 time.sleep(0.01)
             away.append(time.monotonic() - died)
             time.sleep(max(0.0, died + KILL_EVERY - time.monotonic()))

@@ -182,7 +182,7 @@ def pairs(_: str = "") -> str:
     topologies = list(next(iter(found.values())))
     lines = ["| algorithm | " + " | ".join(topologies) + " |", "|" + " --- |" * (1 + len(topologies))]
     for algorithm, row in found.items():
-        cells = ["–" if " " in row[one] else code(row[one]) for one in topologies]
+        cells = ["·" if " " in row[one] else code(row[one]) for one in topologies]
         lines.append(f"| `{algorithm}` | {' | '.join(cells)} |")
     refusals = dict.fromkeys(text for row in found.values() for text in row.values() if " " in text)
     return "\n".join([*lines, "", '??? note "Why a pair is refused"', "", *(f"    - {text}" for text in refusals)])

@@ -31,6 +31,8 @@ pappus systems [SYSTEM]                   every system in a table, or the figure
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
 
+HELP = ("-h", "--help")
+
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
 
@@ -60,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str], began: float) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in (*HELP, "help"):
         print(USAGE, end="")
         return 0
     if words[0] in ("--version", "version"):
@@ -85,7 +87,7 @@ def _train(words: list[str], began: float) -> int:
         return _train_population(run, given, rest)
     from pappus.runtimes.forkserver import ForkServer
 
-    if _value(words, "--runtime") not in ("inline", "ray") and not any(word in ("-h", "--help") for word in words):
+    if _value(words, "--runtime") not in ("inline", "ray") and not any(word in HELP for word in words):
         ForkServer.prestart()
     from pappus import api
 
@@ -125,15 +127,22 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
         raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     name, *rest = rest
     file = Path(given["--config"]) if given["--config"] else None
+    asked, plain = find_system(name), [word for word in rest if word not in HELP]
 
-    def config_of(system: System) -> RunConfig:
-        data = {"data": value} if (value := _value(rest, "--data")) else {}
-        return parse(api.configure(system, _value(rest, "--env"), data, file), rest, f"pappus train {name}")
+    def config_of(system: System, words: Sequence[str]) -> RunConfig:
+        data = {"data": value} if (value := _value(words, "--data")) else {}
+        called = name if system.found_as == asked.found_as else system.pair
+        return parse(api.configure(system, _value(words, "--env"), data, file), words, f"pappus train {called}")
 
     words_given = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
     written = load_file(file) if file is not None else {}
-    system = api.system_here(name, config_of(find_system(name)), [*words_given, *written])
-    return system, config_of(system)
+    try:
+        system = api.system_here(name, config_of(asked, plain), [*words_given, *written])
+    except UserError:
+        if plain == rest:
+            raise
+        system = asked  # help is given beside words that are wrong, too
+    return system, config_of(system, rest)
 
 
 def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
@@ -167,7 +176,7 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
 
 
 def _serve(words: list[str], began: float) -> int:
-    if any(word in ("-h", "--help") for word in words):
+    if any(word in HELP for word in words):
         from pappus.envs import external
 
         print(SERVE_USAGE.format(spec=(external.__doc__ or "").strip()), end="")

@@ -128,7 +128,8 @@ class SupervisionConfig:
     """What happens when parts die."""
 
     max_deaths_in_a_row: int = 5
-    """Deaths of one role with neither progress nor a minute's life between them that end the run."""
+    """Restarts of one process with neither progress nor a minute's life between its deaths; the next death ends the
+    run."""
     stop_seconds: float = 5.0
     """A role that has not stopped after so long is killed."""
 
@@ -277,20 +278,23 @@ class RunConfig:
     """Steps per unroll."""
     batch_size: int = 0
     """Unrolls (of one env each) per update and learner; 0: one of every env of every actor, shared among the learners
-    (32 where there are no actors here)."""
+    (32 where there are no actors here). With replay: items (transitions or sequences) per update, at least 1."""
     queue_size: int = 2
-    """Unrolls of all its envs that an actor may be ahead of the learner."""
+    """impala: unrolls of all its envs that an actor may be ahead of the learner. seed: finished batches that may wait
+    for the learner. It means nothing to synchronous batches, a3c and replay."""
     learners: int = 1
     """Learners that share every update; each takes --batch-size unrolls of its own."""
     all_reduce: Literal["auto", "memory", "gloo", "nccl"] = "auto"
-    """All-reduce backend: shared memory, or torch.distributed; auto: nccl on GPUs, memory otherwise."""
+    """All-reduce backend: shared memory, or torch.distributed; auto: nccl with --device cuda, memory otherwise."""
     runtime: Literal["auto", "inline", "local", "ray"] = "auto"
     """inline: one thread, deterministic. local: a process per role, with shared memory. ray: the same on the nodes of a
     Ray cluster. auto: inline where only one role can work at any time, local otherwise."""
     device: str = "auto"
-    """Where the learner computes: cpu, cuda, cuda:1 …; auto: on a GPU if there is one and the network sees pictures."""
+    """Where the learner computes: cpu, cuda, cuda:1 …; auto: on a GPU if there is one and the network sees pictures;
+    several learners and the inline runtime stay on the CPU."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: measured at the start for convolutional networks, float32 otherwise and in the inline runtime."""
+    """auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU where it is
+    measured to be 1.2 times as fast; float32 otherwise, and always with replay and in the inline runtime."""
     target_return: float | None = None
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""

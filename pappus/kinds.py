@@ -45,7 +45,7 @@ INFERENCE = RoleKind("inference", remedy="give inference larger batches or an ac
 PREFETCH = RoleKind("prefetch")
 READER = RoleKind("reader", remedy="add readers (--topology.readers)")
 """Plays episodes of a data set, as an actor plays envs."""
-REPLAY = RoleKind("replay", remedy="add replay servers or send fewer, larger items")
+REPLAY = RoleKind("replay", remedy="make fewer, larger requests (--batch-size, --envs-per-actor)")
 LEARNER = RoleKind(
     "learner", trains=True, uses_device=True, remedy="use a larger batch, a faster device or a smaller network"
 )

@@ -87,7 +87,7 @@ def why_no_gpu(config: RunConfig) -> str:
         return "its many learners share no GPU"
     if config.learners > 1:
         return "several learners need a GPU each"
-    return "one thread is deterministic there" if config.runtime == "inline" else ""
+    return "the inline runtime computes on the CPU, to be deterministic" if config.runtime == "inline" else ""
 
 
 def _actors(config: RunConfig, cores: int, heavy: bool) -> int:

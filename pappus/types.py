@@ -88,7 +88,7 @@ class MultiDiscreteAction:
 @dataclass(frozen=True)
 class ContinuousAction:
     """A real vector in normalised units: −1 is the env's lower bound and 1 its upper one, where both are finite. The
-    env boundary clips to the bounds; what is recorded is what the policy said."""
+    env boundary clips to the bounds; what is recorded is the output of the policy."""
 
     shape: tuple[int, ...]
 
@@ -153,8 +153,8 @@ class Request(NamedTuple):
 class Unroll(NamedTuple):
     """T steps of N envs: T+1 observations and `first` flags, T of the rest, and the state before o_0.
 
-    `behaviour` is what the acting policy said of its actions (for actor-critics the log-probability, for
-    PPO the value beside it) and `version` which version of the weights said it. Consecutive unrolls of an env share one
+    `behaviour` holds the recorded policy outputs for each action (for actor-critics the log-probability, for PPO the
+    value beside it), `version` the version of the weights that acted. Consecutive unrolls of an env share one
     observation: the last of one is the first of the next. The same type holds arrays, tensors and specs.
     """
 

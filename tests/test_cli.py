@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pappus.cli import main
+from pappus.machine import Machine
 
 WRONG = [
     ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
@@ -160,3 +161,23 @@ def test_train_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().out
     options = ("--env", "--envs-per-actor", "--algorithm.entropy-cost", "--target-return")
     assert all(option in shown for option in options)
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "option"),
+    [
+        ("ppo --env ALE/Pong-v5", "ppo@seed", "--topology.env-groups"),
+        ("ppo@sync --env ALE/Pong-v5", "ppo@sync", "--topology.stragglers"),
+        ("ppo --env ALE/Pong-v5 --topology.stragglers 1", "ppo", "--topology.stragglers"),
+        ("ppo --env CartPole-v1", "ppo", "--topology.stragglers"),
+        ("ppo --env ALE/Pong-v5 --steps", "ppo", "--topology.stragglers"),
+    ],
+)
+def test_help_is_about_the_system_that_would_run_on_a_gpu(
+    words: str, usage: str, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pappus.api.machine_for", lambda config: Machine(16, "NVIDIA H200"))
+    with pytest.raises(SystemExit):
+        main(["train", *words.split(), "--help"])
+    shown = capsys.readouterr().out
+    assert f"usage: pappus train {usage} --env" in shown and option in shown

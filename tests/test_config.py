@@ -182,6 +182,13 @@ def test_a_range_that_holds_nobody_is_refused(text: str) -> None:
         parse(DEFAULTS, ["--actors", text])
 
 
+@pytest.mark.parametrize("system", ["ppo", "a2c", "ppo@seed", "a2c@seed", "pqn@seed"])
+def test_who_waits_for_every_actor_takes_a_number_of_them_and_no_range(system: str) -> None:
+    settings = {"runtime": "ray", "actors": 4, "device": "cpu", "cluster.fewest_actors": 2}
+    with pytest.raises(UserError, match=r"--actors 2\.\.4: .*waits for every actor"):
+        validate(configure(system, "CartPole-v1", settings))
+
+
 def test_settings_of_a_cluster_survive_the_file() -> None:
     words = ["--address", "auto", "--cluster.resources", "actor", "CPU=2", "learner", "GPU=1"]
     config = parse(DEFAULTS, words)

@@ -157,7 +157,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(tmp_path: Path, settings: Set
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
 @pytest.mark.parametrize("core", ["none", "lstm"])
-def test_synchronous_central_inference_is_the_same_as_inference_in_the_worker(
+def test_synchronous_central_inference_is_the_same_as_inference_in_the_actor(
     tmp_path: Path, whole: Whole, algorithm: str, core: str
 ) -> None:
     settings = {**SMALL, **BARRIER[algorithm], "core": core, "actors": 1}

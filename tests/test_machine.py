@@ -87,6 +87,11 @@ def test_what_cannot_use_the_gpu_stays_on_the_cpu(system: str, settings: dict[st
     validate(config)
 
 
+def test_the_inline_runtime_stays_on_the_cpu_and_says_why() -> None:
+    config, line = fitted("impala", FRAMES, GPU_BOX, actors=1, runtime="inline")
+    assert config.device == "cpu" and "on cpu: the inline runtime computes on the CPU, to be deterministic" in line
+
+
 def test_small_networks_stay_on_the_cpu() -> None:
     config, line = fitted("ppo", "CartPole-v1", GPU_BOX)
     assert config.device == "cpu" and "on cpu: the network is small" in line

@@ -4,7 +4,7 @@
     DIR/data/main_data.hdf5     a group per episode (Arrow and Parquet: a folder per episode)
 
 A set is named by its folder, or by its Minari id (`$MINARI_DATASETS_PATH`, else `~/.minari/datasets`). Actions are
-stored in the env's units; where the policy said something else (before a clip), that is in `infos/policy_action`.
+stored in the env's units; where the output of the policy differs (before a clip), that is in `infos/policy_action`.
 Infos have T + 1 rows, as Minari's have: row t belongs to o_t and to what was done there, the last one is padding.
 """
 

@@ -24,7 +24,7 @@ class Episode(NamedTuple):
     terminated: bool
     truncated: bool
     behaviour: Mapping[str, Array] = {}
-    """What the acting policy said of its actions, `[T, …]` by name; `log_prob` where it is known."""
+    """Recorded outputs of the acting policy, `[T, …]` by name; `log_prob` where it is known."""
     seed: int | None = None
     """The seed that the episode began with, where it is known."""
 

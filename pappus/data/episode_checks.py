@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOG_PROB = "log_prob"
 """In infos: the log-probability of the action under the policy that took it."""
 POLICY_ACTION = "policy_action"
-"""In infos: actions in the units of policies, exactly as the policy said them."""
+"""In infos: actions in the units of policies, exactly as the policy gave them."""
 TOLERANCE = 1e-4
 """How far an action may exceed its bounds, as a share of their distance: float32 rounds."""
 AGAIN = "leave the episode out, or record it again"

@@ -187,8 +187,8 @@ class ServiceDirectory(Protocol):
     """Where the roles of a cluster register and find services."""
 
     node: str
-    host: str
-    """An address of this node that other nodes can reach."""
+    ip: str
+    """The IP address under which other nodes reach this one."""
     token_file: str
     """File with the secret of the run."""
 
@@ -265,7 +265,7 @@ class SharedReplayHost:
         if self._cluster is not None:
             from pappus.replay.wire.grpc_wire import GrpcServer
 
-            wire = WireConfig(f"{self._cluster.host}:0", token_file=self._cluster.token_file)
+            wire = WireConfig(f"{self._cluster.ip}:0", token_file=self._cluster.token_file)
             server = GrpcServer(self.service, wire)
             self._close.append(server.close)
             self._cluster.announce(self._name, server.address)

@@ -91,9 +91,9 @@ class StreamConnection(PacketConnection):
 class ConnectionListener:
     """Accepts TCP connections that present the token."""
 
-    def __init__(self, host: str, token: str) -> None:
+    def __init__(self, ip: str, token: str) -> None:
         self._token = token
-        self._listener = socket.create_server((host, 0), backlog=1024)
+        self._listener = socket.create_server((ip, 0), backlog=1024)
         self._listener.setblocking(False)
         self._unidentified: dict[StreamConnection, float] = {}
         self.address: tuple[str, int] = self._listener.getsockname()[:2]

@@ -29,7 +29,7 @@ class NodeAgent:
     """
 
     def __init__(
-        self, node: str, host: str, edges: Mapping[str, Edge], token: str,
+        self, node: str, ip: str, edges: Mapping[str, Edge], token: str,
         delivered: Callable[[str, str], int] = lambda edge, node: 0,
     ) -> None:
         self.node = node
@@ -43,7 +43,7 @@ class NodeAgent:
         self._closed = False
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
-        self._runner.run(self._open(host, token))
+        self._runner.run(self._open(ip, token))
         self._thread = threading.Thread(target=self._run, name="node_agent", daemon=True)
         self._thread.start()
 
@@ -85,11 +85,11 @@ class NodeAgent:
             self._loop.run_forever()
             self._runner.run(self._close())
 
-    async def _open(self, host: str, token: str) -> None:
+    async def _open(self, ip: str, token: str) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
 
         self._streams = Streams(self.node, token)
-        self.address = await self._streams.open(host)
+        self.address = await self._streams.open(ip)
         self._fd_server = FdServer(self._loop, self.block)
         self.socket = self._fd_server.path
 

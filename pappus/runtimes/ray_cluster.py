@@ -75,8 +75,8 @@ class RayRuntime(Supervisor):
         self._connected = connect(self._config.cluster, sum(one.total.get("CPU", 0.0) for one in self._colocations))
         fixed = [colocation for colocation in self._colocations if not self._comes_and_goes(colocation)]
         self._reserve(fixed)
-        host = ray.util.get_node_ip_address()
-        self._connection_listener = ConnectionListener(host, self._token)
+        ip = ray.util.get_node_ip_address()
+        self._connection_listener = ConnectionListener(ip, self._token)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         registry = ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
         outlines = {name: edge.outline() for name, edge in self._program.edges.items()}
@@ -172,7 +172,7 @@ class RayRuntime(Supervisor):
         if hello["incarnation"] != process.incarnation:
             line.close()  # of an incarnation that was given up
             return
-        refuse_other_versions(hello["versions"], hello["host"])
+        refuse_other_versions(hello["versions"], hello["ip"])
         self._places[process.group] = hello["node"]
         self._unplaced.pop(process.group, None)
         if process.essential and process.incarnation:  # a learner continues from a checkpoint, and so do the counts
@@ -180,7 +180,7 @@ class RayRuntime(Supervisor):
             metadata = verify(checkpoint)["metadata"] if checkpoint is not None else {"steps": 0, "updates": 0}
             self._controller.rewind(metadata["steps"], metadata["updates"])
         self._begin(process, line)
-        self._came(process, hello["pid"], hello["host"])
+        self._came(process, hello["pid"], hello["ip"])
 
     def _ended(self, process: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""

@@ -100,14 +100,14 @@ def rooms(free: bool = False) -> list[NodeRoom]:
     return [NodeRoom(node["NodeManagerAddress"], dict(available.get(node["NodeID"], {}))) for node in nodes]
 
 
-def refuse_other_versions(theirs: dict[str, str], host: str) -> None:
+def refuse_other_versions(theirs: dict[str, str], ip: str) -> None:
     """Raise `UserError` if a node has another version than the driver."""
     ours = versions()
     for package in COMPARED:
         one, other = (short(package, table.get(package, "unknown")) for table in (ours, theirs))
         if one != other:
             raise UserError(
-                f"node {host} has {package} {other}, and the driver has {one}; install the same version on both"
+                f"node {ip} has {package} {other}, and the driver has {one}; install the same version on both"
             )
 
 

@@ -38,8 +38,8 @@ CALLS_AT_ONCE = 8
 class NodeAgentActor:
     """What the registry and other node agents call."""
 
-    def __init__(self, node: str, host: str, edges: Mapping[str, Edge], token: str) -> None:
-        self._node_agent = NodeAgent(node, host, edges, token, self._delivered)
+    def __init__(self, node: str, ip: str, edges: Mapping[str, Edge], token: str) -> None:
+        self._node_agent = NodeAgent(node, ip, edges, token, self._delivered)
         self._edges = edges
         self._broadcasters: dict[str, WeightsBroadcaster] = {}
 

@@ -72,7 +72,7 @@ class Host:
         where = Cluster(driver)
         line = StreamConnection.connect(driver.address, {
             "token": driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
-            "node": where.node, "host": where.host, "versions": versions(),
+            "node": where.node, "ip": where.ip, "versions": versions(),
         })
         try:
             self._live(driver, cloudpickle.loads(payload), line, where)
@@ -86,7 +86,7 @@ class Host:
         where.close()
 
     def _live(self, driver: Driver, assignment: Assignment, line: StreamConnection, where: Cluster) -> None:
-        path = ray.get(driver.registry.settle.remote(self._group, where.node, where.host), timeout=REGISTRY_SECONDS)
+        path = ray.get(driver.registry.settle.remote(self._group, where.node, where.ip), timeout=REGISTRY_SECONDS)
         node_agent, blocks = fetch_blocks(path, [edge.name for edge in assignment.edges])
         names = [name for spec in assignment.specs for name in {spec.name, spec.begins_with} if name]
         edges = {edge.name: edge for edge in assignment.edges}
@@ -144,7 +144,7 @@ class Cluster:
     def __init__(self, driver: Driver) -> None:
         self._registry = driver.registry
         self.node = ray.get_runtime_context().get_node_id()
-        self.host = ray.util.get_node_ip_address()
+        self.ip = ray.util.get_node_ip_address()
         self.token_file = private_path(f"{os.getpid()}-{secrets.token_hex(8)}.token")
         descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

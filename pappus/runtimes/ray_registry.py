@@ -66,12 +66,12 @@ class Registry:
         self._lock = threading.Lock()
         """Held while placements are sent: two at once could leave node agents with the older one."""
 
-    def prepare(self, node: str, host: str) -> None:
-        self._agent(node, host)
+    def prepare(self, node: str, ip: str) -> None:
+        self._agent(node, ip)
 
-    def settle(self, group: str, node: str, host: str) -> str:
+    def settle(self, group: str, node: str, ip: str) -> str:
         """A group is about to start on a node; returns the socket of its node agent when all node agents know."""
-        agent = self._agent(node, host)
+        agent = self._agent(node, ip)
         with self._lock:
             before = self._locations[group]
             if before.node != node:
@@ -130,7 +130,7 @@ class Registry:
             file.seek(offset)
             return file.read(size)
 
-    def _agent(self, node: str, host: str) -> AgentHandle:
+    def _agent(self, node: str, ip: str) -> AgentHandle:
         """The node agent of a node, started if there is none; concurrent calls wait for the first."""
         with self._lock:
             agent, mine = self._agents.get(node), False
@@ -140,7 +140,7 @@ class Registry:
             if agent is None:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
                 handle = node_agent_class().options(scheduling_strategy=where).remote(
-                    node, host, self._edges, self._token
+                    node, ip, self._edges, self._token
                 )
                 agent, mine = AgentHandle(handle, Future()), True
                 self._agents[node] = agent
@@ -148,11 +148,11 @@ class Registry:
             try:
                 agent.started.set_result(ray.get(agent.handle.where.remote(), timeout=NODE_AGENT_SECONDS))
             except Exception as error:
-                agent.started.set_exception(RunError(f"the node agent of node {host} did not start: {error}"))
+                agent.started.set_exception(RunError(f"the node agent of node {ip} did not start: {error}"))
         try:
             agent.started.result(NODE_AGENT_SECONDS)
         except TimeoutError:
-            raise RunError(f"the node agent of node {host} did not start within {NODE_AGENT_SECONDS:.0f} s") from None
+            raise RunError(f"the node agent of node {ip} did not start within {NODE_AGENT_SECONDS:.0f} s") from None
         return agent
 
     def _answers(self, agent: AgentHandle) -> bool:

@@ -1,4 +1,4 @@
-"""What runs in a worker process: the roles of one group, driven until a stop command."""
+"""What runs in a process of a run: the roles of one group, driven until a stop command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMAND_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker runs: its roles, the edges that they use, and the checkpoint that they begin with."""
+    """What a process runs: its roles, the edges that they use, and the checkpoint that they begin with."""
 
     group: str
     specs: list[RoleSpec]
@@ -82,7 +82,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
 
 
 def failure_message(error: BaseException) -> dict[str, Any]:
-    """What a worker reports about the error that ends it; called while that is being handled."""
+    """What a process reports about the error that ends it; called while that is being handled."""
     sentence = {"error": str(error), "kind": type(error).__name__} if isinstance(error, PappusError) else {}
     return {"died": traceback.format_exc(), **sentence}
 
@@ -104,7 +104,7 @@ def set_threads(count: int) -> None:
 
 def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
     seed, _ = derive_seed(assignment.seed, "libraries", assignment.group, assignment.incarnation)
-    random.seed(seed)  # workers are forked from one process: envs that use global random states would be identical
+    random.seed(seed)  # all are forked from one process: envs that use global random states would be identical
     np.random.seed(seed)
     seeded = _seed_torch(seed)
     roles = [wiring.build(spec, assignment.incarnation) for spec in assignment.specs]

@@ -216,6 +216,6 @@ class Supervisor:
                 self._start(process)
 
     def _in_order(self) -> list[list[ManagedProcess]]:
-        """Workers in the order in which they stop: those whose output others consume come first."""
+        """Processes in the order in which they stop: those whose output others consume come first."""
         processes = self._processes.values()
         return [[process for process in processes if process.essential is essential] for essential in (False, True)]

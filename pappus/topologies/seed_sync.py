@@ -27,6 +27,7 @@ class SeedSyncConfig(SeedConfig):
     """Central inference; a batch is one unroll of every env."""
 
     many_learners: ClassVar[bool] = False
+    waits_for_all_actors: ClassVar[bool] = True  # what a lost actor had begun stays reserved until its successor comes
     slack_option: ClassVar[str] = ""
 
     def check(self, config: RunConfig) -> None:

@@ -1,20 +1,20 @@
 """Synchronous rollouts: A2C and PPO (Mnih et al. 2016; Schulman et al. 2017; RLlib, Liang et al. 2018, figure 3).
 
-    worker 0 ──unroll──┐   barrier
-    worker 1 ──unroll──┼──────┤──▶ batch ──▶ learner ──┐
+    actor 0 ───unroll──┐   barrier
+    actor 1 ───unroll──┼──────┤──▶ batch ──▶ learner ──┐
       ⋮                │      │                        │
-    worker N ──unroll──┘                               │
+    actor N ───unroll──┘                               │
         ▲                                              │
         └─────────────────── weights ◀─────────────────┘──▶ evaluator
 
-A worker has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
+An actor has one slot. It gets it back when the learner has published what it learnt from it, so all act with the newest
 weights without further messages. With `stragglers`, the learner does not wait for the last ones; what those were doing,
 with weights that are one version older by then, is part of the next batch.
 
-Many learners: each has some of the workers and learns from their part of the batch; every minibatch sums gradients.
+Many learners: each has some of the actors and learns from their part of the batch; every minibatch sums gradients.
 
-    workers 0, 2 … ──unroll──▶ barrier ──part──▶ learner ────gradients──┐
-    workers 1, 3 … ──unroll──▶ barrier ──part──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
+    actors 0, 2 … ───unroll──▶ barrier ──part──▶ learner ────gradients──┐
+    actors 1, 3 … ───unroll──▶ barrier ──part──▶ learner-1 ──gradients──┼──▶ all-reduce ──▶ the same step for all
       ⋮                                                                 │
 """
 
@@ -36,14 +36,14 @@ from pappus.topologies.program import Program, Run
 
 @dataclass(frozen=True)
 class SyncConfig(TopologyConfig):
-    """`--actors` is the number of workers; a batch is one unroll of every env of all that are waited for."""
+    """A batch is one unroll of every env of all actors that are waited for."""
 
     many_learners: ClassVar[bool] = True
     waits_for_all_actors: ClassVar[bool] = True
 
     stragglers: int = 0
-    """Workers that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
-    them each, assigned as workers are, and wait for the first ones of their own."""
+    """Actors that a batch does not wait for: it is made of the first ones that are done. Many learners have some of
+    them each, assigned as actors are, and wait for the first ones of their own."""
 
     def check(self, config: RunConfig) -> None:
         check_learners(config)
@@ -65,11 +65,11 @@ class SyncConfig(TopologyConfig):
                 )
 
     def waited_for(self, config: RunConfig, learner: int) -> int:
-        """Workers whose unrolls make a batch of the learner of that number."""
+        """Actors whose unrolls make a batch of the learner of that number."""
         return actors_of(config, learner) - len(range(learner, self.stragglers, config.learners))
 
     def takes_turns(self, config: RunConfig) -> bool:
-        """One worker waits while the learner learns, and the other way round."""
+        """One actor waits while the learner learns, and the other way round."""
         return config.actors == 1
 
     def fewest_actors(self, learners: int) -> int:

@@ -168,7 +168,7 @@ def test_recorded_rows_and_taken_batches_are_metered() -> None:
 class Registered:
     """A cluster of two nodes that are this machine."""
 
-    host = "127.0.0.1"
+    ip = "127.0.0.1"
 
     def __init__(self, node: str, token_file: str, places: dict[str, tuple[str, str]]) -> None:
         self.node, self.token_file, self._places = node, token_file, places

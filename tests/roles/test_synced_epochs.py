@@ -1,4 +1,4 @@
-"""Learners of synchronous workers that share every minibatch learn what one learns from all of it."""
+"""Learners of synchronous actors that share every minibatch learn what one learns from all of it."""
 
 from __future__ import annotations
 

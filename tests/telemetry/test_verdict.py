@@ -96,6 +96,11 @@ def test_busy_workers_ask_for_more_of_them_and_their_master_is_no_part_of_it():
     assert verdict == "worker-0 is the bottleneck: busy 96 %; add workers (--actors)"
 
 
+def test_a_busy_replay_asks_for_fewer_and_larger_requests():
+    verdict = _with(run_stats(FakeTime(), cores=8), replay=(0.96, {}), learner=(0.5, {"replay": 0.5}))
+    assert verdict.endswith("; make fewer, larger requests (--batch-size, --envs-per-actor)"), "a run has one replay"
+
+
 def test_a_busy_evaluator_is_nobodys_bottleneck():
     verdict = _with(
         run_stats(FakeTime()), evaluator=(1.0, {}), actor_0=(0.9, {"slots": 0.1}), learner=(0.5, {"unrolls": 0.5})

@@ -50,7 +50,7 @@ def test_the_program_is_the_papers_figure() -> None:
     assert isinstance(calls, CallsEdge) and (calls.clients, calls.env_groups, calls.envs) == (2, 3, 2)
     assert isinstance(batches, QueueEdge) and batches.spec.reward.shape == (5, 8) and not batches.device
     ends = {spec.name: set(map(str, spec.ends())) for spec in built.roles}
-    assert ends["actor-1"] == {"inference.client(1)"}, "an actor holds envs and a line, and no weights"
+    assert ends["actor-1"] == {"inference.client(1)"}, "an actor holds envs and a port, and no weights"
     assert ends["inference"] == {"inference.server()", "batches.sink(0)", "weights.reader()"}
     assert ends["learner"] == {"batches.source()", "weights.writer()"}
 

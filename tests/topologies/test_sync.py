@@ -32,7 +32,7 @@ def build(settings: dict[str, Any], system: str = "ppo", env: Any = "CartPole-v1
 
 
 def act(roles: dict[str, Any], index: int) -> int:
-    """Let a worker go on for as long as it can; how many steps it made."""
+    """Let an actor go on for as long as it can; how many steps it made."""
     steps = 0
     while roles[f"actor-{index}"].step() is None:
         steps += 1
@@ -47,7 +47,7 @@ def test_the_program_is_the_papers_figure() -> None:
     assert isinstance(unrolls, QueueEdge) and (unrolls.producers, unrolls.capacity) == (3, 1)
 
 
-def test_many_learners_have_some_of_the_workers_each() -> None:
+def test_many_learners_have_some_of_the_actors_each() -> None:
     settings = {**SMALL, "actors": 5, "learners": 2, "topology.stragglers": 1}
     program = sync(describe(configure("ppo", "CartPole-v1", settings), "CartPole-v1"))
     learners = {node.name: node for node in program.roles if node.name.startswith("learner")}
@@ -63,7 +63,7 @@ def test_many_learners_have_some_of_the_workers_each() -> None:
     assert sinks == ["unrolls.sink(0)", "unrolls-1.sink(0)", "unrolls.sink(1)", "unrolls-1.sink(1)", "unrolls.sink(2)"]
 
 
-def test_who_asks_for_learners_gets_workers_for_them() -> None:
+def test_who_asks_for_learners_gets_actors_for_them() -> None:
     assert fitted("a2c", "CartPole-v1", {"learners": 3}).actors == 3
 
 
@@ -155,13 +155,13 @@ def test_slots_of_a_learner_that_is_ahead_come_back_with_the_weights_of_the_firs
         for learner in (first, second):
             learner.step()
     port = second.step()
-    assert port is not None and port.name == "publication" and act(roles, 1) == 0, "its worker has no slot yet"
+    assert port is not None and port.name == "publication" and act(roles, 1) == 0, "its actor has no slot yet"
     publish()
     assert second.step() is None and act(roles, 1) == 8
     assert roles["actor-1"]._policy.version == first.updates
 
 
-def test_the_learner_waits_for_all_workers() -> None:
+def test_the_learner_waits_for_all_actors() -> None:
     roles = build({"actors": 2})
     roles["learner"].step()
     act(roles, 0)
@@ -215,7 +215,7 @@ def test_what_cannot_work_is_refused(settings: dict[str, Any], message: str) -> 
         sync(describe(config, "CartPole-v1"))
 
 
-def test_normalised_observations_reach_the_workers_with_the_weights() -> None:
+def test_normalised_observations_reach_the_actors_with_the_weights() -> None:
     roles = build({"actors": 1, "network.normalize": True})
     roles["learner"].step()
     act(roles, 0)

@@ -58,7 +58,7 @@ class Selection:
         return selector
 
 
-UNORDERED = ("uniform", "fifo", "lifo")
+IGNORES_PRIORITIES = ("uniform", "fifo", "lifo")
 """Selectors that do not look at priorities."""
 UNIFORM, FIFO, LIFO = Selection("uniform"), Selection("fifo"), Selection("lifo")
 MIN_HEAP, MAX_HEAP = Selection("min_heap"), Selection("max_heap")
@@ -115,7 +115,7 @@ class Table:
     @property
     def uses_priorities(self) -> bool:
         """Whether priorities decide about anything; they are kept all the same."""
-        return any(_selection(one).name not in UNORDERED for one in (self.sampler, self.remover))
+        return any(_selection(one).name not in IGNORES_PRIORITIES for one in (self.sampler, self.remover))
 
     @property
     def steps(self) -> int:
