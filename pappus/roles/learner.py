@@ -170,22 +170,24 @@ class UnrollTraining(Training):
 
 class Publication(Idle):
     """Where weights are published. As a port it is what learners wait for whose actors need the newest weights.
-    `nearby` is read by roles on the same device, which get every version; then others get one every `PUBLISH_SECONDS`,
-    since a copy from the device takes time. `published` reads what the first learner publishes."""
+    `nearby` is read by roles on the same device, which get every version. Then, and where actors are to lag
+    (`seldom`), others get one every `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what
+    the first learner publishes."""
 
     name = "publication"
 
     def __init__(
         self, weights: WeightsWriter | None, nearby: WeightsWriter | None = None,
-        published: WeightsReader | None = None,
+        published: WeightsReader | None = None, seldom: bool = False,
     ) -> None:
         self._weights, self._nearby, self._published = weights, nearby, published
-        self._next = 0.0
+        self._seldom, self._next = seldom or nearby is not None, 0.0
 
     def publish(self, flat: torch.Tensor, version: int, last: bool) -> None:
         """Publish a version; the last one reaches all readers."""
         if self._nearby is not None:
             self._nearby.publish(flat, version)
+        if self._seldom:
             now = time.perf_counter()
             if now < self._next and not last:
                 return

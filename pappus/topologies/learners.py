@@ -115,7 +115,7 @@ def build_replay_learner(
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
     source = source if data is None else MixedSource([source, data])
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity, keeps_rows)
-    return Learner(name, gradient, training, Publication(weights))
+    return Learner(name, gradient, training, Publication(weights, seldom=gradient.accelerator.real))
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:

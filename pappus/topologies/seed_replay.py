@@ -25,8 +25,8 @@ from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
 from pappus.roles.acting import ActingNetwork
-from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings
+from pappus.roles.replay_inference import ReplayInference
 from pappus.topologies.apex import check_replay
 from pappus.topologies.builders import build_evaluator, build_replay_server, recording_of, replay_spec
 from pappus.topologies.data_tables import add_data
@@ -67,15 +67,6 @@ class SeedReplayConfig(SeedConfig):
         check_replay(self.replay)
         if config.batch_size < 1 or self.prefetch < 1:
             raise UserError(f"batch_size={config.batch_size} and prefetch={self.prefetch} must be at least 1")
-        if config.device != "cpu" and self.inference_in == "learner":
-            raise UserError(
-                f"device={config.device!r}: inference beside the learner keeps no replay; give "
-                "--topology.inference-in process"
-            )
-
-    def beside_learner(self, config: RunConfig) -> bool:
-        """On an accelerator inference has a process of its own, too: it writes to the table."""
-        return self.inference_in == "learner"
 
 
 def seed_replay(run: Run) -> Program:
@@ -88,13 +79,15 @@ def seed_replay(run: Run) -> Program:
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
 
+    beside = config.topology.beside_learner(config)  # on one device, kernels of two processes take turns
     program.add(
-        INFERENCE, build_replay_inference, run=run, settings=inference_settings(run), server=inference.server(),
-        open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
+        INFERENCE, build_replay_inference, group=LEARNER.name if beside else "", run=run,
+        device=config.device if beside else config.nearby_device, settings=inference_settings(run),
+        server=inference.server(), open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
     )
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
-        LEARNER, build_replay_learner, essential=True, run=run, capacity=replay.spec.table.max_size,
+        LEARNER, build_replay_learner, group=LEARNER.name, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
         weights=weights.writer(), counted=steps.reader(), keeps_rows=config.topology.replay.keep_on_device,
     )
@@ -104,14 +97,14 @@ def seed_replay(run: Run) -> Program:
 
 
 def build_replay_inference(
-    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
+    name: str, incarnation: int, run: Run, device: str, settings: InferenceSettings, server: RequestServer,
     open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
 ) -> ReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
-    device, seed = config.nearby_device, policy_seed(run, incarnation)
+    seed = policy_seed(run, incarnation)
     network = ActingNetwork(algorithm, weights, seed, config.precision_on(device), device=device)
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
-        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run)
+        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run), device
     )

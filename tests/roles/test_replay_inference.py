@@ -18,8 +18,8 @@ from pappus.networks.flat import FlatParameters
 from pappus.ops.q_learning import ladder
 from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
 from pappus.roles.acting import ActingNetwork
-from pappus.roles.cpu_inference import ReplayInference
 from pappus.roles.inference_server import InferenceSettings
+from pappus.roles.replay_inference import ReplayInference
 from pappus.transports.memory import HeapBlock
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer

@@ -27,6 +27,7 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter
 from pappus.topologies.seed import seed
+from pappus.topologies.seed_replay import seed_replay
 from pappus.transports.addresses import Address
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
@@ -68,6 +69,20 @@ def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None
     assert [node.name for node in built.groups()["learner"]] == ["inference", "prefetch", "learner"]
     assert isinstance(built.edges["unrolls"], LoanEdge) and built.edges["batches"].device == "cpu"
     assert built.edges["nearby weights"].device == "cpu"
+
+
+@pytest.mark.parametrize(("device", "place"), [("cpu", "inference"), ("cuda", "learner")])
+def test_with_replay_inference_is_a_thread_of_the_learners_process_on_a_device(device: str, place: str) -> None:
+    config = configure("dqn@seed", "CartPole-v1", {**SIZES, "device": device})
+    groups = seed_replay(describe(config, "CartPole-v1")).groups()
+    assert "inference" in [spec.name for spec in groups[place]]
+    assert [spec.arguments["device"] for spec in groups[place] if spec.name == "inference"] == [device]
+
+
+def test_with_replay_inference_beside_the_learner_trains(tmp_path: Path) -> None:
+    settings = {**SIZES, "topology.inference_in": "learner", "topology.replay.warm_up": 100, "runtime": "local"}
+    result = pappus.train("dqn@seed", "CartPole-v1", {**settings, "steps": 2_000}, run_dir=tmp_path / "run")
+    assert result.summary.steps >= 2_000 and result.summary.updates > 0
 
 
 @pytest.mark.parametrize(
