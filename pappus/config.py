@@ -273,7 +273,8 @@ class RunConfig:
     envs_per_actor: int = 64
     """Envs that an actor steps at once, where --envs does not say how many there are in total."""
     max_envs: int = 0
-    """Limit of all envs together: with many actors, each gets fewer than --envs-per-actor; 0: no limit."""
+    """Limit of all envs together: with many actors, each has fewer than --envs-per-actor, but at least one; 0: no
+    limit."""
     unroll_length: int = 20
     """Steps per unroll."""
     batch_size: int = 0
@@ -319,12 +320,6 @@ class RunConfig:
     def inline(self) -> bool:
         """Whether one thread does everything."""
         return self.runtime == "inline" or (self.runtime == "auto" and self.topology.takes_turns(self))
-
-    @property
-    def nearby_device(self) -> str:
-        """Where roles in other processes compute that have use for the learner's device: there, unless it may be on
-        another node, or the run is to be the same to the bit."""
-        return self.device if self.runtime != "ray" and not self.inline else "cpu"
 
     def precision_on(self, device: str) -> str:
         """The precision of networks on `device`: it was chosen for the learner's."""

@@ -181,9 +181,12 @@ class ItemSource(Waitable, Protocol):
     def update(self, batch: ItemBatch, priorities: Array) -> None:
         """New priorities `[B]` of a batch's items, in the order of the calls; nobody waits for them."""
 
-    def keep_rows(self, most_bytes: float) -> int:
-        """From now on pictures come once, and batches hold their numbers (`replay.sampling.kept_rows`). Returns the
-        bytes that the learner needs for them; 0 if these would be more, or if this source sends values always."""
+    def picture_bytes(self) -> int:
+        """Bytes of all pictures of the table, if the learner may keep them; 0 where there are none, or batches always
+        hold values."""
+
+    def keep_rows(self) -> None:
+        """From now on pictures come once, and batches hold their numbers (`replay.sampling.kept_rows`)."""
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table."""

@@ -101,11 +101,11 @@ def _actors(config: RunConfig, cores: int, heavy: bool) -> int:
 def _envs_per_actor(config: RunConfig) -> int:
     """Each actor's share of `--envs`, an even number where it can be: two groups of envs take turns. Without `--envs`,
     the largest part of `--envs-per-actor` that keeps within `--max-envs`: batches are still made of whole unrolls."""
-    each, actors = config.envs_per_actor, max(1, config.actors)
+    each = config.envs_per_actor
     if not config.envs or not config.actors:
-        most = max(1, config.max_envs // actors) if config.max_envs else each
+        most = max(1, config.max_envs // max(1, config.steady_actors)) if config.max_envs else each
         return next((part for part in range(min(each, most), 0, -1) if each % part == 0), each)
-    share = config.envs / actors
+    share = config.envs / config.actors
     return 2 * round(share / 2) if share >= 2 else 1
 
 

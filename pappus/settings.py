@@ -82,8 +82,12 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
         if not values and last.startswith("no_"):  # --optimizer.no-anneal; the last of several counts
             last, values = last[3:], ["false"]
         given.append(([*group, last], values))
-    if {"envs", "envs_per_actor"} <= {path[0] for path, _ in given}:
-        raise UserError("--envs is the number of all envs, --envs-per-actor that of each actor; give one of them")
+    names = {path[0] for path, _ in given}
+    if "envs" in names and names & {"envs_per_actor", "max_envs"}:
+        raise UserError(
+            "--envs is the number of all envs, --envs-per-actor that of each actor, which --max-envs limits; give "
+            "--envs or the others"
+        )
     return _applied_all(config, given, _from_text)
 
 

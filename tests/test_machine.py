@@ -112,11 +112,15 @@ def test_many_actors_have_fewer_envs_each_where_all_together_are_limited(actors:
 
 
 def test_envs_per_actor_that_are_given_replace_what_a_preset_says_of_all_envs() -> None:
-    total = parse(find_system("ppo").defaults, ["--envs", "128", "--max-envs", "64"])
+    total = override(find_system("ppo").defaults, {"envs": 128, "max_envs": 64})
     given = parse(total, ["--envs-per-actor", "4"])
     assert (given.envs, given.max_envs) == (0, 0)
     assert parse(total, ["--actors", "4"]).envs == 128
     assert parse(total, ["--envs-per-actor", "4", "--max-envs", "8"]).max_envs == 8
+    with pytest.raises(UserError, match="give --envs or the others"):
+        parse(total, ["--envs", "128", "--max-envs", "64"])
+    ranged = parse(total, ["--actors", "4..64", "--envs-per-actor", "16", "--max-envs", "64"])
+    assert fit(ranged, "CartPole-v1", find_system("ppo"), LAPTOP)[0].envs_per_actor == 16, "four actors may be all"
 
 
 def test_what_is_given_is_not_chosen() -> None:
@@ -169,7 +173,7 @@ def test_actors_share_envs_evenly(cores: int, actors: int, slow: None) -> None:
 
 def test_envs_in_total_and_envs_per_actor_exclude_each_other_except_in_the_config_of_a_run() -> None:
     defaults = find_system("ppo").defaults
-    with pytest.raises(UserError, match="give one of them"):
+    with pytest.raises(UserError, match="give --envs or the others"):
         parse(defaults, ["--envs", "128", "--envs-per-actor", "4"])
     assert override(defaults, {"envs": 120, "envs_per_actor": 8, "actors": 15}).envs == 120
     with pytest.raises(UserError, match="envs=-5 must not be negative"):

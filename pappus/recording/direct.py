@@ -197,9 +197,11 @@ class DirectReplay:
         if self._spec.table.uses_priorities:
             self._client.update_priorities(TABLE, batch.keys, priorities, wait=False)
 
-    def keep_rows(self, most_bytes: float) -> int:
+    def picture_bytes(self) -> int:
         """Within one thread values are read where they are."""
         return 0
+
+    def keep_rows(self) -> None: ...
 
     def info(self) -> dict[str, Any]:
         return self._client.info(TABLE)

@@ -47,9 +47,11 @@ class MixedSource:
         for source, part, own in zip(self._sources, batch.parts, np.split(priorities, ends[:-1]), strict=True):
             source.update(part, own)
 
-    def keep_rows(self, most_bytes: float) -> int:
+    def picture_bytes(self) -> int:
         """Parts are laid side by side as values."""
         return 0
+
+    def keep_rows(self) -> None: ...
 
     def info(self) -> dict[str, Any]:
         return self._sources[0].info()

@@ -29,7 +29,7 @@ from pappus.replay.wire.sockets import connect as connect_near
 from pappus.telemetry.metrics import Meter
 from pappus.transports.addresses import private_socket
 from pappus.transports.memory import EventNotifier
-from pappus.types import Array
+from pappus.types import Array, leaves_of
 
 RETRY_SECONDS = 0.1
 """Interval at which a lost service is tried again."""
@@ -68,14 +68,12 @@ class PrefetchedSource:
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
-    def keep_rows(self, most_bytes: float) -> int:
-        """Call it before the first batch is taken."""
-        pictures, rows = self._spec.layout.pictures, self._spec.most_rows
-        needed = rows * sum(spec.nbytes for spec in pictures.values())
-        if needed > most_bytes:
-            return 0
-        self._trajectory.kept = KeptRows(pictures) if pictures else None
-        return needed
+    def picture_bytes(self) -> int:
+        return self._spec.most_rows * sum(spec.nbytes for spec in self._spec.layout.pictures.values())
+
+    def keep_rows(self) -> None:
+        """Call it before the first batch is taken. Rows that cannot be read in place come as values all the same."""
+        self._trajectory.kept = KeptRows(self._spec.layout.pictures)
 
     def take(self) -> ItemBatch | None:
         """The next batch; None if none is ready. The first call begins to fetch."""
@@ -173,10 +171,11 @@ class PrefetchedSource:
             self._ready.extend(batches)
             self._notifier.notify()
             if not self._together:
-                self._settle(self._batch_bytes)
+                self._settle(sum(getattr(leaf, "value_bytes", leaf.nbytes) for leaf in leaves_of(batches[0].items)))
 
     def _settle(self, size: int) -> None:
-        """Choose how much to fetch at once and ahead, from the bytes of a batch."""
+        """Choose how much to fetch at once and ahead, from the bytes of a batch: the same where its pictures are kept,
+        since the first batches bring nearly all of theirs."""
         ahead = max(2, min(self._spec.prefetch, AHEAD_BYTES // max(1, size)))
         for _ in range(self._spec.prefetch - ahead):
             self._room.acquire()

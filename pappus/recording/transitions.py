@@ -141,7 +141,8 @@ class Layout(ABC):
 
     def _leaf(self, name: str, array: Array) -> Array | RowNumbers:
         """What stands in a batch for a column: its values, or the numbers of its rows, where the reader keeps them."""
-        return array if array.dtype == self.signature[name].dtype else RowNumbers(name, array)
+        spec = self.signature[name]
+        return array if array.dtype == spec.dtype else RowNumbers(name, array, spec.nbytes)
 
     def _blanked(self, leaves: list[Array], first: Array | None) -> list[Array]:
         """Stacks `[B, k, …]` with zeros for frames from before an episode that begins within the stack."""

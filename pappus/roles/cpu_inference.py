@@ -115,18 +115,25 @@ class CpuInference(InferenceServer[CpuGroupState]):
 def infer(
     network: ActingNetwork, calls: Sequence[Call], group_states: Sequence[EnvGroupState],
     exploration: torch.Tensor | None = None,
-) -> None:
-    """One forward pass for all requests; every env group remembers its rows of the outcome."""
+) -> Nest:
+    """One forward pass for all requests; every env group remembers its rows of the outcome. Returns the recurrent state
+    of all of them, side by side."""
     observation, first, state = _join(calls, [group_state.state for group_state in group_states])
     action, behaviour, state = network.infer(observation, first, state, exploration)
     if len(group_states) == 1:
         group_states[0].remember(action, behaviour, network.version)
         group_states[0].state = state
-        return
-    for one, end in zip(group_states, accumulate(one.num_envs for one in group_states), strict=True):
-        here = slice(end - one.num_envs, end)
+        return state
+    for one, here in zip(group_states, places_of(group_states), strict=True):
         one.remember(action[here], {key: leaf[here] for key, leaf in behaviour.items()}, network.version)
         one.state = optree.tree_map(lambda leaf: leaf[here], state)  # noqa: B023
+    return state
+
+
+def places_of(group_states: Sequence[EnvGroupState]) -> list[slice]:
+    """Where the envs of each group are in a batch."""
+    ends = accumulate(one.num_envs for one in group_states)
+    return [slice(end - one.num_envs, end) for one, end in zip(group_states, ends, strict=True)]
 
 
 def _join(calls: Sequence[Call], states: Sequence[Nest]) -> tuple[Nest, Array, Nest]:

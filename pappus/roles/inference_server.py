@@ -1,6 +1,7 @@
 """The inference server of SEED: one network answers all envs, and keeps what they experience.
 
-What all inference servers do; `cpu_inference` and `gpu_inference` say where the network is and where experience goes.
+What all inference servers do; `cpu_inference`, `gpu_inference` and `replay_inference` say where the network is and
+where experience goes.
 """
 
 from __future__ import annotations

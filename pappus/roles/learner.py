@@ -170,9 +170,8 @@ class UnrollTraining(Training):
 
 class Publication(Idle):
     """Where weights are published. As a port it is what learners wait for whose actors need the newest weights.
-    `nearby` is read by roles on the same device, which get every version. Then, and where actors are to lag
-    (`seldom`), others get one every `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what
-    the first learner publishes."""
+    `nearby` is read by roles on the same device, which get every version. Then, and with `seldom`, others get one every
+    `PUBLISH_SECONDS`, since a copy from the device takes time. `published` reads what the first learner publishes."""
 
     name = "publication"
 

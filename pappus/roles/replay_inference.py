@@ -16,7 +16,7 @@ from pappus.accelerator import Accelerator
 from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
 from pappus.data.recorder import Recording
 from pappus.roles.acting import ActingNetwork, report_lost
-from pappus.roles.cpu_inference import infer
+from pappus.roles.cpu_inference import infer, places_of
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
 from pappus.types import Array, Nest, Request, Timestep, map_leaves
 
@@ -24,16 +24,18 @@ from pappus.types import Array, Nest, Request, Timestep, map_leaves
 class ReplayGroupState(EnvGroupState):
     """One env group: recurrent state, newest observation, numbers of its envs, and where it is recorded."""
 
-    def __init__(self, session: int, sink: ItemSink, state: Nest, envs: Array, counter: StepCounter) -> None:
+    def __init__(
+        self, session: int, sink: ItemSink, state: Nest, recorded: Nest, envs: Array, counter: StepCounter
+    ) -> None:
+        """`recorded` is what is recorded of the state: arrays."""
         super().__init__(session, len(envs))
-        self.sink, self.state, self.envs, self._counter = sink, state, envs, counter
+        self.sink, self.state, self.recorded, self.envs, self._counter = sink, state, recorded, envs, counter
         self._seen: Timestep | None = None
         self._before: Nest = ()
 
     def keep(self, request: Request) -> None:
         """Keep what the envs show and the state before it, until it is known what that led to."""
-        self._seen = Timestep(*map_leaves(np.copy, request[:5]))
-        self._before = optree.tree_map(lambda leaf: leaf.cpu().numpy(), self.state)
+        self._seen, self._before = Timestep(*map_leaves(np.copy, request[:5])), self.recorded
 
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
@@ -48,14 +50,15 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recording: Recording | None = None, device: str = "cpu",
+        recording: Recording | None = None, device: str = "cpu", stacks: bool = False,
     ) -> None:
-        """`num_envs` are expected; further ones explore as the first ones do. `device` is that of the network."""
+        """`num_envs` are expected; further ones explore as the first ones do. `device` is that of the network, and
+        `stacks` whether its state is (frames, the rest)."""
         super().__init__(name, request_server, network, settings, recording)
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
-        self._num_envs, self._next, self._free = num_envs, 0, list[int]()
+        self._num_envs, self._next, self._free, self._stacks = num_envs, 0, list[int](), stacks
 
     def step(self) -> Waitable | None:
         """On a stream with a higher priority than the learner's."""
@@ -64,9 +67,13 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
 
     def _make_group_state(self, session: int, num_envs: int) -> ReplayGroupState:
         envs = np.array([self._take_number() for _ in range(num_envs)])
-        return ReplayGroupState(
-            session, self._open_sink(num_envs), self._acting.initial_state(num_envs), envs, self._counter
-        )
+        state, sink = self._acting.initial_state(num_envs), self._open_sink(num_envs)
+        return ReplayGroupState(session, sink, state, self._recorded(state), envs, self._counter)
+
+    def _recorded(self, state: Nest) -> Nest:
+        """What is recorded of a state, as arrays: all but its frames, which are rebuilt from the table."""
+        rest: Nest = optree.tree_map(lambda leaf: leaf.cpu().numpy(), state[1] if self._stacks else state)
+        return ((), rest) if self._stacks else rest
 
     def _take_number(self) -> int:
         """The lowest number that no env has."""
@@ -95,4 +102,6 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
             group_state.keep(call.request)
         numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
         exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
-        infer(self._acting, calls, group_states, torch.from_numpy(exploration))
+        recorded = self._recorded(infer(self._acting, calls, group_states, torch.from_numpy(exploration)))
+        for group_state, here in zip(group_states, places_of(group_states), strict=True):
+            group_state.recorded = optree.tree_map(lambda leaf: leaf[here], recorded)  # noqa: B023

@@ -8,7 +8,7 @@ has no actors: its steps are its updates.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,9 @@ class ReplayTraining(Training):
         self._weight = self._priority = torch.zeros(0, device=self._device)
         has_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
         self._keeps_moments = has_moments and getattr(gradient.network, "moments_from_replay", False)
-        self._rows = DeviceRows(self._device)
+        self._rows = DeviceRows(self._device, gradient.metrics.event)
         if keeps_rows and gradient.accelerator.real:
-            kept = source.keep_rows(SHARE_OF_MEMORY * gradient.accelerator.free_memory())
-            if kept:
-                gradient.metrics.event(f"pictures of replay are kept on {self._device}: {kept / 2**30:.1f} GiB")
+            keep_pictures(source, gradient.accelerator.free_memory(), gradient.metrics.event)
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
             algorithm, gradient.network, self.target.network
         )
@@ -161,12 +159,25 @@ class ReplayTraining(Training):
         self._source.close()
 
 
+def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) -> None:
+    """Have pictures sent once, if they fit into the device's free memory, or `tell` why not."""
+    needed = source.picture_bytes()
+    if needed > SHARE_OF_MEMORY * free:
+        tell(
+            f"pictures of replay would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on "
+            "the device: they are sent with every batch"
+        )
+    elif needed:
+        source.keep_rows()
+
+
 class DeviceRows:
     """Rows of large columns that came with earlier batches, on the device: batches are gathered there. Number 0 stands
     for zeros."""
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self, device: str, tell: Callable[[str], None] = lambda _: None) -> None:
+        """`tell` is called with a message when memory is taken."""
+        self._device, self._tell = device, tell
         self._columns: dict[str, torch.Tensor] = {}
 
     def store(self, new_rows: Iterable[NewRows]) -> None:
@@ -174,7 +185,8 @@ class DeviceRows:
         for column, numbers, values, most in new_rows:
             rows = torch.from_numpy(values).to(self._device)
             if column not in self._columns:
-                self._columns[column] = rows.new_zeros(most + 1, *rows.shape[1:])
+                self._columns[column] = kept = rows.new_zeros(most + 1, *rows.shape[1:])
+                self._tell(f"pictures of replay are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
             self._columns[column].index_copy_(0, torch.from_numpy(numbers).to(self._device), rows)
 
     def tensor(self, leaf: Array | RowNumbers) -> torch.Tensor:

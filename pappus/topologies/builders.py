@@ -62,7 +62,7 @@ def build_evaluator(
     env = make_env(run.env, num_envs, derive_seed(config.seed, "evaluator", incarnation)[0], config.env_options)
     if isinstance(weights, Sequence):
         weights = ShardedWeights(weights, shard_sizes(run.weights_size, len(weights)))
-    device = config.nearby_device
+    device = config.device if config.runtime != "ray" and not config.inline else "cpu"
     policy = LocalPolicy(run.algorithm, weights, num_envs, None, config.precision_on(device), device=device)
     return Evaluator(name, env, policy)
 

@@ -108,10 +108,11 @@ def initial_weights(run: Run) -> torch.Tensor:
 
 def build_replay_learner(
     name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
-    counted: StepTotal | None, keeps_rows: bool, data: ItemSource | None = None,
+    counted: StepTotal | None, data: ItemSource | None = None, keeps_rows: bool = False,
 ) -> Learner:
     """The one learner of a table of `capacity` items, and where there is `data` of a second one. `counted` are the
-    steps of actors, if there are any. `keeps_rows`: see `ReplayConfig.keep_on_device`."""
+    steps of actors, if there are any; these lag anyway, so weights seldom leave a device. `keeps_rows`: see
+    `ReplayConfig.keep_on_device`."""
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
     source = source if data is None else MixedSource([source, data])
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity, keeps_rows)

@@ -79,10 +79,10 @@ def seed_replay(run: Run) -> Program:
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
 
-    beside = config.topology.beside_learner(config)  # on one device, kernels of two processes take turns
+    beside = config.topology.beside_learner(config)
     program.add(
         INFERENCE, build_replay_inference, group=LEARNER.name if beside else "", run=run,
-        device=config.device if beside else config.nearby_device, settings=inference_settings(run),
+        device=config.device if beside else "cpu", settings=inference_settings(run),
         server=inference.server(), open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
     )
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
@@ -106,5 +106,6 @@ def build_replay_inference(
     network = ActingNetwork(algorithm, weights, seed, config.precision_on(device), device=device)
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
-        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run), device
+        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run), device,
+        stacks=run.env_spec.frame_stack > 1,
     )

@@ -12,13 +12,15 @@ import torch
 
 from pappus.config import ReplayConfig
 from pappus.core import ReplayAlgorithm
-from pappus.experience import ItemBatch
+from pappus.experience import ItemBatch, Transition
 from pappus.recording.direct import DirectReplay, RecordingSink, ReplaySpec, layout_for
 from pappus.recording.shared import SharedReplay
 from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import DirectSession
 from pappus.replay.sampling.kept_rows import KeptRows, RowNumbers
-from pappus.roles.replay_training import DeviceRows
+from pappus.replay.storage.chunks import Columns
+from pappus.replay.storage.row_copies import RowCopies, rows_to_copy
+from pappus.roles.replay_training import DeviceRows, keep_pictures
 from pappus.types import Array, ArraySpec, EnvSpec, Timestep, leaves_of
 from tests.recording.streams import ENV, Streams, dqn, r2d2
 
@@ -86,6 +88,23 @@ def test_numbers_stand_for_the_values_of_every_batch(algorithm: ReplayAlgorithm)
     assert replay.service.chunks.uses.max() > 3, "chunks were used again"
 
 
+def test_rows_that_cannot_be_read_in_place_come_as_values() -> None:
+    replay = DirectReplay(spec(dqn(n_step=1)))
+    layout, session = replay._spec.layout, DirectSession(replay.service)
+    record(replay.sink(2), Streams((False, True), 30, 1, end=0.05))
+    fields = layout.trajectory()
+    fields.kept = KeptRows(layout.pictures)
+    held = session.sample(TABLE, 8, fields.columns, fields.lead, 0.0, False)
+    assert held is not None and isinstance(held.source, Columns)
+    windows, names = held.drawn.windows, list(held.source.columns)
+    where = rows_to_copy(held.source, windows, names.index("observation"), fields.lead)
+    copied = {"observation": held.source.columns["observation"][where]}
+    far = RowCopies(copied, windows, names, fields.lead, held.source)
+    batch = layout.batch(fields.evaluate(held.drawn, far, layout.lead).data)
+    assert isinstance(batch, Transition) and not fields.kept.take_new()
+    np.testing.assert_array_equal(numbers_in(torch.from_numpy(batch.observation))[:, -1], batch.action)
+
+
 def taken(source: Any) -> ItemBatch:
     while (batch := source.take()) is None:
         assert select.select([source.fileno()], [], [], SECONDS)[0], source.explain()
@@ -97,8 +116,13 @@ def taken(source: Any) -> ItemBatch:
 def test_pictures_cross_once_between_processes_and_again_when_the_service_has_a_successor(tmp_path: Path) -> None:
     shared = SharedReplay(spec(dqn(n_step=1), str(tmp_path / "socket"), capacity=200), np.zeros(1, np.int64))
     sink, source, rows = shared.sink(2), shared.source(), DeviceRows("cpu")
-    assert source.keep_rows(0.0) == 0, "there is no memory for them"
-    assert source.keep_rows(1e9) == shared._spec.most_rows * SIDE * SIDE
+    said: list[str] = []
+    needed = source.picture_bytes()
+    keep_pictures(source, needed, said.append)
+    assert needed == shared._spec.most_rows * SIDE * SIDE and source._trajectory.kept is None
+    assert "would take 0.0 GiB" in said[0] and "sent with every batch" in said[0]
+    keep_pictures(source, 2 * needed, said.append)
+    assert len(said) == 1
     begin = 0
     for life in range(1, 3):
         host = shared.host()

@@ -32,8 +32,10 @@ class FakeSource:
     def update(self, batch: Any, priorities: Any) -> None:
         self.updates.append((batch.keys, priorities))
 
-    def keep_rows(self, most_bytes: float) -> int:
+    def picture_bytes(self) -> int:
         return 0
+
+    def keep_rows(self) -> None: ...
 
     def info(self) -> dict[str, Any]:
         return {"size": 7, "mass": 1.0}

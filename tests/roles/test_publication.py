@@ -51,6 +51,17 @@ def test_nearby_gets_every_version_and_others_one_now_and_then_and_the_last(cloc
     assert nearby.versions == [0, 1, 2, 3, 4] and spy.versions == [0, 3, 4]
 
 
+def test_where_copies_take_time_weights_are_published_now_and_then_and_the_last(clock: Clock) -> None:
+    spy = Spy()
+    publication = Publication(spy, seldom=True)
+    for version in range(3):
+        publish(publication, version)
+    clock.now += PUBLISH_SECONDS
+    publish(publication, 3)
+    publish(publication, 4, last=True)
+    assert spy.versions == [0, 3, 4]
+
+
 def test_it_lacks_what_the_first_learner_has_not_published() -> None:
     class Reader:
         def version(self) -> int:

@@ -13,6 +13,7 @@ from pappus.edges.counters import SharedCounters
 from pappus.edges.weights import FlatWeights
 from pappus.experience import ItemBatch, TargetUpdates, Transition
 from pappus.networks.flat import FlatParameters
+from pappus.replay.sampling.kept_rows import NewRows, RowNumbers
 from pappus.roles.gradient_step import GradientStep, LearnerSettings
 from pappus.roles.learner import Learner, Publication
 from pappus.roles.replay_training import SMALLEST_PRIORITY, ReplayTraining
@@ -121,3 +122,22 @@ def test_moments_of_observations_are_those_of_the_batches_for_both_networks() ->
         (flat,) = network.encoder.torsos
         torch.testing.assert_close(flat.moments.mean, torch.from_numpy(np.concatenate(batches).mean(0)))
         torch.testing.assert_close(flat.moments.variance, torch.from_numpy(np.concatenate(batches).var(0)))
+
+
+def test_it_learns_the_same_from_numbers_of_rows_that_it_keeps() -> None:
+    values, numbers = (
+        Setup(algorithm=IQL(IQLConfig(), ENV, NetworkConfig(hidden_sizes=(4,)))) for _ in range(2)
+    )
+    batch = values.learn()
+    now, then = batch.items.observation, batch.items.next_observation
+    rows = [NewRows("observation", np.arange(1, 1 + 2 * len(now)), np.concatenate([now, then]), 20)]
+    places = np.arange(1, 1 + len(now))
+    kept = batch.items._replace(
+        observation=RowNumbers("observation", places, 12),
+        next_observation=RowNumbers("observation", places + len(now), 12),
+    )
+    numbers.source.batches.append(batch._replace(items=kept, new_rows=tuple(rows)))
+    assert numbers.learner.step() is None
+    assert torch.equal(numbers.flat, values.flat)
+    saved: Any = numbers.training.batch()
+    np.testing.assert_array_equal(saved["next_observation"].numpy(), then, "where a loss is not finite, this is saved")

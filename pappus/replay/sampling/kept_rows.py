@@ -5,6 +5,7 @@
 
 A batch then holds the numbers of its rows, and the reader looks them up. Number 0 stands for zeros (padding), n + 1 for
 row n. The rows that come with a batch must be stored before its numbers are looked up, in the order of the batches.
+Fields of such columns may choose steps, stack and pad with 0; they must not compute.
 """
 
 from __future__ import annotations
@@ -38,10 +39,18 @@ class RowNumbers:
     column: str
     numbers: Array
     """int64 `[…]`."""
+    row_bytes: int
+    """Bytes of the values of one row."""
 
     @property
     def nbytes(self) -> int:
+        """Bytes that it takes itself."""
         return int(self.numbers.nbytes)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes that the values would take."""
+        return self.numbers.size * self.row_bytes
 
 
 class KeptRows:
@@ -56,8 +65,9 @@ class KeptRows:
     def numbers(self, chunks: Columns, column: str, rows: Array) -> Array:
         """Numbers of rows. Those that the reader lacks are copied now: the chunks are held while a batch is read."""
         length, most = chunks.layout.chunk_length, chunks.layout.rows
-        known = self._uses.setdefault(column, np.full(most, -1, np.int64))
-        flat = rows.reshape(-1)
+        if column not in self._uses:
+            self._uses[column] = np.full(most, -1, np.int64)
+        known, flat = self._uses[column], rows.reshape(-1)
         lacking = np.unique(flat[known[flat] != chunks.uses[flat // length]])
         if len(lacking):
             known[lacking] = chunks.uses[lacking // length]

@@ -35,7 +35,7 @@ from pappus.replay.storage.row_copies import rows_to_copy, slices_of
 from pappus.replay.wire.messages import MAX_MESSAGE, Blocks, Buffer, Encoded, Message, Words, decode, encode, pieces_of
 from pappus.types import Array
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_HELLO = 64 << 10
 """Bytes of a message before authentication: enough for a name and a token."""
 MAX_BATCH = 1 << 24
