@@ -21,8 +21,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-import yaml
-
 import pappus
 from pappus.data.dataset import lengths_and_returns, open_dataset
 from pappus.population import T_QUANTILES
@@ -123,6 +121,14 @@ def judged(relation: Relation, cells: dict[tuple[str, str], Cell], behaviour: di
     )
 
 
+def read(text: str) -> Any:
+    """A value as JSON has it, such as 5e-4 or true; any other text is itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, nargs="+", required=True)
@@ -132,7 +138,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file of results")
     parser.add_argument("options", nargs="*", help="NAME=VALUE of further settings")
     arguments = parser.parse_args()
-    options = {name: yaml.safe_load(value) for name, value in (option.split("=", 1) for option in arguments.options)}
+    options = {name: read(value) for name, value in (option.split("=", 1) for option in arguments.options)}
     results, cells, behaviour = Results(arguments.out), {}, {}
     for data in arguments.data:
         lengths, earned = lengths_and_returns(open_dataset(data))
