@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from pappus.experience import ItemBatch
-from pappus.recording import shared
-from pappus.recording.shared import PrefetchedSource, SharedReplay
+from pappus.recording import prefetched
+from pappus.recording.prefetched import PrefetchedSource
+from pappus.recording.shared import SharedReplay
 from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from tests.recording.test_ports import SECONDS, record, spec, steps, taken
@@ -68,7 +69,7 @@ def test_small_batches_are_fetched_several_at_once(replay: SharedReplay, monkeyp
 
 
 def test_large_batches_are_fetched_one_by_one(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "GROUP_BYTES", 1)
+    monkeypatch.setattr(prefetched, "GROUP_BYTES", 1)
     counts = fetched(monkeypatch)
     source = replay.source()
     for _ in range(20):
@@ -89,7 +90,7 @@ def test_no_more_is_fetched_ahead_than_was_asked_for(replay: SharedReplay) -> No
 
 
 def test_two_large_batches_are_fetched_ahead(replay: SharedReplay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "AHEAD_BYTES", 1)
+    monkeypatch.setattr(prefetched, "AHEAD_BYTES", 1)
     source = replay.source()
     for _ in range(10):
         taken(source)
