@@ -314,7 +314,8 @@ def test_silent_clients_are_disconnected(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_another_protocol_is_not_spoken(site: Site) -> None:
-    for change in ({"protocol": 2}, {"protocol": "1"}, {"protocol": None}, {"do": "hi"}, {"do": []}):
+    others = ({"protocol": other} for other in (PROTOCOL - 1, PROTOCOL + 1, str(PROTOCOL), None))
+    for change in (*others, {"do": "hi"}, {"do": []}):
         answer = site.line(hello(**change)).hear()
         assert answer is not None and f"speaks protocol {PROTOCOL}" in answer.words["error"]
     site.unharmed()
