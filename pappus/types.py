@@ -202,8 +202,10 @@ def request_spec(env: EnvSpec, *dims: int) -> Request:
 
 
 def map_leaves(function: Callable[..., Any], nest: Nest, *rest: Nest) -> Nest:
-    """`function` of every leaf (and its counterparts in `rest`); a lone array, the common case, skips the walk."""
-    return function(nest, *rest) if isinstance(nest, np.ndarray) else optree.tree_map(function, nest, *rest)
+    """`function` of every leaf (and its counterparts in `rest`); a lone array and `()`, both common, skip the walk."""
+    if isinstance(nest, np.ndarray):
+        return function(nest, *rest)
+    return nest if isinstance(nest, tuple) and not nest else optree.tree_map(function, nest, *rest)
 
 
 def leaves_of(nest: Nest) -> list[Any]:

@@ -82,12 +82,11 @@ def balanced(steps: Steps, parts: int, normalize: bool) -> Steps:
 
 def chosen(steps: Steps, rows: Any) -> Steps:
     """Some of the rows or sequences, along the last dimension of `share`."""
-    axis = len(steps.share.shape) - 1
+    axis, by_number = steps.share.ndim - 1, isinstance(rows, np.ndarray)
     index = (slice(None),) * axis + (rows,)
 
-    def pick(leaf: Any) -> Any:
-        by_number = isinstance(leaf, np.ndarray) and isinstance(rows, np.ndarray)
-        return leaf.take(rows, axis) if by_number else leaf[index]  # ten times as fast for rows of a few numbers
+    def pick(leaf: Any) -> Any:  # `take` is ten times as fast for rows of a few numbers
+        return leaf.take(rows, axis) if by_number and isinstance(leaf, np.ndarray) else leaf[index]
 
-    state = map_leaves(lambda leaf: leaf[rows], steps.state)
-    return Steps._make([*(map_leaves(pick, leaf) for leaf in steps[:-1]), state])
+    picked = [pick(leaf) if isinstance(leaf, np.ndarray) else map_leaves(pick, leaf) for leaf in steps[:-1]]
+    return Steps(*picked, map_leaves(lambda leaf: leaf[rows], steps.state))

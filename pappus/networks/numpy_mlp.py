@@ -90,9 +90,9 @@ class NumpyMLP:
         """Act: `Output` or `QOutput` of arrays `[N, …]`, its state `()`, for observations `[N, …]`."""
         if self._first.data_ptr() != self._at:
             self._follow()
-        rows = self._trunk.forward(self._scaled(observation))[-1]
+        rows = self._trunk.output(self._scaled(observation))
         if self._streams:
-            rows = np.concatenate([stream.forward(rows)[-1] for stream in self._streams], 1)
+            rows = np.concatenate([stream.output(rows) for stream in self._streams], 1)
         return self._array_outputs(rows, ())
 
     def forward(self, observation: Array) -> tuple[Array, Backward]:
@@ -218,22 +218,26 @@ class _Chain:
             for module, kind in zip(self._modules, self._kinds, strict=True)
         ]
 
-    def forward(self, x: Array, memory: _Memory | None = None) -> list[Array]:
-        """x `[N, D]` and the output of every layer, in new arrays unless there is memory for them."""
-        values = [x]
-        for weight, bias, activation, y in self._layers if memory is None else memory.layers:
-            x = x.dot(weight, y)  # a third of a µs faster than `@`
+    def output(self, x: Array) -> Array:
+        """The forward pass: x `[N, D]` → the output of the last layer, a new array."""
+        for weight, bias, activation, _ in self._layers:
+            x = x.dot(weight)  # a third of a µs faster than `@`
             x += bias
             if activation is not None:
                 activation(x, x)
-            values.append(x)
-        return values
+        return x
 
     def begin(self, x: Array) -> _Pass:
         """The forward pass, with all that `backward` needs."""
         free = self._free[len(x)]
-        memory = free.pop() if free else self._memory(len(x))
-        return _Pass(self.forward(x, memory), memory)
+        memory, values = free.pop() if free else self._memory(len(x)), [x]
+        for weight, bias, activation, y in memory.layers:
+            x = x.dot(weight, y)
+            x += bias
+            if activation is not None:
+                activation(x, x)
+            values.append(x)
+        return _Pass(values, memory)
 
     def backward(self, begun: _Pass, upstream: Array, to_input: bool = False) -> Array:
         """Gradients of weights and biases from that of the output, which is overwritten if the last layer has an

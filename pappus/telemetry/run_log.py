@@ -55,8 +55,7 @@ class RunLog:
         repair(self.directory / "metrics.jsonl")
         self._metrics = (self.directory / "metrics.jsonl").open("a", encoding="utf-8")
         self._log = (self.directory / "log.txt").open("a", encoding="utf-8")
-        self._curves: Any = None
-        self._has_curves = tensorboard
+        self._curves: Any = self._open_curves() if tensorboard else None
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
@@ -88,22 +87,24 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
-        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
-        if not self._has_curves:
-            return
-        try:  # importing TensorBoard takes half a second
-            from tensorboard.compat.proto.summary_pb2 import Summary as Points
+    def _open_curves(self) -> Any:
+        """A writer of TensorBoard events; opened before training, which its import would hold up for a tenth of a
+        second."""
+        try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            self._has_curves = False
             self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
-            return
+            return None
+        make: Any = SummaryWriter
+        # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
+        return make(str(self.directory), purge_step=None if self._resume_step is None else self._resume_step + 1)
+
+    def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
+        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
         if self._curves is None:
-            make: Any = SummaryWriter
-            # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
-            purge = None if self._resume_step is None else self._resume_step + 1
-            self._curves = make(str(self.directory), purge_step=purge)
+            return
+        from tensorboard.compat.proto.summary_pb2 import Summary as Points
+
         points = [Points.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._curves.file_writer.add_summary(Points(value=points), step, walltime=now)
         self._curves.flush()
