@@ -105,18 +105,23 @@ def configure(
 
 
 def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) -> System:
-    """The system that was asked for. If it was by name, it takes the topology that the env's preset wants where the
-    learner can compute on a GPU (`ppo` becomes `ppo@seed`), unless settings of its own topology are given."""
+    """The system that was asked for. Where the learner can compute on a GPU, presets for a GPU apply. If it was asked
+    for by name, it takes the topology that these want (`ppo` becomes `ppo@seed`), unless settings of its own topology
+    are given."""
     system = find_system(asked)
-    wanted = [preset.on_gpu for preset in presets_for(system, config.env) if preset.on_gpu]
-    named = isinstance(asked, str) and asked in SYSTEMS
-    own = any(name.partition(".")[0] in ("topology", "system") for name in given)
-    if not wanted or not named or own or config.device == "cpu" or why_no_gpu(config):
+    on_gpu = dataclasses.replace(system, on_gpu=True)
+    special = [preset for preset in presets_for(on_gpu, config.env) if preset.on_gpu]
+    if not special or config.device == "cpu" or why_no_gpu(config):
         return system
     if config.device == "auto" and not machine_for(config).gpu:
         return system
+    wanted = [preset.topology for preset in special if preset.topology]
+    named = isinstance(asked, str) and asked in SYSTEMS
+    own = any(name.partition(".")[0] in ("topology", "system") for name in given)
+    if not wanted or not named or own:
+        return on_gpu
     pair = f"{system.algorithm.name}@{wanted[-1]}"
-    return dataclasses.replace(system, topology=TOPOLOGIES[wanted[-1]], found_as=pair)
+    return dataclasses.replace(on_gpu, topology=TOPOLOGIES[wanted[-1]], found_as=pair)
 
 
 def same_system(config: RunConfig, system: System) -> RunConfig:

@@ -329,7 +329,10 @@ class Algorithm(Protocol):
 
 
 class OnPolicyAlgorithm(Algorithm, Protocol):
-    """Learns from unrolls as they come, one update per batch."""
+    """Learns from unrolls as they come, one update per batch.
+
+    It may offer more: `epochs`, the number of updates per batch, for one that corrects for what the first ones changed.
+    """
 
     @property
     def reduction(self) -> str:

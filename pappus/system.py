@@ -111,8 +111,10 @@ class Preset:
     pairs: tuple[str, ...]
     envs: str
     settings: Mapping[str, Any]
-    on_gpu: str = ""
-    """The topology that named systems take instead where the learner computes on a GPU, such as `seed`."""
+    on_gpu: bool = False
+    """Whether it is only for learners that compute on a GPU."""
+    topology: str = ""
+    """The topology that named systems take instead, such as `seed`."""
 
     def matches(self, pair: str, env: str) -> bool:
         """Whether it is for this pair on this env."""
@@ -130,6 +132,8 @@ class System:
     """Settings that replace those of topology and algorithm."""
     presets: tuple[Preset, ...] = ()
     """Settings for particular envs, beside the built-in ones."""
+    on_gpu: bool = False
+    """Whether presets for a GPU apply. Set by `api.system_here`."""
     purpose: str = ""
     paper: str = ""
     found_as: str = ""

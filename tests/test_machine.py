@@ -157,6 +157,32 @@ def test_a_named_system_takes_the_topology_that_the_preset_wants_on_a_gpu() -> N
     assert here("ppo@sync") == "ppo@sync", "the topology is asked for"
 
 
+def test_presets_for_a_gpu_apply_only_where_the_learner_computes_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def epochs(asked: str, on: Machine, **settings: Any) -> int:
+        monkeypatch.setattr(api, "machine_for", lambda config: on)
+        chosen = system_here(asked, configure(asked, PONG, settings), settings)
+        config: Any = configure(chosen, PONG, settings).algorithm
+        return int(config.epochs)
+
+    assert epochs("impala", GPU_BOX) == epochs("vtrace@seed", GPU_BOX) == epochs("seed-appo", SERVER, device="cuda") == 16
+    assert epochs("impala", SERVER) == epochs("impala", GPU_BOX, device="cpu") == 1
+    assert epochs("impala", GPU_BOX, runtime="inline") == epochs("impala", GPU_BOX, learners=2) == 1
+    assert epochs("impala", GPU_BOX, **{"algorithm.epochs": 2}) == 2, "what is given counts"
+
+
+@pytest.mark.parametrize("actors", [1, 2, 3, 4, 7, 15, 32, 64])
+@pytest.mark.parametrize("system", ["impala", "seed-vtrace", "appo", "seed-appo"])
+def test_the_atari_preset_for_a_gpu_suits_any_number_of_actors(
+    system: str, actors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "machine_for", lambda config: GPU_BOX)
+    settings: Any = {"actors": actors, "device": "cuda"}
+    chosen = system_here(system, configure(system, PONG, settings), settings)
+    config, _ = fit(configure(chosen, PONG, settings), PONG, chosen, GPU_BOX)
+    config.topology.settled(config).check(config)  # raises if it cannot be
+    assert config.actors * config.envs_per_actor <= 64
+
+
 def test_a_system_on_another_topology_keeps_its_settings_and_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "machine_for", lambda config: GPU_BOX)
     a2c = system_here("a2c", configure("a2c", PONG), [])

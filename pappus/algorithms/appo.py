@@ -28,6 +28,7 @@ class APPOConfig(VTraceConfig):
     """Advantages of each batch have mean 0 and deviation 1."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.clip > 0:
             raise UserError(f"algorithm.clip={self.clip} must be positive")
 

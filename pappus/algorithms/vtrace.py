@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
+from pappus.errors import UserError
 from pappus.ops.losses import actor_critic_loss, policy_gradient_loss, value_loss
 from pappus.ops.vtrace import vtrace
 from pappus.types import EnvSpec, Unroll
@@ -35,10 +36,16 @@ class VTraceConfig(AlgorithmConfig):
     """c̄: how far corrections travel back in time."""
     trace_lambda: float = 1.0
     """λ: 1 gives n-step targets on-policy, 0 one-step targets."""
+    epochs: int = 1
+    """Updates per batch: V-trace corrects for what the earlier ones changed. It saves env steps where these are slow."""
     reduction: Literal["mean", "sum"] = "mean"
     """Over the steps of a batch; sum is the paper's, with its learning rate."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it before they are learned from."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise UserError(f"algorithm.epochs={self.epochs} must be at least 1")
 
 
 class VTrace(ActorCriticAlgorithm):
@@ -49,7 +56,7 @@ class VTrace(ActorCriticAlgorithm):
 
     def __init__(self, config: VTraceConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network)
-        self.config, self.reduction = config, config.reduction
+        self.config, self.reduction, self.epochs = config, config.reduction, config.epochs
 
     def loss(self, network: torch.nn.Module, batch: Unroll) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Policy loss + baseline_cost · value loss − entropy_cost · entropy, over valid steps."""

@@ -80,16 +80,17 @@ class Training:
 
 
 class UnrollTraining(Training):
-    """source ──`unrolls_per_batch` unrolls──▶ batch ──▶ loss ──▶ one update: IMPALA, SEED, A2C, A3C.
+    """source ──`unrolls_per_batch` unrolls──▶ batch ──▶ loss ──▶ one update, or `epochs`: IMPALA, SEED, A2C, A3C.
     A worker that learns from its own unrolls has no queue to report on; it counts its steps with `counter`."""
 
     def __init__(
         self, algorithm: OnPolicyAlgorithm, source: Source, gradient: GradientStep, unrolls_per_batch: int,
-        releases_early: bool = False, counter: StepCounter | None = None,
+        releases_early: bool = False, counter: StepCounter | None = None, epochs: int = 1,
     ) -> None:
         """`releases_early`: give slots back once they are copied to the device, in the order of the streams."""
         self._algorithm, self._source, self._gradient = algorithm, source, gradient
-        self._unrolls_per_batch, self._counter = unrolls_per_batch, counter
+        self._unrolls_per_batch, self._counter, self._epochs = unrolls_per_batch, counter, epochs
+        self.interruptible = epochs > 1 and gradient.others is not None
         self._releases_early = releases_early and gradient.accelerator.real
         self._unrolls: dict[int, Unroll] = {}
         """Slots as tensors."""
@@ -110,6 +111,8 @@ class UnrollTraining(Training):
         batch, gradient = self._batch, self._gradient
         assert batch is not None
         moments = yield from gradient.gather_moments(batch)
+        for _ in range(self._epochs - 1):
+            yield from self._unreported_update()
         computed, of_all = yield from gradient.combined(gradient.backward())
         gradient.apply(computed)
         self._report(computed.scalars)
@@ -117,7 +120,14 @@ class UnrollTraining(Training):
         steps = int(computed.scalars["steps"])
         if self._counter is not None:
             self._counter.add(steps)
-        return Trained(steps, of_all)
+        return Trained(steps, of_all, self._epochs)
+
+    def _unreported_update(self) -> Generator[Waitable | None, None, None]:
+        gradient = self._gradient
+        if gradient.accelerator.real and gradient.others is None:
+            return gradient.backward_and_apply()
+        computed, _ = yield from gradient.combined(gradient.backward())
+        gradient.apply(computed)
 
     def _joined(self, slots: Sequence[Unroll]) -> Unroll:
         """The slots side by side, on a device always in the same memory; a single slot is used in place."""

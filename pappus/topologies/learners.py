@@ -84,7 +84,10 @@ def build_learner(
         synced = None if all_reduce is None else synced_epochs(algorithm, all_reduce.members)
         training = EpochTraining(algorithm, source, gradient, slots, synced)
     else:
-        training = UnrollTraining(on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None)
+        epochs = getattr(algorithm, "epochs", 1)
+        training = UnrollTraining(
+            on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None, epochs=epochs
+        )
     return Learner(name, gradient, training, Publication(weights, nearby, published))
 
 

@@ -58,8 +58,8 @@ class Recorded:
 NETWORK = NetworkConfig(hidden_sizes=(8,))
 
 
-def algorithm(reduction: Any = "mean", network: NetworkConfig = NETWORK) -> VTrace:
-    return VTrace(VTraceConfig(reduction=reduction), ENV, network)
+def algorithm(reduction: Any = "mean", network: NetworkConfig = NETWORK, epochs: int = 1) -> VTrace:
+    return VTrace(VTraceConfig(reduction=reduction, epochs=epochs), ENV, network)
 
 
 def record(count: int, network_config: NetworkConfig = NETWORK) -> list[Unroll]:
@@ -91,18 +91,20 @@ def unroll_learner(
     """Composed as builders do it: `slots` unrolls make a batch."""
     gradient = GradientStep(Metrics(name), subject, settings, all_reduce)
     if not hasattr(subject, "prepare"):
-        return Learner(name, gradient, UnrollTraining(subject, source, gradient, slots), Publication(weights))
+        training = UnrollTraining(subject, source, gradient, slots, epochs=subject.epochs)
+        return Learner(name, gradient, training, Publication(weights))
     synced = None if all_reduce is None else subject.synced()
     return Learner(name, gradient, EpochTraining(subject, source, gradient, slots, synced), Publication(weights))
 
 
 def learner(
     name: str, unrolls: Sequence[Unroll], slots: int, all_reduce: AllReduce | None = None, reduction: str = "mean",
-    seed: int = 1, total_steps: int = 10**6, weights: Any = None,
+    seed: int = 1, total_steps: int = 10**6, weights: Any = None, epochs: int = 1,
 ) -> Learner:
     """One that begins with the weights of `seed`; so many unrolls make a batch."""
     settings = LearnerSettings(OptimizerConfig(clip_norm=0.5), total_steps, seed)
-    return unroll_learner(name, algorithm(reduction), Recorded(unrolls), weights, settings, slots, all_reduce)
+    subject = algorithm(reduction, epochs=epochs)
+    return unroll_learner(name, subject, Recorded(unrolls), weights, settings, slots, all_reduce)
 
 
 def weights_of(subject: Learner) -> np.ndarray:
@@ -110,9 +112,9 @@ def weights_of(subject: Learner) -> np.ndarray:
     return subject._gradient.flat.values.detach().numpy().copy()
 
 
-def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean") -> Learner:
+def alone(unrolls: Sequence[Unroll], slots: int, reduction: str = "mean", epochs: int = 1) -> Learner:
     """One learner that has learnt from all of them."""
-    subject = learner("learner", unrolls, slots, reduction=reduction)
+    subject = learner("learner", unrolls, slots, reduction=reduction, epochs=epochs)
     with one_thread():
         while subject.step() is None:
             pass

@@ -17,7 +17,7 @@ from pappus.roles.gradient_step import LearnerSettings
 from pappus.telemetry.checkpoint import load_state
 from pappus.transports.memory import HeapBlock
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, leaves_of, unroll_spec
-from tests.roles.learner_tools import unroll_learner
+from tests.roles.learner_tools import alone, record, unroll_learner, weights_of
 
 T, N = 5, 3
 ENV = EnvSpec(ArraySpec((4,), "float32"), DiscreteAction(2))
@@ -73,6 +73,13 @@ def test_every_update_publishes_a_new_version() -> None:
     setup.put()
     setup.learner.step()
     assert setup.weights.version() == 1 and not np.array_equal(setup.flat(), before)
+
+
+def test_an_epoch_is_an_update_from_the_same_batch_with_the_newest_weights() -> None:
+    (unroll,) = record(1)
+    thrice, again = alone([unroll], 1, epochs=3), alone([unroll] * 3, 1)
+    assert np.allclose(weights_of(thrice), weights_of(again), atol=1e-7)
+    assert (thrice.updates, thrice.steps) == (3, int(unroll.valid.sum())), "a step counts once"
 
 
 def test_only_valid_steps_are_counted() -> None:

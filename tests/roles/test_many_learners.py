@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,14 @@ def all_reduce(members: int) -> MemoryAllReduce:
 
 
 def together(
-    members: int = 2, updates: int = UPDATES, reduction: str = "mean", total_steps: int = 10**6
+    members: int = 2, updates: int = UPDATES, reduction: str = "mean", total_steps: int = 10**6, epochs: int = 1
 ) -> list[Learner]:
     """Learners that share recorded unrolls, one for each of them in turn."""
     unrolls, place = record(members * updates), all_reduce(members)
     return [
-        learner(f"learner-{i}", unrolls[i::members], 1, place.member(i), reduction, total_steps=total_steps)
+        learner(
+            f"learner-{i}", unrolls[i::members], 1, place.member(i), reduction, total_steps=total_steps, epochs=epochs
+        )
         for i in range(members)
     ]
 
@@ -50,6 +53,26 @@ def test_many_learners_equal_one_with_all_their_batches(members: int, reduction:
     assert np.abs(weights_of(one) - weights_of(many[0])).max() < 1e-5
     for other in many[1:]:
         assert np.array_equal(weights_of(other), weights_of(many[0])), "to the bit"
+
+
+def test_epochs_of_many_learners_equal_those_of_one() -> None:
+    one, many = alone(record(20), 2, epochs=3), together(updates=10, epochs=3)
+    drive(many)
+    assert one.updates == many[0].updates == 30 and one.steps == many[0].steps, "a step counts once"
+    assert np.abs(weights_of(one) - weights_of(many[0])).max() < 1e-5
+
+
+def test_a_checkpoint_between_the_epochs_of_a_batch_holds_what_was_before_it() -> None:
+    first, second = together(updates=2, epochs=3)
+    for subject in (first, second):
+        subject.step()
+    before = weights_of(first)
+    with one_thread():
+        while np.array_equal(weights_of(first), before):
+            first.step()
+            second.step()
+    saved: Any = first.save()
+    assert np.array_equal(saved["weights"].numpy(), before) and saved["updates"] == 0
 
 
 def test_a_batch_without_valid_steps_moves_nothing() -> None:

@@ -172,6 +172,11 @@ def test_what_cannot_work_is_refused_with_the_reason(settings: dict[str, Any], s
         check("a3c", "CartPole-v1", settings)
 
 
+def test_a_worker_makes_one_gradient_of_an_unroll() -> None:
+    with pytest.raises(UserError, match=r"algorithm\.epochs=2: a worker of a3c sends one gradient per unroll; use 1"):
+        check("vtrace@a3c", "CartPole-v1", {"algorithm.epochs": 2})
+
+
 def test_a_network_with_running_statistics_is_refused() -> None:
     run = describe(configure("a3c", "CartPole-v1", SMALL), "CartPole-v1")
     build = run.algorithm.build_network
