@@ -37,7 +37,7 @@ class VTraceConfig(AlgorithmConfig):
     trace_lambda: float = 1.0
     """λ: 1 gives n-step targets on-policy, 0 one-step targets."""
     epochs: int = 1
-    """Updates per batch: V-trace corrects for what the earlier ones changed. It saves env steps where these are slow."""
+    """Updates per batch: V-trace corrects for what the earlier ones changed."""
     reduction: Literal["mean", "sum"] = "mean"
     """Over the steps of a batch; sum is the paper's, with its learning rate."""
     reward_scale: float = 1.0

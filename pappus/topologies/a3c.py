@@ -79,7 +79,7 @@ class A3CConfig(TopologyConfig):
             raise UserError(f"device={config.device!r}: a3c's many workers share no device; use cpu, or impala")
         epochs = getattr(config.algorithm, "epochs", 1)
         if epochs > 1:
-            raise UserError(f"algorithm.epochs={epochs}: a worker of a3c sends one gradient per unroll; use 1, or impala")
+            raise UserError(f"algorithm.epochs={epochs}: workers of a3c send one gradient per unroll; use 1, or impala")
         optimizer = config.optimizer
         if optimizer.name == "radam":
             raise UserError("optimizer.name='radam' is not among those that a3c's workers share; use adam")

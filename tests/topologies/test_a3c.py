@@ -173,7 +173,7 @@ def test_what_cannot_work_is_refused_with_the_reason(settings: dict[str, Any], s
 
 
 def test_a_worker_makes_one_gradient_of_an_unroll() -> None:
-    with pytest.raises(UserError, match=r"algorithm\.epochs=2: a worker of a3c sends one gradient per unroll; use 1"):
+    with pytest.raises(UserError, match=r"algorithm\.epochs=2: workers of a3c send one gradient per unroll; use 1"):
         check("vtrace@a3c", "CartPole-v1", {"algorithm.epochs": 2})
 
 
