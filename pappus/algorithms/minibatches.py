@@ -89,4 +89,4 @@ def chosen(steps: Steps, rows: Any) -> Steps:
         return leaf.take(rows, axis) if by_number and isinstance(leaf, np.ndarray) else leaf[index]
 
     picked = [pick(leaf) if isinstance(leaf, np.ndarray) else map_leaves(pick, leaf) for leaf in steps[:-1]]
-    return Steps(*picked, map_leaves(lambda leaf: leaf[rows], steps.state))
+    return Steps._make([*picked, map_leaves(lambda leaf: leaf[rows], steps.state)])

@@ -91,7 +91,7 @@ def unroll_learner(
     """Composed as builders do it: `slots` unrolls make a batch."""
     gradient = GradientStep(Metrics(name), subject, settings, all_reduce)
     if not hasattr(subject, "prepare"):
-        training = UnrollTraining(subject, source, gradient, slots, epochs=subject.epochs)
+        training = UnrollTraining(subject, source, gradient, slots, epochs=getattr(subject, "epochs", 1))
         return Learner(name, gradient, training, Publication(weights))
     synced = None if all_reduce is None else subject.synced()
     return Learner(name, gradient, EpochTraining(subject, source, gradient, slots, synced), Publication(weights))
