@@ -55,14 +55,13 @@ def roof(torso: str, device: str, inferred: int, trained: int) -> tuple[float, f
     """Steps per second of inference alone, and of training alone: stacks of frames that lie on the device."""
     accelerator = Accelerator(device)
     with accelerator.on(accelerator.stream()):
-        config: Any = NetworkConfig(torso=torso)  # type: ignore[arg-type]
+        config: Any = NetworkConfig(torso=torso)
         network: Any = VTrace(VTraceConfig(), spec_of(ENV, EnvOptions()), config).build_network()
         flat = FlatParameters(network, device=device)
         (parameters,) = flat.trainable()
         optimizer = torch.optim.Adam([parameters], 1e-4, fused=True, capturable=accelerator.real)
-        seen, batch = (
-            torch.randint(0, 255, (1, rows, 4, 84, 84), dtype=torch.uint8, device=device) for rows in (inferred, trained)
-        )
+        shapes = ((1, rows, 4, 84, 84) for rows in (inferred, trained))
+        seen, batch = (torch.randint(0, 255, shape, dtype=torch.uint8, device=device) for shape in shapes)
 
         def forward(stacks: torch.Tensor) -> Any:
             first = torch.zeros(stacks.shape[:2], dtype=torch.bool, device=device)
