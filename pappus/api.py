@@ -233,7 +233,7 @@ def _drive(
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
-        InlineRuntime(program, controller, incarnation).run(checkpoint)
+        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 

@@ -132,6 +132,14 @@ class SupervisionConfig:
     run."""
     stop_seconds: float = 5.0
     """A role that has not stopped after so long is killed."""
+    grace_seconds: float = 15.0
+    """After Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 the run ends within so long, saved or not: give tables that take minutes
+    to write more, and a machine that is taken away sooner less."""
+
+    @property
+    def saving_seconds(self) -> float:
+        """The part of the grace in which the last checkpoint must be written; in the rest the roles are stopped."""
+        return max(self.grace_seconds / 3, self.grace_seconds - self.stop_seconds - 3.0)
 
 
 @dataclass(frozen=True)

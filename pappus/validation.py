@@ -18,7 +18,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     )),
     ("must be positive", lambda value: value > 0, (
         "seconds", "optimizer.learning_rate", "optimizer.clip_norm", "checkpoint.every_seconds",
-        "evaluation.max_seconds", "supervision.stop_seconds", "cluster.patience", "env_options.atari.frame_skip",
+        "evaluation.max_seconds", "supervision.stop_seconds", "supervision.grace_seconds", "cluster.patience", "env_options.atari.frame_skip",
         "env_options.atari.frame_stack",
     )),
     ("must not be negative", lambda value: value >= 0, (

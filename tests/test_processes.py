@@ -56,6 +56,36 @@ def test_a_second_ctrl_c_stops_at_once(start: Start) -> None:
     training.nothing_is_left()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_signal_to_all_processes_of_a_job_saves_and_ends_the_run(start: Start, number: signal.Signals) -> None:
+    training = start()
+    training.until_it_learns()
+    for pid in (*training.known, training.process.pid):
+        os.kill(pid, number)
+    assert training.wait() == 130
+    training.nothing_is_left()
+    summary = training.summary()
+    assert summary["exit_reason"] == "interrupted" and "unsaved" not in summary
+    assert any((training.directory / "checkpoints").glob("step-*"))
+
+
+def test_one_ctrl_c_ends_a_run_whose_learner_hangs(start: Start) -> None:
+    training = start(*ENDLESS, "--supervision.grace-seconds", "6", "--supervision.stop-seconds", "1")
+    training.until_it_learns()
+    os.kill(training.pid("learner"), signal.SIGSTOP)
+    training.interrupt()
+    assert training.wait(15) == 130
+    training.nothing_is_left()
+    assert training.summary()["unsaved"] and "without a last checkpoint" in training.output()
+
+
+def test_one_ctrl_c_ends_a_run_whose_env_hangs_in_its_only_thread(start: Start) -> None:
+    training = start("ppo", "--env", "tests.envs.broken:Hangs", "--runtime", "inline", "--supervision.grace-seconds", "3")
+    eventually(lambda: "hangs now" in training.output())
+    training.interrupt()
+    assert training.wait(15) == 130
+
+
 def test_when_the_main_process_is_killed_all_others_go(start: Start) -> None:
     training = start()
     training.until_it_learns()

@@ -6,7 +6,6 @@ import faulthandler
 import os
 import random
 import select
-import signal
 import socket
 import sys
 import threading
@@ -28,7 +27,7 @@ from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
-from pappus.telemetry.processes import set_title
+from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 
@@ -60,8 +59,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)
     os.chdir(directory)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    not_for_me()
     commands = PacketConnection(socket.socket(fileno=descriptors[0]))
     faulthandler.enable(open(descriptors[1], "wb", buffering=0))  # noqa: SIM115  (lives as long as the process)
     try:

@@ -12,7 +12,8 @@ from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
 from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError, UserError
 from pappus.runtimes.connections import PacketConnection
-from pappus.runtimes.controller import Controller, interrupts
+from pappus.runtimes.controller import Controller
+from pappus.runtimes.interrupts import interrupts
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
@@ -109,8 +110,8 @@ class Supervisor:
         self._checkpoint = checkpoint
         if checkpoint is not None:
             self._controller.starts_afresh()
-        try:
-            with interrupts(self._controller):
+        with interrupts(self._controller, self._supervision):
+            try:
                 self._open()
                 for process in self._processes.values():
                     self._start(process)
@@ -120,8 +121,8 @@ class Supervisor:
                     self._watch_saving()
                     self._restart_due()
                 self._stop()
-        finally:
-            self._clean_up()
+            finally:
+                self._clean_up()
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Send a command to a role; the controller repeats it for a role that is being restarted."""

@@ -78,8 +78,11 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
+    outcome = OUTCOMES.get(summary.exit_reason, f"{summary.exit_reason.capitalize()} after")
+    if summary.extras.get("unsaved"):
+        outcome = f"{summary.exit_reason.capitalize()}, without a last checkpoint, after"
     lines = [
-        f"{OUTCOMES.get(summary.exit_reason, f'{summary.exit_reason.capitalize()} after')} {summary.steps:,} steps in "
+        f"{outcome} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
         f"  speed           {figure(summary.steps_per_second)} steps/s, {summary.updates:,} updates",
         f"  return          {_outcome(summary)}",

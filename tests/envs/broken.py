@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -33,3 +34,14 @@ class RaisesInStep(PaysNaN):
 
     def step(self, action: int) -> Step:
         raise RuntimeError("this env is broken")
+
+
+class Hangs(PaysNaN):
+    """Behaves for a while, then never returns from a step."""
+
+    def step(self, action: int) -> Step:
+        self._time += 1
+        if self._time == 40:
+            print("hangs now", flush=True)
+            time.sleep(3600)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
