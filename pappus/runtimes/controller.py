@@ -18,7 +18,7 @@ from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
-from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
+from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
@@ -26,8 +26,8 @@ STALL_SECONDS = 30.0
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 LATE_SECONDS = 60.0
-"""When time is up, whoever makes updates may finish the present one for so long, or for `LATE_UPDATES` times its longest
-so far; one that hangs never will."""
+"""When time is up, whoever makes updates may finish the present one for so long, or for `LATE_UPDATES` times the
+longest so far; one that hangs never will."""
 LATE_UPDATES = 3.0
 
 
@@ -161,6 +161,10 @@ class Controller:
             self._ask()
         if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
             self._controls.command(role, "finish", 0)
+
+    def role_failed(self, role: str, what: Fault) -> None:
+        """Its process died: in an env, because it hung, or otherwise."""
+        self._run_stats.failed(role, what)
 
     def interrupt(self) -> None:
         """End soon: what can be saved is saved within the grace."""
@@ -348,6 +352,7 @@ class Controller:
             exit_reason=exit_reason or self.exit_reason,
             extras={
                 "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
+                **run_stats.faults(),
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
                 **({"unsaved": True} if self._unsaved else {}),
             },

@@ -33,9 +33,10 @@ class InlineRuntime:
 
     def __init__(
         self, program: Program, controller: Controller, incarnation: int = 0,
-        supervision: SupervisionConfig = SupervisionConfig(),
+        supervision: SupervisionConfig | None = None,
     ) -> None:
-        self._controller, self._incarnation, self._supervision = controller, incarnation, supervision
+        self._controller, self._incarnation = controller, incarnation
+        self._supervision = supervision or SupervisionConfig()
         blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
         self._wiring = Wiring(program.edges.values(), blocks)
         self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}

@@ -47,8 +47,8 @@ def interrupts(controller: Controller, supervision: SupervisionConfig) -> Iterat
 class Watchdog:
     """Breaks this process off when the grace is over: a thread that hangs in an env or a file does not look at clocks.
 
-    `KeyboardInterrupt` reaches what runs or sleeps in Python. For what hangs in native code only the exit of the process
-    is left; a console or a notebook is not taken away from its user."""
+    `KeyboardInterrupt` reaches what runs or sleeps in Python. For what hangs in native code only the exit of the
+    process is left; a console or a notebook is not taken away from its user."""
 
     def __init__(
         self, seconds: float, kill: Callable[[], None] | None = None, leave: Callable[[], None] | None = None

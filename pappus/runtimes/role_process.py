@@ -6,6 +6,7 @@ import faulthandler
 import os
 import random
 import select
+import signal
 import socket
 import sys
 import threading
@@ -32,6 +33,8 @@ from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 
 REPORT_SECONDS = 0.25
+STACK_SIGNAL = signal.SIGUSR2
+"""Has a process write the stacks of its threads to its fault log, whatever they do."""
 SWITCH_SECONDS = 2e-4
 """How long a thread that is ready waits for one that computes in Python; the default of 5 ms is longer than a batch."""
 COMMAND_SECONDS = 0.05
@@ -61,7 +64,9 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     os.chdir(directory)
     not_for_me()
     commands = PacketConnection(socket.socket(fileno=descriptors[0]))
-    faulthandler.enable(open(descriptors[1], "wb", buffering=0))  # noqa: SIM115  (lives as long as the process)
+    fault_log = open(descriptors[1], "wb", buffering=0)  # noqa: SIM115  (lives as long as the process)
+    faulthandler.enable(fault_log)
+    faulthandler.register(STACK_SIGNAL, fault_log)
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)

@@ -37,6 +37,18 @@ def cpu_seconds(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+STOPPED = "T"
+"""State of a process that a signal has stopped."""
+
+
+def process_state(pid: int) -> str:
+    """A letter, as ps shows it; empty where it cannot be known."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def usable_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):

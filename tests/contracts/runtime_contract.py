@@ -102,6 +102,7 @@ class FakeController:
     def __init__(self, save_into: Path | None = None) -> None:
         self.counts: dict[str, float] = {}
         self.events: list[str] = []
+        self.faults: list[tuple[str, str]] = []
         self.pids: dict[str, list[int]] = {}
         self.is_over = False
         self.saved_in: Path | None = None
@@ -125,6 +126,9 @@ class FakeController:
         self.pids.setdefault(role, []).append(pid)
 
     def role_restarted(self, role: str) -> None: ...
+
+    def role_failed(self, role: str, what: str) -> None:
+        self.faults.append((role, what))
 
     def save_failed(self, reason: str) -> None: ...
 

@@ -45,3 +45,12 @@ class Hangs(PaysNaN):
             print("hangs now", flush=True)
             time.sleep(3600)
         return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class CrashesNowAndThen(Hangs):
+    """Behaves for a while, then raises; its next life goes the same way."""
+
+    def step(self, action: int) -> Step:
+        if self._time == 39:
+            raise RuntimeError("this env breaks now and then")
+        return super().step(action)
