@@ -79,9 +79,10 @@ def test_one_ctrl_c_ends_a_run_whose_learner_hangs(start: Start) -> None:
     assert training.summary()["unsaved"] and "without a last checkpoint" in training.output()
 
 
-def test_one_ctrl_c_ends_a_run_whose_env_hangs_in_its_only_thread(start: Start) -> None:
+@pytest.mark.parametrize("env", ["Hangs", "HangsInNativeCode"])
+def test_one_ctrl_c_ends_a_run_whose_env_hangs_in_its_only_thread(start: Start, env: str) -> None:
     words = ["--runtime", "inline", "--supervision.grace-seconds", "3"]
-    training = start("ppo", "--env", "tests.envs.broken:Hangs", *words)
+    training = start("ppo", "--env", f"tests.envs.broken:{env}", *words)
     eventually(lambda: "hangs now" in training.output())
     training.interrupt()
     assert training.wait(15) == 130

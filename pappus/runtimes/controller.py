@@ -29,6 +29,8 @@ LATE_SECONDS = 60.0
 """When time is up, whoever makes updates may finish the present one for so long, or for `LATE_UPDATES` times the
 longest so far; one that hangs never will."""
 LATE_UPDATES = 3.0
+OVERDUE_SECONDS = 10.0
+"""After that, for the decision to end the run without them."""
 
 
 class Controls(Protocol):
@@ -165,6 +167,14 @@ class Controller:
     def role_failed(self, role: str, what: Fault) -> None:
         """Its process died: in an env, because it hung, or otherwise."""
         self._run_stats.failed(role, what)
+
+    def overdue(self) -> bool:
+        """Whether time has been up for long, and no decision has come since: the only thread hangs. Others may ask."""
+        limit = self._config.seconds
+        if limit is None or self._first_step is None or self.finishing or self._interrupted:
+            return False
+        patience = max(LATE_SECONDS, LATE_UPDATES * self._longest_update)
+        return self._env_seconds() >= limit + patience + OVERDUE_SECONDS
 
     def interrupt(self) -> None:
         """End soon: what can be saved is saved within the grace."""

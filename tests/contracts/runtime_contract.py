@@ -152,6 +152,9 @@ class FakeController:
     def interrupt(self) -> None:
         self.is_over = True
 
+    def overdue(self) -> bool:
+        return False
+
     def decide(self) -> bool:
         return self.is_over
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from typing import Any
 
@@ -45,6 +46,18 @@ class Hangs(PaysNaN):
             print("hangs now", flush=True)
             time.sleep(3600)
         return np.zeros(2, np.float32), 0.0, False, False, {}
+
+
+class HangsInNativeCode(Hangs):
+    """The same where Python hears no signals: it waits for a lock that it holds."""
+
+    def step(self, action: int) -> Step:
+        if self._time == 39:
+            print("hangs now", flush=True)
+            lock, system = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+            system.pthread_mutex_lock(lock)
+            system.pthread_mutex_lock(lock)
+        return super().step(action)
 
 
 class CrashesNowAndThen(Hangs):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pappus.config import CheckpointConfig, EvaluationConfig, RunConfig, SupervisionConfig
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
-from pappus.runtimes.controller import LATE_SECONDS, Controller
+from pappus.runtimes.controller import LATE_SECONDS, OVERDUE_SECONDS, Controller
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
 from pappus.telemetry.metrics import Metrics
@@ -423,3 +423,15 @@ def test_a_learner_whose_updates_take_minutes_may_finish_the_last_one(tmp_path: 
     assert not play.controller.decide() and not play.controller.finishing
     play.now += 200.0
     assert not play.controller.decide() and play.controller.finishing
+
+
+def test_a_run_in_one_thread_that_hangs_is_overdue_when_time_has_been_up_for_long(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=10.0)
+    assert not play.controller.overdue()
+    play.act()
+    play.now = 10.0 + LATE_SECONDS
+    assert not play.controller.overdue()
+    play.now += OVERDUE_SECONDS
+    assert play.controller.overdue()
+    play.controller.interrupt()
+    assert not play.controller.overdue(), "once is enough"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from typing import Any
@@ -24,6 +25,9 @@ class Notes:
 
     def event(self, text: str) -> None:
         self.told.append(text)
+
+    def overdue(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize("number", ENDING)
@@ -61,12 +65,51 @@ def test_handlers_are_as_before_afterwards() -> None:
     assert [signal.getsignal(number) for number in ENDING] == before
 
 
+class Heard:
+    """What a watchdog did, in order."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.left = threading.Event()
+
+    def watchdog(self, seconds: float, overdue: bool = False) -> Watchdog:
+        watchdog = Watchdog(seconds, lambda: overdue and not self.order, self.interrupt, self.leave)
+        watchdog.start()
+        return watchdog
+
+    def interrupt(self) -> None:
+        self.order.append("interrupted")
+
+    def leave(self) -> None:
+        self.order.append("left")
+        self.left.set()
+
+
 def test_what_hangs_is_interrupted_and_then_left() -> None:
-    order: list[str] = []
-    left = threading.Event()
-    watchdog = Watchdog(0.02, lambda: order.append("interrupted"), lambda: (order.append("left"), left.set())[0])
-    watchdog.start()
-    assert left.wait(10) and order == ["interrupted", "left"]
+    heard = Heard()
+    watchdog = heard.watchdog(0.02)
+    os.write(watchdog.bell, bytes([signal.SIGCHLD, signal.SIGTERM]))
+    assert heard.left.wait(10) and heard.order == ["interrupted", "left"]
+    watchdog.stop()
+
+
+def test_a_second_ctrl_c_leaves_what_does_not_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pappus.runtimes.interrupts.LAST_SECONDS", 0.02)
+    heard = Heard()
+    watchdog = heard.watchdog(3600.0)
+    os.write(watchdog.bell, bytes([signal.SIGINT, signal.SIGINT]))
+    assert heard.left.wait(10) and heard.order == ["left"]
+    watchdog.stop()
+
+
+def test_a_run_that_should_have_ended_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pappus.runtimes.interrupts.LOOK_SECONDS", 0.01)
+    heard = Heard()
+    watchdog = heard.watchdog(3600.0, overdue=True)
+    while not heard.order:
+        watchdog.join(0.01)
+    watchdog.stop()
+    assert heard.order == ["interrupted"] and not watchdog.is_alive()
 
 
 def test_a_run_that_hangs_in_python_ends_with_its_grace() -> None:
@@ -74,3 +117,12 @@ def test_a_run_that_hangs_in_python_ends_with_its_grace() -> None:
     with pytest.raises(KeyboardInterrupt), interrupts(notes, SupervisionConfig(grace_seconds=0.2)):
         signal.raise_signal(signal.SIGTERM)
         threading.Event().wait(60)
+
+
+def test_a_process_that_an_env_forked_does_not_ring_the_bell_again() -> None:
+    notes: Any = Notes()
+    with interrupts(notes, SupervisionConfig()):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(signal.set_wakeup_fd(-1) + 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
