@@ -196,6 +196,7 @@ def _execute(
     program = system.topology.build(run)
     checkpoint, metadata = find_resumable(store, run, program) if resumed else (None, None)
     (directory / "config.yaml").write_text(to_yaml(config))
+    (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
@@ -233,7 +234,7 @@ def _drive(
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
-        InlineRuntime(program, controller, incarnation).run(checkpoint)
+        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 

@@ -22,6 +22,7 @@ pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
 pappus train --resume RUN [options]       continue from the newest checkpoint
+pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
@@ -32,6 +33,7 @@ pappus check-env ID                       what an env is, how fast it steps, wha
 """
 
 HELP = ("-h", "--help")
+RESUME_OR_START = "--resume-or-start"
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -80,6 +82,8 @@ def _dispatch(words: list[str], began: float) -> int:
 
 
 def _train(words: list[str], began: float) -> int:
+    if RESUME_OR_START in words:
+        return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs")
     run = given.pop("--resume")
     several = any(value is not None for value in given.values())
@@ -95,6 +99,27 @@ def _train(words: list[str], began: float) -> int:
     directory = None if run is None else Path(run).resolve()
     result = api.execute(config, config.env, directory, began, system)
     return 130 if result.summary.exit_reason == "interrupted" else 0
+
+
+def _resume_or_start(words: list[str], began: float) -> int:
+    """Whatever became of a run, the same command leads to its end: schedulers repeat it after each preemption."""
+    given, rest = _taken(words, "--run-dir", "--resume", "--config")
+    if any(word in HELP for word in words):
+        return _train(words, began)
+    if not given["--run-dir"] or given["--resume"]:
+        raise UserError(f"{RESUME_OR_START} finds its run by --run-dir DIR alone; give that, and leave --resume out")
+    from pappus.continuing import Beginning, done
+
+    beginning, directory = Beginning.of(Path(given["--run-dir"])), given["--run-dir"]
+    if beginning is Beginning.POPULATION:
+        return _train(["--resume", directory], began)
+    if beginning is Beginning.NOTHING:
+        return _train(words, began)
+    outcome = done(Path(directory), _resumed_config(directory, list(rest))[1])
+    if outcome:
+        print(f"pappus: {directory} is finished: {outcome}; nothing is left to do")
+        return 0
+    return _train([*rest, "--resume", directory], began)
 
 
 def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:

@@ -47,6 +47,9 @@ class EnvOptions:
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
     """Threads that step the natively vectorised envs (ale, envpool) of an actor; 0: its share of the cores."""
+    step_timeout: float = 0.0
+    """Seconds after which a step (of all envs of an actor, resets included) that has not ended hangs, and the actor's
+    process is replaced; 0: when --supervision.hang-seconds says so."""
     atari: AtariOptions = AtariOptions()
 
 
@@ -130,8 +133,19 @@ class SupervisionConfig:
     max_deaths_in_a_row: int = 5
     """Restarts of one process with neither progress nor a minute's life between its deaths; the next death ends the
     run."""
+    hang_seconds: float = 30.0
+    """A role that gives no sign of life for so long, and for 20 times its longest silence before, hangs: its process is
+    killed and replaced as if it had died; 0: never."""
     stop_seconds: float = 5.0
     """A role that has not stopped after so long is killed."""
+    grace_seconds: float = 15.0
+    """After Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 the run ends within so long, saved or not: give tables that take minutes
+    to write more, and a machine that is taken away sooner less."""
+
+    @property
+    def saving_seconds(self) -> float:
+        """The part of the grace in which the last checkpoint must be written; in the rest the roles are stopped."""
+        return max(self.grace_seconds / 3, self.grace_seconds - self.stop_seconds - 3.0)
 
 
 @dataclass(frozen=True)

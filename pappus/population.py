@@ -33,14 +33,14 @@ from rich.table import Table
 from pappus.errors import UserError
 from pappus.members import Member
 from pappus.telemetry.checkpoint import has_checkpoint
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import on_ending, usable_cores
 
 FILE = "population.json"
 OUTPUT = "output.txt"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
 STOP_SECONDS = 1000.0
-"""How long members may take to save and stop: a checkpoint alone has a quarter of an hour (`runtimes.supervisor`)."""
+"""How long members may take to save and stop; each ends within its own `--supervision.grace-seconds`."""
 _PR_SET_PDEATHSIG = 1
 DONE = ("steps done", "time is up", "target reached")
 T_QUANTILES = (
@@ -63,13 +63,8 @@ class Population:
 
     def run(self) -> int:
         """Train all; the exit code."""
-        numbers = (signal.SIGINT, signal.SIGTERM)  # the first may be ignored: shells do so for background jobs
-        before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-        try:
+        with on_ending(_stop_waiting):
             return self._run()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _run(self) -> int:
         self._write()
@@ -237,6 +232,10 @@ def _newest(path: Path) -> dict[str, Any]:
 
 def _number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _stop_waiting(number: signal.Signals) -> None:
+    raise KeyboardInterrupt
 
 
 def _die_with_parent() -> None:

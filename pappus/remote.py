@@ -12,14 +12,13 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
 from pappus.config import AlgorithmConfig, EnvOptions, RunConfig
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.roles.seed_actor import SeedActor
 from pappus.settings import load_file, override
-from pappus.telemetry.processes import kept_signals, set_title
+from pappus.telemetry.processes import on_ending, set_title
 from pappus.transports.addresses import Address, check_files
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 
@@ -61,9 +60,7 @@ class RemoteActor:
         """Step until told to stop; the exit code."""
         set_title("actor")
         reported, counted = time.monotonic(), 0
-        with kept_signals(), closing(self):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, self._stop)
+        with on_ending(self._stop), closing(self):
             while not self._stopped and not (self._max_steps and self.steps >= self._max_steps):
                 self._step()
                 now = time.monotonic()
@@ -82,7 +79,7 @@ class RemoteActor:
         if select.select([port.fileno()], [], [], 0.5)[0]:
             port.clear()
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         self._stopped = True
 
     def close(self) -> None:

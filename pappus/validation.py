@@ -18,11 +18,12 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     )),
     ("must be positive", lambda value: value > 0, (
         "seconds", "optimizer.learning_rate", "optimizer.clip_norm", "checkpoint.every_seconds",
-        "evaluation.max_seconds", "supervision.stop_seconds", "cluster.patience", "env_options.atari.frame_skip",
-        "env_options.atari.frame_stack",
+        "evaluation.max_seconds", "supervision.stop_seconds", "supervision.grace_seconds", "cluster.patience",
+        "env_options.atari.frame_skip", "env_options.atari.frame_stack",
     )),
     ("must not be negative", lambda value: value >= 0, (
         "actors", "envs", "max_envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
+        "supervision.hang_seconds", "env_options.step_timeout",
     )),
     ("must not be negative; 0 takes one unroll of every env", lambda value: value >= 0, ("batch_size",)),
     ("must lie between 0 and 1", lambda value: 0 <= value <= 1, (

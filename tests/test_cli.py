@@ -59,6 +59,7 @@ WRONG = [
     ("train impala --env CartPole-v1 --algorithm.discount 5", "algorithm.discount=5.0 must lie between 0 and 1"),
     ("train impala --env CartPole-v1 --target-return nan", "target_return=nan must be a finite number"),
     ("train --resume nowhere --config x.yaml", "--config and --resume exclude each other"),
+    ("train impala --env CartPole-v1 --resume-or-start", "--resume-or-start finds its run by --run-dir DIR alone"),
     ("train --resume nowhere", "'nowhere' is no run directory"),
     ("eval nowhere", "'nowhere' is no run directory"),
     ("eval", "run"),

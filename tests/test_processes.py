@@ -56,6 +56,38 @@ def test_a_second_ctrl_c_stops_at_once(start: Start) -> None:
     training.nothing_is_left()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1], ids=lambda number: number.name)
+def test_a_signal_to_all_processes_of_a_job_saves_and_ends_the_run(start: Start, number: signal.Signals) -> None:
+    training = start()
+    training.until_it_learns()
+    for pid in (*training.known, training.process.pid):
+        os.kill(pid, number)
+    assert training.wait() == 130
+    training.nothing_is_left()
+    summary = training.summary()
+    assert summary["exit_reason"] == "interrupted" and "unsaved" not in summary
+    assert any((training.directory / "checkpoints").glob("step-*"))
+
+
+def test_one_ctrl_c_ends_a_run_whose_learner_hangs(start: Start) -> None:
+    training = start(*ENDLESS, "--supervision.grace-seconds", "6", "--supervision.stop-seconds", "1")
+    training.until_it_learns()
+    os.kill(training.pid("learner"), signal.SIGSTOP)
+    training.interrupt()
+    assert training.wait(15) == 130
+    training.nothing_is_left()
+    assert training.summary()["unsaved"] and "without a last checkpoint" in training.output()
+
+
+@pytest.mark.parametrize("env", ["Hangs", "HangsInNativeCode"])
+def test_one_ctrl_c_ends_a_run_whose_env_hangs_in_its_only_thread(start: Start, env: str) -> None:
+    words = ["--runtime", "inline", "--supervision.grace-seconds", "3"]
+    training = start("ppo", "--env", f"tests.envs.broken:{env}", *words)
+    eventually(lambda: "hangs now" in training.output())
+    training.interrupt()
+    assert training.wait(15) == 130
+
+
 def test_when_the_main_process_is_killed_all_others_go(start: Start) -> None:
     training = start()
     training.until_it_learns()
@@ -125,6 +157,54 @@ def test_a_killed_actor_comes_back_and_training_goes_on(start: Start) -> None:
     training.nothing_is_left()
 
 
+@pytest.mark.parametrize("system", ["ppo", "ppo@seed"])
+def test_a_stopped_actor_is_replaced_and_those_that_waited_for_it_go_on(start: Start, system: str) -> None:
+    words = ["--runtime", "local", "--actors", "2", "--envs-per-actor", "4", "--supervision.hang-seconds", "3"]
+    training = start(system, *ENDLESS[1:], *words)
+    training.until_it_learns()
+    os.kill(training.pid("actor-1"), signal.SIGSTOP)
+    logged(training, r"actor-1 died \(hung: actor-1 gave no sign of life .*; restarting\n.*it does not run")
+    steps = training.steps()
+    eventually(lambda: training.steps() > steps + 2000)
+    training.interrupt()
+    assert training.wait() == 130
+    training.nothing_is_left()
+    summary = training.summary()
+    assert summary["hangs"] == {"actor": 1} and summary["restarts"] == {"actor": 1}
+
+
+def test_a_stopped_learner_ends_the_run_and_is_named(start: Start) -> None:
+    training = start(*ENDLESS, "--supervision.hang-seconds", "3")
+    training.until_it_learns()
+    os.kill(training.pid("learner"), signal.SIGSTOP)
+    assert training.wait() == 1
+    assert "learner died (hung: learner gave no sign of life" in training.output()
+    training.nothing_is_left()
+
+
+def test_an_env_that_hangs_in_a_step_is_named_and_replaced(start: Start) -> None:
+    env = ["--env", "tests.envs.broken:Hangs", "--envs-per-actor", "1", "--unroll-length", "5"]
+    training = start("impala", *env, *ENDLESS[3:], "--env-options.step-timeout", "2")
+    logged(training, r"actor-0 died \(hung: .*, in a step of env tests.envs.broken:Hangs\); restarting")
+    training.interrupt()
+    assert training.wait() == 130
+    assert training.summary()["hangs"] == {"actor": 1}
+
+
+def test_env_crashes_are_counted_in_summary_metrics_and_last_report(start: Start) -> None:
+    env = ["--env", "tests.envs.broken:CrashesNowAndThen", "--envs-per-actor", "1", "--unroll-length", "5"]
+    training = start("impala", *env, "--actors", "1", *ENDLESS[3:])
+    logged(training, r"(?s)(actor-0 died.*){3}")
+    training.interrupt()
+    assert training.wait() == 130
+    summary = training.summary()
+    crashes = summary["env_crashes"]["actor"]
+    assert crashes >= 3 and summary["crashes"] == {} and crashes - 1 <= summary["restarts"]["actor"] <= crashes
+    assert f"env crashes (actor {crashes})" in training.output()
+    rows = [json.loads(line) for line in (training.directory / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["actor/env_crashes"] == crashes
+
+
 def test_a_directory_in_use_is_refused(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     training = start()
     training.until_it_learns()
@@ -165,7 +245,7 @@ def kill_and_go_on(training: Training, role: str) -> str:
 def logged(training: Training, pattern: str) -> re.Match[str]:
     """What matches in the log; events come there a moment after what they tell of."""
     log = training.directory / "log.txt"
-    eventually(lambda: re.search(pattern, log.read_text()) is not None)
+    eventually(lambda: log.exists() and re.search(pattern, log.read_text()) is not None)
     found = re.search(pattern, log.read_text())
     assert found is not None
     return found

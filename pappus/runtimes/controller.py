@@ -7,27 +7,30 @@
 
 from __future__ import annotations
 
-import signal
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import kept_signals
 from pappus.telemetry.run_log import RunLog, Summary
-from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
+from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
+LATE_SECONDS = 60.0
+"""When time is up, whoever makes updates may finish the present one for so long, or for `LATE_UPDATES` times the
+longest so far; one that hangs never will."""
+LATE_UPDATES = 3.0
+OVERDUE_SECONDS = 10.0
+"""After that, for the decision to end the run without them."""
 
 
 class Controls(Protocol):
@@ -55,12 +58,17 @@ class Controller:
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
         self._learned = self._interrupted = self._last_save = False
+        self._save_by = math.inf
+        """When the last checkpoint is given up."""
+        self._unsaved = False
         self._next_attempt = 0
         self._next_evaluation = config.evaluation.every_steps
         self._at_steps = sorted(config.evaluation.at_steps)
         self._first_step: float | None = None
         self._next_look = 0.0
         self._time_up = False
+        self._wait_until = math.inf
+        """When updates that should have ended with the time are not waited for any longer."""
         self._best_return: float | None = None
         self._judged = False
         """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
@@ -69,6 +77,7 @@ class Controller:
         self._trained = self._logged = self._checked = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
+        self._longest_update = 0.0
         self._steps_before = self._updates_before = 0
         self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
         self._asked_after = 0.0
@@ -155,8 +164,22 @@ class Controller:
         if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
             self._controls.command(role, "finish", 0)
 
+    def role_failed(self, role: str, what: Fault) -> None:
+        """Its process died: in an env, because it hung, or otherwise."""
+        self._run_stats.failed(role, what)
+
+    def overdue(self) -> bool:
+        """Whether time has been up for long, and no decision has come since: the only thread hangs. Others may ask."""
+        limit = self._config.seconds
+        if limit is None or self._first_step is None or self.finishing or self._interrupted:
+            return False
+        patience = max(LATE_SECONDS, LATE_UPDATES * self._longest_update)
+        return self._env_seconds() >= limit + patience + OVERDUE_SECONDS
+
     def interrupt(self) -> None:
+        """End soon: what can be saved is saved within the grace."""
         self._interrupted = True
+        self._save_by = min(self._save_by, self._clock() + self._config.supervision.saving_seconds)
 
     def decide(self) -> bool:
         """Take the next decisions; True when the run is over."""
@@ -166,6 +189,9 @@ class Controller:
         if self._phase == "saving" and self._saving is None:
             self._last_save = True  # a save that began before may lack the last updates
             self._save()
+        if self._phase == "saving" and self._clock() >= self._save_by:
+            self._last_save = True
+            self.save_failed("it was not written in time")
         if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
             self._phase = "over"
             if self._judged and self._is_best(self.eval_return) and self._newest is not None:
@@ -180,6 +206,10 @@ class Controller:
             self._end("target reached")
         elif self._learned:
             self._end("time is up" if self._time_up else "steps done")
+        elif self._clock() >= self._wait_until:
+            self.event("time is up, but the updates do not end: something hangs; the run ends without them")
+            self._save_by = self._clock() + self._config.supervision.saving_seconds
+            self._end("time is up")
         else:
             self._keep_up()
 
@@ -215,6 +245,8 @@ class Controller:
         if self._saving is None and (better or now - self._checked >= self._config.checkpoint.every_seconds):
             self._save()
         if self._run_stats.updates != self._last_update[0]:
+            if self._last_update[0] != self._updates_before:
+                self._longest_update = max(self._longest_update, now - self._last_update[1])
             self._last_update = (self._run_stats.updates, now)
         elif now - self._last_update[1] >= STALL_SECONDS:
             self._last_update = (self._run_stats.updates, now)
@@ -242,6 +274,7 @@ class Controller:
             return
         if self._env_seconds() >= limit:
             self._time_up = True
+            self._wait_until = self._clock() + max(LATE_SECONDS, LATE_UPDATES * self._longest_update)
             for role in self._run_stats.roles(lambda kind: kind.trains):
                 self._controls.command(role, "finish", 0)
 
@@ -279,7 +312,7 @@ class Controller:
         self.event(f"a checkpoint was given up: {reason}; the one before it is kept")
         self._saving = None
         if self._last_save:
-            self._phase = "over"
+            self._phase, self._unsaved = "over", True
 
     def _is_best(self, mean: float | None) -> bool:
         return mean is not None and (self._best_return is None or mean >= self._best_return)
@@ -329,7 +362,9 @@ class Controller:
             exit_reason=exit_reason or self.exit_reason,
             extras={
                 "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
+                **run_stats.faults(),
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
+                **({"unsaved": True} if self._unsaved else {}),
             },
         )
 
@@ -350,21 +385,3 @@ class Controller:
             self._logged = now
             self._log.write(self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated)
             self._console.update()
-
-
-@contextmanager
-def interrupts(controller: Controller) -> Iterator[None]:
-    """First Ctrl-C (or SIGTERM): save and stop. Second: stop at once."""
-    heard: list[int] = []
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        if heard:
-            raise KeyboardInterrupt
-        heard.append(number)
-        controller.interrupt()
-        controller.event("interrupted: saving a checkpoint, then stopping; interrupt again to stop at once")
-
-    with kept_signals() as main:
-        for number in (signal.SIGINT, signal.SIGTERM) if main else ():
-            signal.signal(number, handler)
-        yield

@@ -104,10 +104,12 @@ class ForkServer:
 
 def serve(fd: int) -> NoReturn:
     """The server: import what every process needs, then fork on request until the socket closes."""
+    from pappus.telemetry.processes import not_for_me, set_title
+
+    not_for_me()  # a scheduler that ends a job signals all its processes, and a run without them cannot be saved
     import pappus.runtimes.role_process
     import pappus.topologies.impala
     import pappus.topologies.seed  # noqa: F401
-    from pappus.telemetry.processes import set_title
 
     set_title("forkserver")
     server = socket.socket(fileno=fd)

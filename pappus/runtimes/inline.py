@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pappus.accelerator import one_thread
+from pappus.config import SupervisionConfig
 from pappus.core import Waitable
 from pappus.errors import DeadlockError
 from pappus.roles.role import Role
-from pappus.runtimes.controller import Controller, interrupts
+from pappus.runtimes.controller import Controller
+from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
 from pappus.topologies.program import Program
@@ -29,8 +31,12 @@ class Sleeper(NamedTuple):
 class InlineRuntime:
     """Drives all roles of a program round-robin, in the order in which the topology added them."""
 
-    def __init__(self, program: Program, controller: Controller, incarnation: int = 0) -> None:
+    def __init__(
+        self, program: Program, controller: Controller, incarnation: int = 0,
+        supervision: SupervisionConfig | None = None,
+    ) -> None:
         self._controller, self._incarnation = controller, incarnation
+        self._supervision = supervision or SupervisionConfig()
         blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
         self._wiring = Wiring(program.edges.values(), blocks)
         self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}
@@ -42,14 +48,13 @@ class InlineRuntime:
         self._rounds = 0
 
     def run(self, checkpoint: Path | None = None) -> None:
-        with one_thread():
+        with one_thread(), interrupts(self._controller, self._supervision):
             try:
                 self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
                 if checkpoint is not None:
                     self._load(checkpoint)
-                with interrupts(self._controller):
-                    self._controller.started(self)
-                    self._loop()
+                self._controller.started(self)
+                self._loop()
             finally:
                 for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
                     role.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -17,12 +18,15 @@ from pappus.errors import RunError, UserError
 from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
-from pappus.runtimes.role_process import Assignment
+from pappus.runtimes.role_process import STACK_SIGNAL, Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import STOPPED, process_state, usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock, anonymous_file
+
+STACK_SECONDS = 1.0
+"""For a process that hangs to write its stack."""
 
 
 class LocalRuntime(Supervisor):
@@ -101,6 +105,25 @@ class LocalRuntime(Supervisor):
             status = answer["status"]
             how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
             self._died(process, process.notice(how, self._fault_text(process)), process.essential)
+
+    def _does_not_run(self, process: ManagedProcess) -> bool:
+        return process.pid is not None and process_state(process.pid) == STOPPED
+
+    def _ask_for_stack(self, process: ManagedProcess) -> float:
+        if process.pid is None or self._does_not_run(process):
+            os.write(self._fault_logs[process.group], b"it does not run: a signal has stopped it")
+            return 0.0
+        self._send_signal(process, STACK_SIGNAL)
+        return STACK_SECONDS
+
+    def _kill(self, process: ManagedProcess) -> None:
+        self._send_signal(process, signal.SIGKILL)
+
+    @staticmethod
+    def _send_signal(process: ManagedProcess, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it died meanwhile, and the fork server will say so
+            if process.pid is not None:
+                os.kill(process.pid, number)
 
     def _fault_text(self, process: ManagedProcess) -> str:
         descriptor = self._fault_logs.get(process.group)

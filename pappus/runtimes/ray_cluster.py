@@ -202,6 +202,9 @@ class RayRuntime(Supervisor):
         self._died(process, process.notice(how), process.essential and (not alone or bool(process.failure)))
         self._unplaced[process.group] = time.monotonic() + PATIENCE_SECONDS
 
+    def _kill(self, process: ManagedProcess) -> None:
+        ray.kill(self._hosts[process.group], no_restart=False)
+
     def _lost_its_node(self, process: ManagedProcess) -> bool:
         """Whether its node is gone; the registry is told once."""
         node = self._places.get(process.group, "")

@@ -28,11 +28,13 @@ from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.checkpoint import load_state, save_state
-from pappus.telemetry.processes import set_title
+from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
 
 REPORT_SECONDS = 0.25
+STACK_SIGNAL = signal.SIGUSR2
+"""Has a process write the stacks of its threads to its fault log, whatever they do."""
 SWITCH_SECONDS = 2e-4
 """How long a thread that is ready waits for one that computes in Python; the default of 5 ms is longer than a batch."""
 COMMAND_SECONDS = 0.05
@@ -60,10 +62,11 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)
     os.chdir(directory)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    not_for_me()
     commands = PacketConnection(socket.socket(fileno=descriptors[0]))
-    faulthandler.enable(open(descriptors[1], "wb", buffering=0))  # noqa: SIM115  (lives as long as the process)
+    fault_log = open(descriptors[1], "wb", buffering=0)  # noqa: SIM115  (lives as long as the process)
+    faulthandler.enable(fault_log)
+    faulthandler.register(STACK_SIGNAL, fault_log)
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)

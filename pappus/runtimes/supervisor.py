@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
 from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError, UserError
 from pappus.runtimes.connections import PacketConnection
-from pappus.runtimes.controller import Controller, interrupts
+from pappus.runtimes.controller import Controller
+from pappus.runtimes.heartbeats import LONG_SECONDS, Hang, Heartbeats, WatchClock, env_of
+from pappus.runtimes.interrupts import interrupts
+from pappus.telemetry.run_stats import Fault
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
-SAVE_SECONDS = 900.0
-"""Time limit for a checkpoint; large tables take minutes."""
 LONG_LIFE = 60.0
 """A process that ran for so many seconds starts a new row of deaths."""
 FIRST_DELAY = 0.1
@@ -31,8 +33,8 @@ HOPELESS = tuple(kind.__name__ for kind in (NonFiniteError, RecordingError, User
 class ManagedProcess:
     """One group of roles through all its incarnations: its connection and its deaths."""
 
-    def __init__(self, group: str, specs: list[RoleSpec]) -> None:
-        self.group, self.specs = group, specs
+    def __init__(self, group: str, specs: list[RoleSpec], heartbeats: Heartbeats) -> None:
+        self.group, self.specs, self.heartbeats = group, specs, heartbeats
         self.essential = any(spec.essential for spec in specs)
         self.saved = any(spec.saved for spec in specs)
         self.incarnation = 0
@@ -43,6 +45,9 @@ class ManagedProcess:
         self.first_notice = ""
         self.failure: dict[str, str] = {}
         """What the process reported about the error that ended it."""
+        self.hang: Hang | None = None
+        """Why it is being killed."""
+        self.kill_at = math.inf
         self.born = 0.0
 
     def close(self) -> None:
@@ -77,7 +82,15 @@ class ManagedProcess:
     def notice(self, how: str, fault: str = "") -> str:
         """What is known of a death: one line, then its traceback or what faulthandler wrote."""
         details = self.failure.get("died", "") or fault
+        env = env_of(self.specs, details)
+        how = str(self.hang or how) + (f", in a step of env {env}" if env and self.hang else "")
         return f"{self.group} died ({how})" + (f"\n{details}" if details else "")
+
+    def fault(self, notice: str) -> tuple[str, Fault]:
+        """The role that a death is counted for, and as what."""
+        in_env = bool(env_of(self.specs, notice))
+        what: Fault = "hangs" if self.hang else "env_crashes" if in_env else "crashes"
+        return (self.hang.role if self.hang else self.specs[0].name), what
 
     def fatal_error(self, notice: str) -> PappusError:
         """The error that ends the run: the role's own sentence if it had one, its traceback otherwise."""
@@ -97,7 +110,11 @@ class Supervisor:
     ) -> None:
         self._program, self._controller, self._supervision = program, controller, supervision
         self._incarnation = incarnation
-        self._processes = {group: ManagedProcess(group, specs) for group, specs in program.groups().items()}
+        self._watch_clock = WatchClock()
+        self._processes = {
+            group: ManagedProcess(group, specs, Heartbeats(specs, supervision))
+            for group, specs in program.groups().items()
+        }
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
         self._saving: tuple[Path, set[str], float] | None = None
@@ -109,19 +126,20 @@ class Supervisor:
         self._checkpoint = checkpoint
         if checkpoint is not None:
             self._controller.starts_afresh()
-        try:
-            with interrupts(self._controller):
+        with interrupts(self._controller, self._supervision):
+            try:
                 self._open()
                 for process in self._processes.values():
                     self._start(process)
                 self._controller.started(self)
                 while not self._controller.decide():
                     self._listen(TICK_SECONDS)
+                    self._watch_hangs(self._watch_clock.look())
                     self._watch_saving()
                     self._restart_due()
                 self._stop()
-        finally:
-            self._clean_up()
+            finally:
+                self._clean_up()
 
     def command(self, role: str, command: str, argument: int) -> None:
         """Send a command to a role; the controller repeats it for a role that is being restarted."""
@@ -132,9 +150,13 @@ class Supervisor:
     def save(self, directory: Path) -> None:
         """Have the roles whose state is saved write it; the others start afresh anyway."""
         asked = {process.group for process in self._processes.values() if process.saved}
-        self._saving = (directory, asked, time.monotonic() + SAVE_SECONDS)
+        self._saving = (directory, asked, time.monotonic() + LONG_SECONDS)
         for group in asked:
-            self._processes[group].send({"save": str(directory)})
+            self._ask_to_save(self._processes[group], directory)
+
+    def _ask_to_save(self, process: ManagedProcess, directory: Path) -> None:
+        process.heartbeats.asked_to_save()
+        process.send({"save": str(directory)})
 
     def _open(self) -> None:
         """Prepare what processes need."""
@@ -156,6 +178,7 @@ class Supervisor:
 
     def _hear(self, process: ManagedProcess) -> None:
         for message in process.receive():
+            process.heartbeats.hear(message, self._watch_clock.look())
             if "report" in message:
                 if message["report"]["counts"]:
                     process.deaths_in_a_row = 0  # it made progress
@@ -181,14 +204,42 @@ class Supervisor:
 
     def _watch_saving(self) -> None:
         if self._saving is not None and time.monotonic() > self._saving[2]:
-            raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {SAVE_SECONDS:.0f} s")
+            raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {LONG_SECONDS:.0f} s")
+
+    def _watch_hangs(self, now: float) -> None:
+        """Have those that hang explain themselves where they can, then kill them: the rest is as for any death."""
+        alive = [process for process in self._processes.values() if process.pid is not None]
+        late = {process.group: process for process in alive if not process.hang and process.heartbeats.hang(now)}
+        stopped = {group: process for group, process in late.items() if self._does_not_run(process)}
+        for process in (stopped or late).values():
+            process.hang = process.heartbeats.hang(now)
+            process.kill_at = now + self._ask_for_stack(process)
+        for group in late.keys() - stopped.keys() if stopped else ():
+            late[group].heartbeats.excuse(now)  # it may have waited for one that was stopped
+        for process in alive:
+            if now >= process.kill_at:
+                process.kill_at = math.inf
+                self._kill(process)
+
+    def _does_not_run(self, process: ManagedProcess) -> bool:
+        """Whether the process is known to be stopped."""
+        return False
+
+    def _ask_for_stack(self, process: ManagedProcess) -> float:
+        """Have a process that hangs write where it is; the seconds that this takes."""
+        return 0.0
+
+    def _kill(self, process: ManagedProcess) -> None:
+        raise NotImplementedError
 
     def _begin(self, process: ManagedProcess, line: PacketConnection) -> None:
         """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
         process.close()
         process.line, process.failure, process.born = line, {}, time.monotonic()
+        process.hang, process.kill_at = None, math.inf
+        process.heartbeats.begin(self._watch_clock.look())
         if self._saving is not None and process.group in self._saving[1]:
-            process.send({"save": str(self._saving[0])})
+            self._ask_to_save(process, self._saving[0])
 
     def _came(self, process: ManagedProcess, pid: int, node: str = "") -> None:
         process.pid = pid
@@ -199,6 +250,7 @@ class Supervisor:
 
     def _died(self, process: ManagedProcess, notice: str, essential: bool) -> None:
         """Record the failure and schedule a restart; raise the error that ends the run if there is none."""
+        self._controller.role_failed(*process.fault(notice))
         if essential or process.failure.get("kind") in HOPELESS:
             raise process.fatal_error(notice)
         delay = process.record_death(notice)

@@ -123,7 +123,7 @@ class Console:
             with contextlib.suppress(Exception):  # gives the terminal back where there still is one
                 self._view.close([])
         self._run_stats.event(f"the console ended: {type(error).__name__}: {error}")
-        if isinstance(error, BrokenPipeError) and self._output.file is sys.stdout:
+        if isinstance(error, OSError) and self._output.file is sys.stdout:  # a pipe, or a terminal, that is closed
             _silence_standard_output()
 
 

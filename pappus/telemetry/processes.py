@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 
 def set_title(name: str) -> None:
@@ -36,6 +37,18 @@ def cpu_seconds(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+STOPPED = "T"
+"""State of a process that a signal has stopped."""
+
+
+def process_state(pid: int) -> str:
+    """A letter, as ps shows it; empty where it cannot be known."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def usable_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -43,13 +56,53 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that ask a run to save and end: Ctrl-C, a scheduler or cloud that wants the machine back (SIGTERM, or SIGUSR1
+some time before), a terminal that closes."""
+
+
 @contextlib.contextmanager
 def kept_signals() -> Iterator[bool]:
-    """Restores the handlers of Ctrl-C and SIGTERM at the end; whether this thread may set others meanwhile."""
+    """Restores the handlers of `ENDING` at the end; whether this thread may set others meanwhile."""
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield main
     finally:
         for number, handler in before.items() if main else ():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def on_ending(act: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """`act` hears the first signal that asks this process to end. After it Ctrl-C raises `KeyboardInterrupt`, and the
+    others mean nothing new: a shell that closes sends SIGHUP twice, and so does `timeout` with its SIGTERM."""
+    heard: list[int] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if heard and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if not heard:
+            heard.append(number)
+            act(signal.Signals(number))
+
+    with kept_signals() as main:
+        for number in ENDING if main else ():
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: closing it is no end
+                signal.signal(number, handler)
+        yield
+
+
+def not_for_me() -> None:
+    """Signals of `ENDING` do nothing to this process: whoever started it hears them, too, and ends it in order.
+
+    Schedulers send them to every process of a job. Programs and processes that this one starts (those of an env) have
+    the default handlers again: they must not outlive a `terminate`."""
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
+    os.register_at_fork(after_in_child=_default_handlers)
+
+
+def _default_handlers() -> None:
+    for number in ENDING:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
@@ -22,6 +22,8 @@ RECENT_EPISODES = 100
 MAX_EVENTS = 200
 BYTES = "_bytes"
 """Suffix of the counts that say how much went through an edge."""
+Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
+"""How a process came to its end: in an env, because it hung, or in any other way."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -89,6 +91,7 @@ class RunStats:
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, _Role] = {}
         self._counts: Counter[str] = Counter()
+        self._faults: dict[str, Counter[str]] = {what: Counter() for what in get_args(Fault)}
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
@@ -108,6 +111,17 @@ class RunStats:
             known.restarts += 1
             self.restarts += 1
         known.pid, known.node, known.heard_at = pid, node, self._clock()
+
+    def failed(self, role: str, what: Fault) -> None:
+        """The process of a role came to an end that was not asked for."""
+        self._faults[what][self.kind(role).name] += 1
+
+    def faults(self) -> dict[str, dict[str, int]]:
+        """Restarts, and what made them necessary, each by kind of role; kinds without any are absent."""
+        restarts: Counter[str] = Counter()
+        for role in self._roles.values():
+            restarts[role.kind.name] += role.restarts
+        return {"restarts": dict(+restarts), **{what: dict(kinds) for what, kinds in self._faults.items()}}
 
     def measured(self, role: str, memory: int, cpu: float) -> None:
         """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
@@ -235,6 +249,7 @@ class RunStats:
         if self._training_windows():
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
+        known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
         known |= {f"memory/{view.role}": view.memory and view.memory / 2**20 for view in self.views()}
         return {name: value for name, value in known.items() if value is not None}
 

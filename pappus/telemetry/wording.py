@@ -78,17 +78,34 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
+    outcome = OUTCOMES.get(summary.exit_reason, f"{summary.exit_reason.capitalize()} after")
+    if summary.extras.get("unsaved"):
+        outcome = f"{summary.exit_reason.capitalize()}, without a last checkpoint, after"
     lines = [
-        f"{OUTCOMES.get(summary.exit_reason, f'{summary.exit_reason.capitalize()} after')} {summary.steps:,} steps in "
+        f"{outcome} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
         f"  speed           {figure(summary.steps_per_second)} steps/s, {summary.updates:,} updates",
         f"  return          {_outcome(summary)}",
+        *([f"  faults          {faults}"] if (faults := _faults(summary)) else []),
         f"  verdict         {verdict}",
         f"  run             {run}",
         *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {run}"]),
         f"  curves          tensorboard --logdir {run}",
     ]
     return [*lines, _resume(run)] if summary.exit_reason == "interrupted" else lines
+
+
+def _faults(summary: Summary) -> str:
+    """`35 restarts (actor 35), 34 env crashes (actor 34)`; empty where nothing happened."""
+    words = {
+        "restarts": "restarts", "env_crashes": "env crashes", "hangs": "hangs", "crashes": "other crashes and kills",
+    }
+    counts = {word: summary.extras.get(what) or {} for what, word in words.items()}
+    parts = [
+        f"{sum(kinds.values()):,} {word} ({', '.join(f'{kind} {number:,}' for kind, number in kinds.items())})"
+        for word, kinds in counts.items() if kinds
+    ]
+    return ", ".join(parts)
 
 
 def _outcome(summary: Summary) -> str:

@@ -102,6 +102,7 @@ class FakeController:
     def __init__(self, save_into: Path | None = None) -> None:
         self.counts: dict[str, float] = {}
         self.events: list[str] = []
+        self.faults: list[tuple[str, str]] = []
         self.pids: dict[str, list[int]] = {}
         self.is_over = False
         self.saved_in: Path | None = None
@@ -126,6 +127,9 @@ class FakeController:
 
     def role_restarted(self, role: str) -> None: ...
 
+    def role_failed(self, role: str, what: str) -> None:
+        self.faults.append((role, what))
+
     def save_failed(self, reason: str) -> None: ...
 
     def rewind(self, steps: int, updates: int) -> None: ...
@@ -147,6 +151,9 @@ class FakeController:
 
     def interrupt(self) -> None:
         self.is_over = True
+
+    def overdue(self) -> bool:
+        return False
 
     def decide(self) -> bool:
         return self.is_over

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pappus.config import EvaluationConfig, RunConfig
+from pappus.config import CheckpointConfig, EvaluationConfig, RunConfig, SupervisionConfig
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
-from pappus.runtimes.controller import Controller
+from pappus.runtimes.controller import LATE_SECONDS, OVERDUE_SECONDS, Controller
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
 from pappus.telemetry.metrics import Metrics
@@ -370,3 +370,68 @@ def test_a_checkpoint_that_cannot_be_written_does_not_keep_the_run_from_its_end(
     play.controller.save_failed("replay has no place")
     assert play.controller.decide()
     assert "replay has no place; the one before it is kept" in str(play.run_stats.events[-1])
+
+
+def test_an_interrupted_run_ends_within_its_grace_though_the_checkpoint_never_comes(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.controller.interrupt()
+    assert not play.controller.decide() and len(play.saves) == 1
+    play.now += SupervisionConfig().saving_seconds
+    assert play.controller.decide(), "who writes it may hang"
+    summary = play.controller.summary()
+    assert summary.exit_reason == "interrupted" and summary.to_dict()["unsaved"] is True
+    assert "the one before it is kept" in str(play.run_stats.events[-1])
+
+
+def test_a_checkpoint_that_was_under_way_does_not_keep_an_interrupted_run_from_its_end(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.now += 60.0
+    play.controller.decide()
+    assert len(play.saves) == 1
+    play.controller.interrupt()
+    assert not play.controller.decide()
+    play.now += SupervisionConfig().grace_seconds
+    assert play.controller.decide()
+
+
+def test_time_ends_a_run_whose_learner_hangs(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=10.0)
+    play.act()
+    play.learn()
+    play.now = 10.0
+    play.controller.decide()
+    assert play.commands == [("learner", "finish", 0)]
+    play.now += LATE_SECONDS
+    assert not play.controller.decide() and len(play.saves) == 1
+    play.now += SupervisionConfig().saving_seconds
+    assert play.controller.decide()
+    assert play.controller.summary().exit_reason == "time is up"
+
+
+def test_a_learner_whose_updates_take_minutes_may_finish_the_last_one(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=400.0, checkpoint=CheckpointConfig(every_seconds=1e9))
+    play.act()
+    for now in (0.0, 100.0, 300.0):
+        play.now = now
+        play.learn()
+        play.controller.decide()
+    play.now = 400.0
+    play.controller.decide()
+    play.now += 2 * 200.0
+    assert not play.controller.decide() and not play.controller.finishing
+    play.now += 200.0
+    assert not play.controller.decide() and play.controller.finishing
+
+
+def test_a_run_in_one_thread_that_hangs_is_overdue_when_time_has_been_up_for_long(tmp_path: Path) -> None:
+    play = Play(tmp_path, seconds=10.0)
+    assert not play.controller.overdue()
+    play.act()
+    play.now = 10.0 + LATE_SECONDS
+    assert not play.controller.overdue()
+    play.now += OVERDUE_SECONDS
+    assert play.controller.overdue()
+    play.controller.interrupt()
+    assert not play.controller.overdue(), "once is enough"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,37 @@ def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(how: s
     with pytest.raises(RoleDied, match=r"dying died 3 times in a row; the first time:") as caught:
         run(with_dying(how, lives=99), EndsWhenReborn("dying", lives=99), deaths=2)
     assert shown in str(caught.value)
+
+
+class Hanging(Role):
+    """Works once in its first life, and then neither works nor dies."""
+
+    def __init__(self, name: str, incarnation: int, how: str) -> None:
+        super().__init__(name)
+        self._how, self._steps = how if incarnation == 0 else "not at all", 0
+
+    def step(self) -> Waitable | None:
+        self._steps += 1
+        self.metrics.count("steps")
+        if self._steps == 1 or self._how == "not at all":
+            return IDLE
+        if self._how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(3600)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("how", "shown"), [("stopped", "it does not run: a signal has stopped it"), ("asleep", "in step")]
+)
+def test_a_role_that_hangs_is_explained_killed_and_replaced(how: str, shown: str) -> None:
+    made = program(1)
+    made.add(RoleKind("hanging"), Hanging, how=how)
+    controller = EndsWhenReborn("hanging", lives=1)
+    LocalRuntime(made, controller, SupervisionConfig(hang_seconds=2.0)).run()  # type: ignore[arg-type]
+    assert len(controller.pids["hanging"]) == 2
+    assert controller.events[0].startswith("hanging: hanging died (hung: hanging gave no sign of life for 2 s")
+    assert shown in controller.events[0] and controller.faults == [("hanging", "hangs")]
 
 
 class DiesOnCommand(Role):

@@ -1,0 +1,60 @@
+"""What `--resume-or-start` finds in a folder: nothing, a run to continue, one that is finished, or a population."""
+
+from __future__ import annotations
+
+import enum
+import json
+import shutil
+from pathlib import Path
+
+from pappus.api import locked
+from pappus.config import RunConfig
+from pappus.population import DONE, FILE
+from pappus.systems import saved_config
+from pappus.telemetry.checkpoint import has_checkpoint
+
+GOALS = ("steps", "seconds", "target_return")
+"""Settings that say when a run is finished."""
+OF_A_START = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "replay", "events.out.tfevents.*")
+"""What a run writes before its first checkpoint; its log stays."""
+
+
+class Beginning(enum.Enum):
+    """What a folder holds."""
+
+    NOTHING = enum.auto()
+    """Or a run that ended before its first checkpoint, which starts anew."""
+    RUN = enum.auto()
+    POPULATION = enum.auto()
+
+    @classmethod
+    def of(cls, directory: Path) -> Beginning:
+        """What `directory` holds. What is left of a run without a checkpoint is removed."""
+        if (directory / FILE).is_file():
+            return cls.POPULATION
+        if has_checkpoint(directory / "checkpoints"):
+            return cls.RUN
+        if (directory / "config.yaml").exists():
+            with locked(directory):  # it may have begun a moment ago
+                _clear(directory)
+        return cls.NOTHING
+
+
+def done(directory: Path, wanted: RunConfig) -> str:
+    """How a run ended that has reached all that is wanted of it; empty if there is something left to do."""
+    path = directory / "summary.json"
+    summary = json.loads(path.read_text()) if path.is_file() else {}
+    _, begun = saved_config(directory)
+    more = any(getattr(wanted, name) != getattr(begun, name) for name in GOALS)
+    if summary.get("exit_reason") not in DONE or more:
+        return ""
+    return f"{summary['exit_reason']} after {summary['steps']:,} steps"
+
+
+def _clear(directory: Path) -> None:
+    for pattern in OF_A_START:
+        for path in directory.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

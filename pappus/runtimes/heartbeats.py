@@ -1,0 +1,129 @@
+"""Signs of life: a role that says nothing for longer than it ever needed hangs, and its process is replaced.
+
+A role reports several times a second, also while it waits. What keeps it silent is one long piece of work: a step of an
+env, an update, a checkpoint. How long these take is measured, per role, as the longest silence so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pappus.config import SupervisionConfig
+from pappus.topologies.program import RoleSpec
+
+LONG_SECONDS = 900.0
+"""For work that cannot be measured before: to start, and to write a checkpoint. Tables take minutes."""
+TIMES_LONGEST = 20.0
+"""A silence so many times as long as the longest before it is a hang."""
+TIMES_START = 2.0
+"""The same for the start of a role: an env whose first reset takes a minute may need one again."""
+LOOK_SECONDS = 1.0
+"""A watcher that did not look for longer was itself stopped, or the machine slept: that time counts against nobody."""
+ENV_FRAMES = "/pappus/envs/"
+"""Part of a traceback, or of a stack, that leads into an env."""
+
+
+class Hang(NamedTuple):
+    """A role that was silent for too long."""
+
+    role: str
+    silent: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"hung: {self.role} gave no sign of life for {self.silent:.0f} s, and had {self.allowed:.0f} s"
+
+
+class WatchClock:
+    """Seconds that a watcher watched."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._looked, self._seconds = clock, clock(), 0.0
+
+    def look(self) -> float:
+        """The time now; called at least once a second by a watcher that is awake."""
+        now = self._clock()
+        self._seconds += min(LOOK_SECONDS, now - self._looked)
+        self._looked = now
+        return self._seconds
+
+
+class _Pulse:
+    """One role's signs of life."""
+
+    def __init__(self, spec: RoleSpec, least: float) -> None:
+        kind, run = spec.kind, spec.arguments.get("run")
+        steps_envs = kind.steps_envs or kind.evaluates
+        self.limit: float = run.config.env_options.step_timeout if steps_envs and run is not None else 0.0
+        self._least = least
+        self._counts = not self.limit and (steps_envs or kind.trains)
+        """Its first real work, such as an update, ends with its first count; before, it has only waited."""
+        self._longest = 0.0
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        self.heard = now
+        self._starting, self._start = True, 0.0
+
+    def beat(self, now: float, counted: bool, saved: bool) -> None:
+        silent, self.heard = now - self.heard, now
+        if self._starting:
+            self._start = max(self._start, silent)
+            self._starting = self._counts and not counted
+        elif not saved:
+            self._longest = max(self._longest, silent)
+
+    def allowed(self, saving: bool) -> float:
+        if self._starting or saving:
+            return LONG_SECONDS
+        return self.limit or max(self._least, TIMES_LONGEST * self._longest, TIMES_START * self._start)
+
+
+class Heartbeats:
+    """The signs of life of one process, whose roles may have a thread each. All times are those of a `WatchClock`."""
+
+    def __init__(self, specs: Sequence[RoleSpec], supervision: SupervisionConfig) -> None:
+        self._pulses = {
+            spec.name: pulse for spec in specs
+            if (pulse := _Pulse(spec, supervision.hang_seconds)).limit or supervision.hang_seconds
+        }
+        self._saving = False
+
+    def begin(self, now: float) -> None:
+        """A new incarnation starts."""
+        self._saving = False
+        for pulse in self._pulses.values():
+            pulse.begin(now)
+
+    def asked_to_save(self) -> None:
+        self._saving = True
+
+    def hear(self, message: dict[str, Any], now: float) -> None:
+        """A message of the process."""
+        report = message.get("report")
+        if report is not None and report["role"] in self._pulses:
+            self._pulses[report["role"]].beat(now, bool(report["counts"]), self._saving)
+        if "saved" in message:
+            self._saving = False
+            self.excuse(now)
+
+    def excuse(self, now: float) -> None:
+        """A silence had another's reason, such as a process that was waited for."""
+        for pulse in self._pulses.values():
+            pulse.heard = now
+
+    def hang(self, now: float) -> Hang | None:
+        """The role that hangs, if one does."""
+        for role, pulse in self._pulses.items():
+            silent, allowed = now - pulse.heard, pulse.allowed(self._saving)
+            if silent > allowed:
+                return Hang(role, silent, allowed)
+        return None
+
+
+def env_of(specs: Sequence[RoleSpec], details: str) -> str:
+    """The env in which a process broke or hung, by its traceback or stack; empty if it was elsewhere."""
+    runs = [spec.arguments["run"] for spec in specs if "run" in spec.arguments]
+    return str(runs[0].config.env) if runs and ENV_FRAMES in details else ""
