@@ -122,6 +122,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for seed in range(KEPT + 2):
         memory.fill(3, seed)
         saved: Any = replay_server.save()
+        replay_server.committed()
         names.append(saved["folder"])
     assert sorted(path.name for path in tmp_path.iterdir()) == names[-KEPT:]
 
