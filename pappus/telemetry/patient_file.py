@@ -36,11 +36,11 @@ class PatientFile:
         """Write a record, or keep it for later."""
         self._waiting.append(record)
         self._bytes += len(record)
+        if self._clock() >= self._retry_at:
+            self._attempt()
         while self._bytes > WAITING_BYTES:
             self._bytes -= len(self._waiting.popleft())
             self._storage.lose(self._name)
-        if self._clock() >= self._retry_at:
-            self._attempt()
 
     def settle(self) -> None:
         """Try a last time; what still waits then is lost."""
