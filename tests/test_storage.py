@@ -163,19 +163,47 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.skipif(shutil.which("mount") is None, reason="there is no mount command")
-def test_replay_tables_that_do_not_fit_on_the_disk_stay_in_memory_and_time_ends_the_run(small_disk: Path) -> None:
+def test_a_full_disk_costs_a_replay_run_nothing_when_there_is_room_again(tmp_path: Path, small_disk: Path) -> None:
     directory = small_disk / "run"
-    (small_disk / "ballast").write_bytes(bytes(2_800_000))
-    words = ["apex-dqn", "--env", "CartPole-v1", "--steps", "1000000000", "--seconds", "8", "--run-dir", str(directory)]
-    training = Training(directory, *words, "--checkpoint.every-seconds", "1", "--evaluation.episodes", "1")
+    words = ["apex-dqn", "--env", "CartPole-v1", "--steps", "1000000000", "--seconds", "10", "--run-dir", str(directory)]
+    words += ["--topology.replay.capacity", "2000", "--checkpoint.every-seconds", "1", "--evaluation.episodes", "1"]
+    training = Training(tmp_path / "run", *words)
+    training.directory = directory
     try:
         training.until_it_learns()
-        replay = training.pid("replay")
-        eventually(lambda: "a checkpoint was given up: replay" in training.output())
+        fill(small_disk / "ballast")
+        eventually(lambda: "a checkpoint was given up" in training.output())
         (small_disk / "ballast").unlink()
-        assert training.wait(60) in (0, INCOMPLETE), training.output()
-        assert training.summary()["exit_reason"] == "time is up"
-        assert "died" not in training.output() and replay in training.known
+        eventually(lambda: "checkpoints are written again" in training.output())
+        assert training.wait(60) == 0, training.output()
+        assert training.summary()["exit_reason"] == "time is up" and not training.summary()["storage"]["lost"]
+        assert "died" not in training.output() and "Traceback" not in training.output()
         training.nothing_is_left()
+    finally:
+        training.end()
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with pytest.raises(OSError, match="No space left"), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.skipif(shutil.which("mount") is None, reason="there is no mount command")
+def test_replay_tables_that_never_fit_on_the_disk_stay_in_memory_and_time_ends_the_run(
+    tmp_path: Path, small_disk: Path
+) -> None:
+    directory = small_disk / "run"
+    fill(small_disk / "ballast")
+    os.truncate(small_disk / "ballast", (small_disk / "ballast").stat().st_size - 500_000)
+    words = ["apex-dqn", "--env", "CartPole-v1", "--steps", "1000000000", "--seconds", "4", "--run-dir", str(directory)]
+    training = Training(tmp_path / "run", *words, "--checkpoint.every-seconds", "1", "--evaluation.episodes", "1")
+    training.directory = directory
+    try:
+        assert training.wait(60) == INCOMPLETE, training.output()
+        assert training.summary()["exit_reason"] == "time is up"
+        assert training.summary()["storage"]["lost"] == {"checkpoints": 1}
+        assert "died" not in training.output() and training.output().count("a checkpoint was given up: replay") == 1
     finally:
         training.end()
