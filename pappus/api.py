@@ -25,6 +25,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
@@ -206,7 +207,8 @@ def _execute(
             fallback=spare,
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
-        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings)
+        small = [text] if (text := disk_warning(run, program, directory)) else []
+        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings, *small)
         for text in notes:
             controller.event(text)
         if metadata:

@@ -165,7 +165,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(shutil.which("mount") is None, reason="there is no mount command")
 def test_a_full_disk_costs_a_replay_run_nothing_when_there_is_room_again(tmp_path: Path, small_disk: Path) -> None:
     directory = small_disk / "run"
-    words = ["apex-dqn", "--env", "CartPole-v1", "--steps", "1000000000", "--seconds", "10", "--run-dir", str(directory)]
+    words = ["apex-dqn", "--env", "CartPole-v1", "--steps", "100000000", "--seconds", "10", "--run-dir", str(directory)]
     words += ["--topology.replay.capacity", "2000", "--checkpoint.every-seconds", "1", "--evaluation.episodes", "1"]
     training = Training(tmp_path / "run", *words)
     training.directory = directory
