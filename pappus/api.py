@@ -25,6 +25,7 @@ from pappus.networks.flat import FlatParameters
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
@@ -51,6 +52,8 @@ class Result:
     summary: Summary
     env: EnvLike
     system: System
+    complete: bool = True
+    """Whether everything that the run had to write is in its directory: no metrics, logs or checkpoint were lost."""
 
     @cached_property
     def policy(self) -> TrainedPolicy:
@@ -144,11 +147,12 @@ def execute(
     beginning = first_weights(run) if config.init_from and resumed is None else None
     with recording_of(run) as recording:
         directory = resumed or new_directory(config)
+        fallback = fallback_directory(config, directory, resumed is not None)
         record = str(Path(config.record).resolve()) if config.record else ""
         config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
-            return _execute(system, run, directory, resumed is not None, began, chosen, recording)
+            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback)
 
 
 @contextmanager
@@ -189,22 +193,23 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
 
 def _execute(
     system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
-    recording: RunRecording | None = None,
+    recording: RunRecording | None = None, fallback: Path | None = None,
 ) -> Result:
     config = run.config
-    store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
-    checkpoint, metadata = find_resumable(store, run, program) if resumed else (None, None)
-    (directory / "config.yaml").write_text(to_yaml(config))
+    store, spare = open_stores(directory, fallback, config)
+    checkpoint, metadata = find_resumable(store, run, program, spare) if resumed else (None, None)
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     run_stats = RunStats(config, program.kinds)
-    with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
+    with open_log(directory, config, metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
         controller = Controller(
-            config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic()
+            config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
+            fallback=spare,
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
-        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings)
+        small = [text] if (text := disk_warning(run, program, directory)) else []
+        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings, *small)
         for text in notes:
             controller.event(text)
         if metadata:
@@ -215,17 +220,47 @@ def _execute(
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
+            controller.settle()
             log.write_summary(controller.summary(reason))
             console.close(None)
             raise
+        controller.settle()
         summary = controller.summary()
         log.write_summary(summary)
         if recording is not None:
             line = recording.finish()
             log.event(line)
             console.event(line)
+        controller.settle()
         console.close(summary)
-    return Result(directory, summary, run.env, system)
+    return Result(directory, summary, run.env, system, complete=not log.storage.lost)
+
+
+def open_stores(
+    directory: Path, fallback: Path | None, config: RunConfig
+) -> tuple[CheckpointStore, CheckpointStore | None]:
+    """The run's checkpoints, and those in its fallback directory, from which it can be resumed as from its own."""
+    try:
+        store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
+        if fallback is None:
+            return store, None
+        spare = CheckpointStore(fallback / "checkpoints", config.checkpoint.keep_last)
+        (fallback / "config.yaml").write_text(to_yaml(config))
+    except OSError as error:
+        raise UserError(f"{error.filename!r} cannot be written: {error.strerror}; give another directory") from None
+    return store, spare
+
+
+def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> RunLog:
+    """The run's log, with its config; a directory that cannot be written when the run begins is refused."""
+    try:
+        log = RunLog(directory, resume_step=resume_step)
+        log.keep("config.yaml", to_yaml(config))
+    except OSError as error:
+        raise UserError(
+            f"run_dir={str(directory)!r} cannot be written: {error.strerror}; make room, or give another --run-dir"
+        ) from None
+    return log
 
 
 def _drive(
@@ -243,11 +278,14 @@ def _drive(
         LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
 
 
-def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[Path, dict[str, Any]]:
-    """The newest checkpoint and its metadata, if this run can continue from it."""
-    checkpoint = store.latest()
-    if checkpoint is None:
+def find_resumable(
+    store: CheckpointStore, run: Run, program: Program, fallback: CheckpointStore | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """The newest checkpoint, be it in the fallback directory, and its metadata, if this run can continue from it."""
+    newest = [path for one in (store, fallback) if one is not None and (path := one.latest()) is not None]
+    if not newest:
         raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
+    checkpoint = max(newest, key=lambda path: int(read_manifest(path)["metadata"]["updates"]))
     metadata = read_manifest(checkpoint)["metadata"]
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
@@ -280,12 +318,28 @@ def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Two runs must not write to one directory."""
-    with (directory / "lock").open("w") as file:
+    try:
+        file = (directory / "lock").open("w")
+    except OSError as error:
+        raise UserError(f"run_dir={str(directory)!r} cannot be written: {error.strerror}; give another") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"{str(directory)!r} is in use by a running process; wait for its end or stop it") from None
         yield
+
+
+def fallback_directory(config: RunConfig, directory: Path, resumed: bool) -> Path | None:
+    """Where the run's checkpoints go that its own directory cannot take; None where that is nowhere else."""
+    if not config.storage.fallback_dir:
+        return None
+    fallback = Path(config.storage.fallback_dir).resolve() / directory.name
+    if fallback == directory:  # the run is resumed from there
+        return None
+    if not resumed and (fallback / "config.yaml").exists():
+        raise UserError(f"{str(fallback)!r}, the fallback directory, holds a run already; give another --fallback-dir")
+    return fallback
 
 
 def new_directory(config: RunConfig) -> Path:

@@ -34,6 +34,9 @@ pappus check-env ID                       what an env is, how fast it steps, wha
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
+INCOMPLETE = 3
+"""Exit code of a run that went its way but lost metrics, logs or its last checkpoint to failing storage, or that ended
+for that with --on-storage-failure stop."""
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -98,7 +101,9 @@ def _train(words: list[str], began: float) -> int:
     system, config = _config(words) if run is None else _resumed_config(run, rest)
     directory = None if run is None else Path(run).resolve()
     result = api.execute(config, config.env, directory, began, system)
-    return 130 if result.summary.exit_reason == "interrupted" else 0
+    if result.summary.exit_reason == "interrupted":
+        return 130
+    return 0 if result.complete and result.summary.exit_reason != "storage failed" else INCOMPLETE
 
 
 def _resume_or_start(words: list[str], began: float) -> int:

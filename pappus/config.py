@@ -127,12 +127,24 @@ class CheckpointConfig:
 
 
 @dataclass(frozen=True)
+class StorageConfig:
+    """What happens when the disk fails."""
+
+    on_failure: Literal["go-on", "stop"] = "go-on"
+    """What to do when metrics, logs, events or checkpoints cannot be written (also as --on-storage-failure). go-on:
+    train on, keep what fits into memory, and try again. stop: save where that is possible, and end the run."""
+    fallback_dir: str = ""
+    """Where checkpoints go that cannot be written to the run directory (also as --fallback-dir): a folder on another
+    disk, where the run gets a directory of its own that can be resumed; empty: nowhere, they are tried again later."""
+
+
+@dataclass(frozen=True)
 class SupervisionConfig:
     """What happens when parts die."""
 
     max_deaths_in_a_row: int = 5
     """Restarts of one process with neither progress nor a minute's life between its deaths; the next death ends the
-    run."""
+    run. Only a checkpoint is progress of a process whose state checkpoints hold."""
     hang_seconds: float = 30.0
     """A role that gives no sign of life for so long, and for 20 times its longest silence before, hangs: its process is
     killed and replaced as if it had died; 0: never."""
@@ -322,6 +334,7 @@ class RunConfig:
     optimizer: OptimizerConfig = OptimizerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    storage: StorageConfig = StorageConfig()
     supervision: SupervisionConfig = SupervisionConfig()
     cluster: ClusterConfig = ClusterConfig()
 
@@ -388,8 +401,11 @@ class Settings(TypedDict, total=False):
     optimizer: OptimizerConfig | Mapping[str, Any]
     evaluation: EvaluationConfig | Mapping[str, Any]
     checkpoint: CheckpointConfig | Mapping[str, Any]
+    storage: StorageConfig | Mapping[str, Any]
     supervision: SupervisionConfig | Mapping[str, Any]
     cluster: ClusterConfig | Mapping[str, Any]
     core: Literal["none", "lstm", "gru"]
     listen: str
     address: str
+    on_storage_failure: Literal["go-on", "stop"]
+    fallback_dir: str | Path

@@ -31,6 +31,10 @@ class RecordingError(RunError):
     """What actors experience cannot be written down; the message says where and why."""
 
 
+class StorageError(RunError):
+    """Something cannot be written to disk; the message says what and why. A run goes on without it."""
+
+
 class WireError(RunError):
     """What came over the wire breaks the protocol; the message says how."""
 

@@ -25,7 +25,10 @@ import yaml
 from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError, closest
 
-ALIASES = {"core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address"}
+ALIASES = {
+    "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
+    "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
+}
 """Short names of settings that live deeper."""
 
 AUTOMATIC = ("actors", "--actors")
@@ -127,7 +130,7 @@ def option_names(config: object, prefix: str = "") -> list[str]:
 def help_text(config: RunConfig, source: str) -> str:
     """Every option, its type, its value so far and what it means, by group."""
     width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))
-    short = ", ".join(f"--{short} is --{name}" for short, name in ALIASES.items())
+    short = ", ".join(f"--{short} is --{name}".replace("_", "-") for short, name in ALIASES.items())
     needed = "--data DIR" if config.topology.uses_data == "only" else "--env ID"
     lines = [f"usage: {source} {needed} [options]", "", *_help(config, "", width), ""]
     return "\n".join([*lines, *textwrap.wrap(f"Short names: {short}.", width)])

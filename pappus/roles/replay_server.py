@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import Protocol
 
 from pappus.core import Waitable
 from pappus.errors import PappusError
-from pappus.replay.service.checkpoint import load, save
+from pappus.replay.service.checkpoint import load
+from pappus.replay.service.retention import remove_own, write_own
 from pappus.replay.service.service import Service
 from pappus.roles.role import IDLE, Role
 from pappus.types import Nest
 
 LOOK_SECONDS = 0.25
 """How often to look at the tables; threads of the service answer its clients."""
+FOLDER = "replay"
+"""Where the tables are, within a run's directory."""
 KEPT = 2
 """Checkpoints of the tables that are kept: they are large, and only the newest ones are resumed from."""
 
@@ -41,6 +43,12 @@ class ReplayServer(Role):
         super().__init__(name)
         self._host, self._directory = host, directory
         self._opened = False
+        self._written: Path | None = None
+        """The tables that were written last; no complete checkpoint may refer to them yet."""
+        self._number = 0
+        """The last number that this process gave to tables: it gives none twice, also when they were removed."""
+        self._committed: list[Path] = []
+        """Tables that complete checkpoints refer to, oldest first."""
 
     def step(self) -> Waitable | None:
         if not self._opened:
@@ -64,20 +72,37 @@ class ReplayServer(Role):
             self.metrics.event(f"back with {here:,} of {noted:,} items that had come: {noted - here:,} are lost")
 
     def save(self) -> Nest | None:
-        """Where the tables were written to."""
+        """Where the tables were written to. Those of a checkpoint that came to nothing make room first."""
         if self._directory is None:
             return None
-        folder = self._directory / f"replay-{time.time_ns():020d}"
-        self._directory.mkdir(parents=True, exist_ok=True)
-        save(self._host.service, folder)
-        for old in sorted(self._directory.glob("replay-*"))[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
-        return {"folder": folder.name}
+        if self._written is not None:
+            self._written = None
+            self._remove_others()
+        self._written = write_own(self._host.service, self._directory, self._number)
+        self._number = int(self._written.name.rpartition("-")[2])
+        return {"folder": self._written.name}
+
+    def stored_in(self, directory: Path) -> None:
+        if self._directory is not None:
+            self._directory = directory / FOLDER
+
+    def committed(self) -> None:
+        """Only now are older tables removed: the checkpoint before this one may have been the last that is complete."""
+        if self._written is not None:
+            self._committed.append(self._written)
+            self._written = None
+            self._remove_others()
+
+    def _remove_others(self) -> None:
+        if self._directory is not None:
+            here = [path for path in self._committed if path.parent == self._directory]
+            remove_own(self._directory, here[-KEPT:])
 
     def load(self, state: Nest) -> None:
         """Continue with the tables of a checkpoint, or without them if they are no longer there."""
         assert self._directory is not None
         folder = self._directory / state["folder"]
+        self._committed = [folder]
         try:
             load(self._host.service, folder)
         except PappusError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from pathlib import Path
 
 from pappus.core import Waitable
 from pappus.telemetry.metrics import Metrics
@@ -35,8 +36,15 @@ class Role:
         raise NotImplementedError(f"{self.name} knows no command {command!r}")
 
     def save(self) -> Nest | None:
-        """All that the role needs to continue from here; None if it starts afresh instead."""
+        """All that the role needs to continue from here; None if it starts afresh instead. `StorageError` if it keeps
+        files of its own and cannot write them: then the role goes on as if nobody had asked."""
         return None
+
+    def stored_in(self, directory: Path) -> None:
+        """The run directory that the next `save` or `load` belongs to, for a role that keeps files of its own."""
+
+    def committed(self) -> None:
+        """The checkpoint with what `save` returned last is complete."""
 
     def load(self, state: Nest) -> None:
         """Continue from what `save` returned."""

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
+from pappus.errors import StorageError
+from pappus.runtimes.saves import Saves
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
+from pappus.telemetry.storage import CHECKPOINTS
 
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
@@ -40,7 +43,7 @@ class Controls(Protocol):
         """Send a command to a role."""
 
     def save(self, directory: Path) -> None:
-        """Have the state written into `directory`, then call `Controller.saved`."""
+        """Have the state written into `directory`, then call `Controller.saved`, or `save_failed` if it cannot be."""
 
 
 class Controller:
@@ -49,10 +52,14 @@ class Controller:
     def __init__(
         self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
         weights_roles: Sequence[str] = (), clock: Callable[[], float] = time.monotonic, began: float | None = None,
+        fallback: CheckpointStore | None = None,
     ) -> None:
-        """`weights_roles` are the roles that save the weights, in the order of their shards."""
-        self._config, self._run_stats, self._log, self._console, self._store = config, run_stats, log, console, store
+        """`weights_roles` are the roles that save the weights, in the order of their shards. Checkpoints that cannot be
+        written to `store` go to `fallback`."""
+        self._config, self._run_stats, self._log, self._console = config, run_stats, log, console
         self._clock, self._weights_roles = clock, list(weights_roles)
+        stores = [store] if fallback is None else [store, fallback]
+        self._saves, self._storage = Saves(stores, config.checkpoint.every_seconds, clock), log.storage
         self._controls: Controls
         self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
@@ -74,7 +81,7 @@ class Controller:
         """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
         self._newest: Path | None = None
         """The last checkpoint."""
-        self._trained = self._logged = self._checked = self._ended = clock()
+        self._trained = self._logged = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
         self._longest_update = 0.0
@@ -119,7 +126,8 @@ class Controller:
 
     def started(self, controls: Controls) -> None:
         self._controls = controls
-        self._trained = self._checked = self._clock()
+        self._trained = self._clock()
+        self._saves.restart()
 
     def report(self, report: Report) -> None:
         """A role's numbers."""
@@ -188,20 +196,21 @@ class Controller:
             self._while_running()
         if self._phase == "saving" and self._saving is None:
             self._last_save = True  # a save that began before may lack the last updates
-            self._save()
+            self._save(patient=False)
         if self._phase == "saving" and self._clock() >= self._save_by:
-            self._last_save = True
-            self.save_failed("it was not written in time")
+            self._end_unsaved()
         if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
             self._phase = "over"
             if self._judged and self._is_best(self.eval_return) and self._newest is not None:
-                self._store.mark_best(self._newest)  # it holds what was evaluated
+                self._mark_best(self._newest)  # it holds what was evaluated
         self._show()
         return self._phase == "over"
 
     def _while_running(self) -> None:
         if self._interrupted:
             self._end("interrupted")
+        elif self._storage.failures and self._config.storage.on_failure == "stop":
+            self._end("storage failed")
         elif self._target_confirmed():
             self._end("target reached")
         elif self._learned:
@@ -242,7 +251,7 @@ class Controller:
         self._evaluate_if_due(now)
         self._watch_time()
         better = self._judged and self._is_best(self.eval_return)
-        if self._saving is None and (better or now - self._checked >= self._config.checkpoint.every_seconds):
+        if self._saving is None and (better or self._saves.due()):
             self._save()
         if self._run_stats.updates != self._last_update[0]:
             if self._last_update[0] != self._updates_before:
@@ -302,42 +311,72 @@ class Controller:
             self.eval_return, self._evaluation = None, "answered"
             self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
 
-    def _save(self) -> None:
-        self._checked = self._clock()
-        self._saving = self._store.begin(self._run_stats.env_steps)
+    def _save(self, patient: bool = True) -> None:
+        try:
+            self._saving = self._saves.begin(self._run_stats.env_steps, patient)
+        except StorageError as error:
+            return self.save_failed(str(error))
         self._controls.save(self._saving)
 
     def save_failed(self, reason: str) -> None:
-        """A checkpoint cannot be written: the one before it has to do, also for the end of the run."""
-        self.event(f"a checkpoint was given up: {reason}; the one before it is kept")
-        self._saving = None
+        """A checkpoint cannot be written: it goes elsewhere, or the one before it has to do until the next attempt."""
+        self._saving, elsewhere = None, self._saves.give_up()
+        given_up = f"a checkpoint was given up: {reason}; the one before it is kept"
+        if elsewhere:
+            self._storage.failed(CHECKPOINTS, f"{given_up}, and new ones go to {elsewhere!r} until there is room")
+            return self._save()
+        again = "" if self._last_save else f", and the next is tried in {self._saves.wait():.0f} s"
+        self._storage.failed(CHECKPOINTS, given_up + again)
         if self._last_save:
-            self._phase, self._unsaved = "over", True
+            self._unsaved = True
+            self._storage.lose(CHECKPOINTS)
+            self._after_last_save()
+
+    def _end_unsaved(self) -> None:
+        """The grace is over: whoever has to write the last checkpoint hangs, or takes too long."""
+        self.event("the last checkpoint was not written in time; the one before it is kept")
+        self._saving, self._unsaved, self._phase = None, True, "over"
+
+    def _after_last_save(self) -> None:
+        if self.exit_reason in ("steps done", "time is up"):
+            self._phase = "evaluating"
+            self._ask()
+        else:
+            self._phase = "over"
+
+    def _mark_best(self, path: Path) -> None:
+        try:
+            self._saves.mark_best(path)
+        except StorageError as error:
+            self._storage.failed(CHECKPOINTS, f"the best checkpoint is not marked: {error}")
 
     def _is_best(self, mean: float | None) -> bool:
         return mean is not None and (self._best_return is None or mean >= self._best_return)
 
-    def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path:
-        """Commit the checkpoint; its path. `progress`: the state's steps and updates, if the run continued since."""
+    def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path | None:
+        """Commit the checkpoint; its path, or None if that failed. `progress`: the state's steps and updates, if the
+        run continued since."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
         judged = self.eval_return if self._judged else None
-        mean, self._judged = (self._run_stats.episodic_return if self._run_stats.plays else judged), False
+        mean = self._run_stats.episodic_return if self._run_stats.plays else judged
         best = self._is_best(mean)
-        self._best_return = mean if best else self._best_return
-        path = self._store.commit(directory, {
-            "steps": steps, "updates": updates, "system": self._config.system,
-            "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
-            "best_return": self._best_return, "weights_roles": self._weights_roles, **self.seconds(),
-        })
-        self._newest = path
+        best_return = mean if best else self._best_return
+        try:
+            path = self._saves.commit({
+                "steps": steps, "updates": updates, "system": self._config.system,
+                "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
+                "best_return": best_return, "weights_roles": self._weights_roles, **self.seconds(),
+            })
+        except StorageError as error:
+            self.save_failed(str(error))
+            return None
+        self._saving, self._newest, self._best_return, self._judged = None, path, best_return, False
+        if not self._saves.away:
+            self._storage.works(CHECKPOINTS, f"checkpoints are written again: {path}")
         if best:
-            self._store.mark_best(path)
-        self._saving = None
-        if self._last_save and self.exit_reason in ("steps done", "time is up"):
-            self._phase = "evaluating"
-            self._ask()
-        elif self._last_save:
-            self._phase = "over"
+            self._mark_best(path)
+        if self._last_save:
+            self._after_last_save()
         return path
 
     def seconds(self) -> dict[str, float]:
@@ -364,7 +403,7 @@ class Controller:
                 "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
                 **run_stats.faults(),
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
-                **({"unsaved": True} if self._unsaved else {}),
+                **({"unsaved": True} if self._unsaved else {}), **self._storage.to_dict(),
             },
         )
 
@@ -376,11 +415,22 @@ class Controller:
         dropped = self._run_stats.count("steps_dropped") or 0
         return {"steps_received": received, "steps_dropped": dropped, "steps_before_resume": self._steps_before}
 
-    def _show(self) -> None:
-        now = self._clock()
+    def settle(self) -> None:
+        """Write what still waits for room, and tell what is lost."""
+        self._log.settle()
+        self._tell()
+
+    def _tell(self) -> None:
+        for text in self._storage.news():
+            self.event(text)
+        self._run_stats.storage = self._storage.line()
         for event in self._run_stats.new_events():
             self._log.event(event, at=event.time)
             self._console.event(event)
+
+    def _show(self) -> None:
+        now = self._clock()
+        self._tell()
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
             self._log.write(self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated)

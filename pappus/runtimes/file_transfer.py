@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from pappus.data.recorder import SPEC
+from pappus.roles.replay_server import FOLDER
+from pappus.telemetry.checkpoint import run_directory
 
 PIECE = 16 << 20
-REPLAY = "replay"
-"""The folder of tables within a run's directory."""
 
 
 class FileTransfer:
     """The files of one process's roles. `ask` calls a method of the registry; `tables`: a role holds replay tables."""
 
     def __init__(self, ask: Callable[..., Any], marker: Path, roles: Sequence[str], tables: bool = False) -> None:
-        self._ask, self._root, self._roles, self._tables = ask, marker.parent, roles, tables
+        self._ask, self._roles, self._tables = ask, roles, tables
         self.needed = not marker.exists()
         self._sent: set[Path] = set()
 
@@ -39,7 +39,7 @@ class FileTransfer:
             self._send_file(path)
             path.unlink()
         if self._tables:
-            tables = self._root / REPLAY
+            tables = run_directory(directory) / FOLDER
             for path in [path for path in _files(tables) if path not in self._sent]:
                 self._send_file(path)
                 self._sent.add(path)
@@ -55,7 +55,7 @@ class FileTransfer:
         for path in self._own(checkpoint):
             if self._tables and path.suffix == ".json":
                 for folder in set(re.findall(r"replay-\d+", path.read_text())):
-                    for text in self._ask("listing", str(self._root / REPLAY / folder)):
+                    for text in self._ask("listing", str(run_directory(checkpoint) / FOLDER / folder)):
                         self._fetch_file(Path(text))
                         self._sent.add(Path(text))
 

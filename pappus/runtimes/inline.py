@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from pappus.accelerator import one_thread
 from pappus.config import SupervisionConfig
 from pappus.core import Waitable
-from pappus.errors import DeadlockError
+from pappus.errors import DeadlockError, StorageError
 from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
-from pappus.telemetry.checkpoint import load_state, save_state
+from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 
@@ -128,13 +128,21 @@ class InlineRuntime:
         """Write every role that can be saved, and what lies in the queues."""
         for role in self.roles.values():
             self._controller.report(role.metrics.drain())  # so that the counters beside the state belong to it
-        states = {name: role.save() for name, role in self.roles.items() if role.stateful}
-        for name, state in states.items():
-            if state is not None:
-                save_state(directory, name, state)
-        if None not in states.values():  # queues can be resumed only together with all roles that write and read them
-            save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
-        self._controller.saved(directory)
+        stateful = [role for role in self.roles.values() if role.stateful]
+        try:
+            for role in stateful:
+                role.stored_in(run_directory(directory))
+            states = {role.name: role.save() for role in stateful}
+            for name, state in states.items():
+                if state is not None:
+                    save_state(directory, name, state)
+            if None not in states.values():  # queues can be resumed only with all roles that write and read them
+                save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
+        except (StorageError, OSError) as error:
+            return self._controller.save_failed(str(error))
+        if self._controller.saved(directory) is not None:
+            for role in stateful:
+                role.committed()
 
     def _load(self, checkpoint: Path) -> None:
         saved = {file.stem for file in checkpoint.glob("*.safetensors")}
@@ -147,6 +155,7 @@ class InlineRuntime:
         for spec in self._specs:
             name = spec.begins_with or (spec.name if exact else "")
             if name in saved:
+                self.roles[spec.name].stored_in(run_directory(checkpoint))
                 self.roles[spec.name].load(load_state(checkpoint, name))
         if not exact:
             self._controller.starts_afresh()

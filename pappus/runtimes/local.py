@@ -58,7 +58,7 @@ class LocalRuntime(Supervisor):
                 name: (block.nbytes, [positions[fd] for fd in block.descriptors]) for name, block in blocks.items()
             },
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
-            checkpoint=self._checkpoint, threads=1, spin=spin_for(len(self._processes), usable_cores()),
+            checkpoint=self._newest_checkpoint(), threads=1, spin=spin_for(len(self._processes), usable_cores()),
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))

@@ -134,13 +134,14 @@ class RayRuntime(Supervisor):
         return made.remote(group)
 
     def _start(self, process: ManagedProcess) -> None:
+        checkpoint = self._newest_checkpoint()
         assignment = Assignment(
             group=process.group, specs=process.specs, edges=list(self._edges_of(process).values()), blocks={},
-            incarnation=self._incarnation + process.incarnation, seed=self._program.seed, checkpoint=self._checkpoint,
+            incarnation=self._incarnation + process.incarnation, seed=self._program.seed, checkpoint=checkpoint,
             threads=max(1, int(self._colocation(process.group).amounts[process.group].get("CPU", 1))),
             spin=spin_for(len(self._processes), usable_cores()),
         )
-        self._begins_with[process.group] = self._checkpoint
+        self._begins_with[process.group] = checkpoint
         run = self._hosts[process.group].run
         self._lives[run.remote(self._driver, cloudpickle.dumps(assignment), process.incarnation)] = process
 
@@ -221,9 +222,8 @@ class RayRuntime(Supervisor):
                 self._unplaced[group] = float("inf")
                 self._controller.event(waits_for(self._colocation(group), rooms(free=True)), group)
         gone = [group for group, until in self._unplaced.items() if until == float("inf")]
-        if self._saving is not None and self._saving[1] & set(gone):
-            self._saving = None
-            self._controller.save_failed(f"{', '.join(gone)} has no place")
+        if self._saving is not None and self._saving.waiting & set(gone):
+            self._give_up_saving(f"{', '.join(gone)} has no place")
 
     def _ask_again(self, process: ManagedProcess, error: ray.exceptions.RayError) -> None:
         """Ray is still placing it, or has said why it never will."""

@@ -123,10 +123,18 @@ class ProcessConnection:
             self._parts.send()
             pid = os.getpid()
             message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
-        if "saved" in message:
-            self._file_transfer.send(Path(message["saved"]))
+        if "saved" in message and not message["problem"]:
+            message = {**message, "problem": self._transferred(Path(message["saved"]))}
         with self._lock:
             self._line.send(message)
+
+    def _transferred(self, checkpoint: Path) -> str:
+        """Send what was written for a checkpoint; what kept the driver's node from taking it."""
+        try:
+            self._file_transfer.send(checkpoint)
+        except OSError as error:  # also one that Ray brings from there
+            return f"the driver's node cannot write it: {error}"
+        return ""
 
     def receive(self) -> list[dict[str, Any]]:
         if readable(self._node_agent) and not self._node_agent.recv(1):
@@ -134,7 +142,8 @@ class ProcessConnection:
         commands = self._line.receive()
         for command in commands:
             if "save" in command:
-                self._file_transfer.prepare(Path(command["save"]))
+                with contextlib.suppress(OSError):  # the roles meet it again when they write, and say so
+                    self._file_transfer.prepare(Path(command["save"]))
         return commands
 
 

@@ -22,12 +22,12 @@ import cloudpickle
 import numpy as np
 
 from pappus.edges.edge import Edge
-from pappus.errors import PappusError
+from pappus.errors import PappusError, StorageError
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Wiring
-from pappus.telemetry.checkpoint import load_state, save_state
+from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import EventNotifier, SharedBlock
@@ -115,27 +115,45 @@ def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
         _seed_torch(seed)
     for spec, role in zip(assignment.specs, roles, strict=True):
         if assignment.checkpoint is not None and spec.begins_with:
+            role.stored_in(run_directory(assignment.checkpoint))
             role.load(load_state(assignment.checkpoint, spec.begins_with))
     return roles
 
 
+def save_role(role: Role, directory: Path) -> str:
+    """Write a role's state, if it has any; what kept it from being written. The role goes on in either case."""
+    role.stored_in(run_directory(directory))
+    try:
+        state = role.save()
+        if state is not None:
+            save_state(directory, role.name, state)
+    except (StorageError, OSError) as error:
+        return f"{role.name}: {error}"
+    return ""
+
+
 class SharedLine:
-    """The process's connection, to which the threads of several roles send: `saved` only when all have saved."""
+    """The process's connection, to which the threads of several roles send: `saved` only when all have answered."""
 
     def __init__(self, line: Connection, threads: int) -> None:
         self._line, self._threads, self._lock = line, threads, threading.Lock()
-        self._progress: dict[str, list[Any]] = defaultdict(list)
-        """By checkpoint: the progress of the roles that have saved."""
+        self._answers: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        """By checkpoint: what the roles said that were asked to save."""
         self.failed: deque[BaseException] = deque()
 
     def send(self, message: dict[str, Any]) -> None:
         if "saved" in message:
             with self._lock:
-                known = self._progress[message["saved"]]
-                known.append(message["progress"])
+                known = self._answers[message["saved"]]
+                known.append(message)
                 if len(known) < self._threads:
                     return
-                message = {**message, "progress": next((one for one in reversed(known) if one), None)}
+                del self._answers[message["saved"]]
+                message = {
+                    "saved": message["saved"],
+                    "progress": next((one["progress"] for one in reversed(known) if one["progress"]), None),
+                    "problem": "; ".join(one["problem"] for one in known if one["problem"]),
+                }
         self._line.send(message)
 
 
@@ -220,10 +238,10 @@ def _obey(command: dict[str, Any], role: Role, line: Connection) -> bool:
         return False
     if "save" in command:
         line.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
-        state = role.save()
-        if state is not None:
-            save_state(Path(command["save"]), role.name, state)
-        line.send({"saved": command["save"], "progress": role.progress()})
+        problem = save_role(role, Path(command["save"]))
+        line.send({"saved": command["save"], "progress": role.progress(), "problem": problem})
+    elif "committed" in command:
+        role.committed()
     elif role.name == command["role"]:
         role.receive(command["command"], command["argument"])
     return True

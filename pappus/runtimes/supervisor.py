@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pappus import errors
 from pappus.config import SupervisionConfig
 from pappus.edges.edge import Edge
-from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, RunError, UserError
+from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, UserError
 from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.heartbeats import LONG_SECONDS, Hang, Heartbeats, WatchClock, env_of
@@ -21,13 +22,23 @@ from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
 LONG_LIFE = 60.0
-"""A process that ran for so many seconds starts a new row of deaths."""
+"""A process that ran for so many seconds starts a new row of deaths; see `ManagedProcess.record_death`."""
 FIRST_DELAY = 0.1
 """Seconds before the second restart in a row; each further one waits twice as long."""
 
 
 HOPELESS = tuple(kind.__name__ for kind in (NonFiniteError, RecordingError, UserError))
 """Errors that a successor would meet again."""
+
+
+@dataclass
+class Save:
+    """A checkpoint that is being written: who has not answered yet, until when, and what went wrong."""
+
+    directory: Path
+    waiting: set[str]
+    deadline: float
+    problems: list[str] = field(default_factory=list)
 
 
 class ManagedProcess:
@@ -49,6 +60,8 @@ class ManagedProcess:
         """Why it is being killed."""
         self.kill_at = math.inf
         self.born = 0.0
+        self.answered_a_save = False
+        """Since it was born."""
 
     def close(self) -> None:
         if self.line is not None:
@@ -70,14 +83,31 @@ class ManagedProcess:
             return []
 
     def record_death(self, notice: str) -> float:
-        """Count a death; the seconds to wait before a restart."""
-        if time.monotonic() - self.born >= LONG_LIFE:
+        """Count a death; the seconds to wait before a restart.
+
+        A row ends with what outlives the process. One whose state is saved loses all its progress with every death,
+        and saving may be what it dies of, however long it lives until then: its row ends with a state that was written
+        (`answered`), or with a long life in which it was asked to save. The row of any other ends with progress
+        (`progressed`), or a long life.
+        """
+        if time.monotonic() - self.born >= LONG_LIFE and (self.answered_a_save or not self.saved):
             self.deaths_in_a_row = 0
         if self.deaths_in_a_row == 0:
             self.first_notice = notice
         self.deaths_in_a_row += 1
         self.pid = None
         return 0.0 if self.deaths_in_a_row == 1 else FIRST_DELAY * 2.0 ** (self.deaths_in_a_row - 2)
+
+    def progressed(self) -> None:
+        """It has reported counts of what it did."""
+        if not self.saved:
+            self.deaths_in_a_row = 0
+
+    def answered(self, problem: str) -> None:
+        """It was asked to save, and has done so unless there was a problem."""
+        self.answered_a_save = True
+        if not problem:
+            self.deaths_in_a_row = 0
 
     def notice(self, how: str, fault: str = "") -> str:
         """What is known of a death: one line, then its traceback or what faulthandler wrote."""
@@ -117,7 +147,7 @@ class Supervisor:
         }
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
-        self._saving: tuple[Path, set[str], float] | None = None
+        self._saving: Save | None = None
         self._progress: tuple[int, int] | None = None
         """Steps and updates of the state that was saved last: the run continues while other roles still write."""
 
@@ -150,7 +180,7 @@ class Supervisor:
     def save(self, directory: Path) -> None:
         """Have the roles whose state is saved write it; the others start afresh anyway."""
         asked = {process.group for process in self._processes.values() if process.saved}
-        self._saving = (directory, asked, time.monotonic() + LONG_SECONDS)
+        self._saving = Save(directory, set(asked), time.monotonic() + LONG_SECONDS)
         for group in asked:
             self._ask_to_save(self._processes[group], directory)
 
@@ -181,30 +211,52 @@ class Supervisor:
             process.heartbeats.hear(message, self._watch_clock.look())
             if "report" in message:
                 if message["report"]["counts"]:
-                    process.deaths_in_a_row = 0  # it made progress
+                    process.progressed()
                 if "process" in message:
                     self._controller.role_measured(message["report"]["role"], *message["process"])
                 self._controller.report(message["report"])
             elif "finished" in message:
                 self._controller.role_finished(message["finished"])
-            elif "saved" in message and self._saving is not None:
-                self._progress = message["progress"] or self._progress
-                self._note_saved(process.group, Path(message["saved"]))
+            elif "saved" in message:
+                process.answered(message["problem"])
+                self._note_saved(process.group, message)
             elif "died" in message:
                 process.failure = message
 
-    def _note_saved(self, group: str, directory: Path) -> None:
-        assert self._saving is not None
-        expected, waiting, _ = self._saving
-        if directory == expected:
-            waiting.discard(group)
-            if not waiting:
-                self._saving = None
-                self._checkpoint = self._controller.saved(directory, self._progress)
+    def _note_saved(self, group: str, message: dict[str, Any]) -> None:
+        """One process has answered; when all have, the checkpoint is made or given up."""
+        save = self._saving
+        if save is None or Path(message["saved"]) != save.directory:
+            return  # that one was given up
+        self._progress = message["progress"] or self._progress
+        save.waiting.discard(group)
+        save.problems += [message["problem"]] if message["problem"] else []
+        if save.waiting:
+            return
+        self._saving = None
+        if save.problems:
+            return self._controller.save_failed("; ".join(save.problems))
+        checkpoint = self._controller.saved(save.directory, self._progress)
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+            for process in self._processes.values():
+                if process.saved:
+                    process.send({"committed": str(checkpoint)})
 
     def _watch_saving(self) -> None:
-        if self._saving is not None and time.monotonic() > self._saving[2]:
-            raise RunError(f"{', '.join(self._saving[1])} did not write a checkpoint within {LONG_SECONDS:.0f} s")
+        if self._saving is not None and time.monotonic() > self._saving.deadline:
+            self._give_up_saving(f"{', '.join(self._saving.waiting)} did not write it within {LONG_SECONDS:.0f} s")
+
+    def _give_up_saving(self, reason: str) -> None:
+        self._saving = None
+        self._controller.save_failed(reason)
+
+    def _newest_checkpoint(self) -> Path | None:
+        """What a process begins with; None where it is gone, with the run's directory."""
+        if self._checkpoint is not None and not self._checkpoint.is_dir():
+            self._controller.event(f"{self._checkpoint} is gone; who needs it begins without")
+            self._checkpoint = None
+        return self._checkpoint
 
     def _watch_hangs(self, now: float) -> None:
         """Have those that hang explain themselves where they can, then kill them: the rest is as for any death."""
@@ -236,10 +288,10 @@ class Supervisor:
         """The next incarnation is reached through a connection; it saves what its predecessor was asked to save."""
         process.close()
         process.line, process.failure, process.born = line, {}, time.monotonic()
-        process.hang, process.kill_at = None, math.inf
+        process.hang, process.kill_at, process.answered_a_save = None, math.inf, False
         process.heartbeats.begin(self._watch_clock.look())
-        if self._saving is not None and process.group in self._saving[1]:
-            self._ask_to_save(process, self._saving[0])
+        if self._saving is not None and process.group in self._saving.waiting:
+            self._ask_to_save(process, self._saving.directory)
 
     def _came(self, process: ManagedProcess, pid: int, node: str = "") -> None:
         process.pid = pid

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from typing import Any
 
 import safetensors
 
-from pappus.errors import PappusError, RunError, UserError
+from pappus.errors import PappusError, RunError, StorageError, UserError
 from pappus.telemetry.files import sync, versions, write_json, write_text
 from pappus.telemetry.state_codec import Encoder, decode
 
@@ -34,13 +35,21 @@ class NewerFormatError(UserError):
 
 
 def save_state(directory: Path | str, name: str, state: Any) -> None:
-    """Write a nest of tensors, arrays and plain values as NAME.safetensors and NAME.json; tensors move to the CPU."""
+    """Write a nest of tensors, arrays and plain values as NAME.safetensors and NAME.json; tensors move to the CPU.
+    `StorageError` if they cannot be written; then neither file is left."""
     from safetensors.torch import save_file
 
     encoder = Encoder()
     text = json.dumps(encoder.encode(state), indent=1, allow_nan=False)
-    save_file(encoder.tensors, str(Path(directory) / f"{name}.safetensors"))
-    (Path(directory) / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    tree, tensors = Path(directory) / f"{name}.json", Path(directory) / f"{name}.safetensors"
+    try:
+        save_file(encoder.tensors, str(tensors))
+        tree.write_text(text + "\n", encoding="utf-8")
+    except (OSError, safetensors.SafetensorError) as error:
+        for path in (tree, tensors):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        raise StorageError(f"{name} cannot be written to {str(directory)!r}: {error}") from None
 
 
 def load_state(directory: Path | str, name: str) -> Any:
@@ -70,29 +79,54 @@ class CheckpointStore:
             self._clear_leftovers()
 
     def begin(self, step: int) -> Path:
-        """A temporary directory to write the state at `step` into; nothing counts before `commit`."""
+        """A temporary directory to write the state at `step` into; nothing counts before `commit`. `StorageError` if
+        there can be none."""
         if self._keep_last is None:
             raise ValueError("this store only reads; open it with keep_last to write")
         temporary = self.directory / f"{PARTIAL}step-{step:012d}"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        try:
+            temporary.mkdir(parents=True)  # the run's directory may have been removed
+        except OSError as error:
+            raise StorageError(f"{str(temporary)!r} cannot be made: {error.strerror}") from None
         return temporary
 
+    def discard(self, temporary: Path) -> None:
+        """Remove what was written for a checkpoint that is not to be: it takes room that the next one needs."""
+        shutil.rmtree(temporary, ignore_errors=True)
+
     def commit(self, temporary: Path, metadata: dict[str, Any]) -> Path:
-        """Make a checkpoint of what was written, and drop the oldest beyond `keep_last`, never the best."""
+        """Make a checkpoint of what was written, and drop the oldest beyond `keep_last`, never the best. `StorageError`
+        if that fails; then all earlier checkpoints are as they were."""
         target = self.directory / temporary.name.removeprefix(PARTIAL)
-        sequence = 1 + max(map(_sequence_of, self._checkpoints()), default=0)
-        _write_manifest(temporary, int(target.name.removeprefix("step-")), sequence, metadata)
-        replaced = self._set_aside(target)
-        os.rename(temporary, target)
-        sync(self.directory)
+        try:
+            sequence = 1 + max(map(_sequence_of, self._checkpoints()), default=0)
+            _write_manifest(temporary, int(target.name.removeprefix("step-")), sequence, metadata)
+            replaced = self._put_in_place(temporary, target)
+        except OSError as error:
+            raise StorageError(f"{str(target)!r} cannot be written: {error.strerror}") from None
         shutil.rmtree(replaced, ignore_errors=True)
         self._prune()
         return target
 
+    def _put_in_place(self, temporary: Path, target: Path) -> Path:
+        """Give a checkpoint its name; where one of the same name was put."""
+        replaced = self._set_aside(target)
+        try:
+            os.rename(temporary, target)
+            sync(self.directory)
+        except OSError:
+            if replaced.exists() and not target.exists():
+                os.rename(replaced, target)
+            raise
+        return replaced
+
     def mark_best(self, path: Path) -> None:
-        """Name the checkpoint that is never pruned."""
-        write_text(self.directory / "best", path.name + "\n")
+        """Name the checkpoint that is never pruned; `StorageError` if the name cannot be written."""
+        try:
+            write_text(self.directory / "best", path.name + "\n")
+        except OSError as error:
+            raise StorageError(f"{str(self.directory / 'best')!r} cannot be written: {error.strerror}") from None
 
     def best(self) -> Path | None:
         """The checkpoint marked best; None if none was, or if it is damaged (with a warning)."""
@@ -132,7 +166,8 @@ class CheckpointStore:
         best = self._best_name()
         for path in newest_first[max(1, self._keep_last or 1) :]:
             if path.name != best:
-                shutil.rmtree(self._set_aside(path), ignore_errors=True)
+                with contextlib.suppress(OSError):  # it is tried again after the next checkpoint
+                    shutil.rmtree(self._set_aside(path), ignore_errors=True)
 
     def _set_aside(self, path: Path) -> Path:
         """Rename a checkpoint before it is deleted: one under its own name is never half deleted."""
@@ -150,6 +185,11 @@ class CheckpointStore:
                 os.rename(leftover, target)
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
+
+
+def run_directory(checkpoint: Path) -> Path:
+    """The directory of the run that a checkpoint belongs to, be it a temporary one."""
+    return checkpoint.parent.parent
 
 
 def has_checkpoint(directory: Path) -> bool:

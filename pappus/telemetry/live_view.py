@@ -120,6 +120,8 @@ def _numbers(run_stats: RunStats) -> RenderableType:
         lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
     else:
         lines.add_row("evaluation", f"{returns(run_stats)} · restarts {run_stats.restarts}")
+    if run_stats.storage:
+        lines.add_row("storage", Text(run_stats.storage, style="red"))
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import mmap
@@ -11,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pappus.telemetry.curves import Curves
 from pappus.telemetry.files import git_hash, jsonable, versions, write_json
+from pappus.telemetry.patient_file import PatientFile
+from pappus.telemetry.storage import Storage
 
 
 @dataclass(frozen=True)
@@ -43,43 +47,67 @@ class Summary:
 
 
 class RunLog:
-    """The files of one run directory. Opening an existing one continues it; `resume_step` is where from."""
+    """The files of one run directory. Opening an existing one continues it; `resume_step` is where from. None of its
+    methods raises `OSError`: `storage` tells what could not be written."""
 
     def __init__(
         self, directory: Path | str, wall_time: Callable[[], float] = time.time, resume_step: int | None = None,
         tensorboard: bool = True,
     ) -> None:
-        self.directory = Path(directory)
+        self.directory, self.storage = Path(directory), Storage()
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._wall_time, self._resume_step = wall_time, resume_step
+        self._wall_time = wall_time
+        self._texts: dict[str, str] = {}
         repair(self.directory / "metrics.jsonl")
-        self._metrics = (self.directory / "metrics.jsonl").open("a", encoding="utf-8")
-        self._log = (self.directory / "log.txt").open("a", encoding="utf-8")
-        self._curves: Any = self._open_curves() if tensorboard else None
+        self._metrics = PatientFile(self.directory / "metrics.jsonl", self.storage)
+        self._log = PatientFile(self.directory / "log.txt", self.storage)
+        self._curves = self._open_curves(resume_step) if tensorboard else None
+
+    def keep(self, name: str, text: str) -> None:
+        """Write a file that the run directory must have, and write it anew if it vanishes."""
+        self._texts[name] = text
+        (self.directory / name).write_text(text, encoding="utf-8")
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
         now = self._wall_time()
         line = {"step": step, "time": now, **scalars}
-        self._metrics.write(json.dumps(jsonable(line), allow_nan=False) + "\n")
-        self._metrics.flush()
-        self._write_curves(step, now, scalars)
+        self._metrics.append((json.dumps(jsonable(line), allow_nan=False) + "\n").encode())
+        if self._curves is not None:
+            self._curves.write(step, now, scalars)
+        self._restore_texts()
 
     def event(self, text: object, at: float | None = None) -> None:
         """One line of log.txt; further lines of the text (a traceback) are indented."""
         moment = datetime.datetime.fromtimestamp(self._wall_time() if at is None else at)
-        self._log.write(f"{moment:%Y-%m-%d %H:%M:%S} " + str(text).rstrip().replace("\n", "\n    ") + "\n")
-        self._log.flush()
+        line = f"{moment:%Y-%m-%d %H:%M:%S} " + str(text).rstrip().replace("\n", "\n    ") + "\n"
+        self._log.append(line.encode(errors="replace"))
 
     def write_summary(self, summary: Summary) -> None:
         """Write summary.json by rename: it is whole or absent."""
-        write_json(self.directory / "summary.json", summary.to_dict())
+        try:
+            write_json(self.directory / "summary.json", summary.to_dict())
+        except OSError as error:
+            self.storage.failed("summary.json", f"{str(self.directory)!r} has no summary.json: {error.strerror}")
+            self.storage.lose("summary.json")
+
+    def settle(self) -> None:
+        """Write what waits for room; what cannot be written even now is lost."""
+        for file in self._files():
+            file.settle()
 
     def close(self) -> None:
-        self._metrics.close()
-        self._log.close()
-        if self._curves is not None:
-            self._curves.close()
+        for file in self._files():
+            file.close()
+
+    def _files(self) -> list[PatientFile | Curves]:
+        return [self._metrics, self._log, *([self._curves] if self._curves is not None else [])]
+
+    def _restore_texts(self) -> None:
+        for name, text in self._texts.items():
+            if not (self.directory / name).exists():
+                with contextlib.suppress(OSError):  # tried again with the next line
+                    (self.directory / name).write_text(text, encoding="utf-8")
 
     def __enter__(self) -> RunLog:
         return self
@@ -87,27 +115,13 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_curves(self) -> Any:
-        """A writer of TensorBoard events; opened before training, which its import would hold up for a tenth of a
-        second."""
+    def _open_curves(self, resume_step: int | None) -> Curves | None:
+        """Opened before training, which the import of tensorboard would hold up for a tenth of a second."""
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            return Curves(self.directory, self.storage, self._wall_time(), resume_step)
         except ImportError as error:
             self.event(f"no TensorBoard events, only metrics.jsonl: {error}; install tensorboard to have them")
             return None
-        make: Any = SummaryWriter
-        # Points after the step that a run resumes from belong to a future that was lost; they are hidden.
-        return make(str(self.directory), purge_step=None if self._resume_step is None else self._resume_step + 1)
-
-    def _write_curves(self, step: int, now: float, scalars: Mapping[str, float]) -> None:
-        """One point on every curve, all in one event: `add_scalar` would wake the writing thread for each of them."""
-        if self._curves is None:
-            return
-        from tensorboard.compat.proto.summary_pb2 import Summary as Points
-
-        points = [Points.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._curves.file_writer.add_summary(Points(value=points), step, walltime=now)
-        self._curves.flush()
 
 
 def repair(path: Path) -> None:

@@ -87,6 +87,8 @@ class RunStats:
         """Training episodes finished."""
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.restarts = 0
+        self.storage = ""
+        """What cannot be written, and what was lost of it; empty while all is well."""
         self.cores = cores or usable_cores()
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, _Role] = {}

@@ -11,7 +11,7 @@ NOT_HERE = ("spec:", "data:")
 """Envs that are stepped elsewhere, or nowhere."""
 OUTCOMES = {
     "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
-    "interrupted": "Interrupted and saved after",
+    "interrupted": "Interrupted and saved after", "storage failed": "Storage failed after",
 }
 
 
@@ -89,10 +89,16 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         *([f"  faults          {faults}"] if (faults := _faults(summary)) else []),
         f"  verdict         {verdict}",
         f"  run             {run}",
+        *_lost(summary),
         *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {run}"]),
         f"  curves          tensorboard --logdir {run}",
     ]
-    return [*lines, _resume(run)] if summary.exit_reason == "interrupted" else lines
+    return [*lines, _resume(run)] if summary.exit_reason in ("interrupted", "storage failed") else lines
+
+
+def _lost(summary: Summary) -> list[str]:
+    lost = summary.extras.get("storage", {}).get("lost", {})
+    return [f"  lost            {', '.join(f'{count:,} of {what}' for what, count in lost.items())}"] if lost else []
 
 
 def _faults(summary: Summary) -> str:

@@ -19,7 +19,7 @@ from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.roles.parameter_server import ParameterServer, ServerSettings, ShardedWeights, shard_sizes
-from pappus.roles.replay_server import ReplayHost, ReplayServer
+from pappus.roles.replay_server import FOLDER, ReplayHost, ReplayServer
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.learners import initial_weights
 from pappus.topologies.program import Run, derive_seed, off_policy
@@ -94,7 +94,7 @@ def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index:
 
 
 def build_replay_server(name: str, incarnation: int, run: Run, host: ReplayHost) -> ReplayServer:
-    return ReplayServer(name, host, None if run.directory is None else run.directory / "replay")
+    return ReplayServer(name, host, None if run.directory is None else run.directory / FOLDER)
 
 
 def build_parameter_server(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from pappus.config import ReplayConfig
+from pappus.errors import StorageError
 from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
 from pappus.recording.transitions import TABLE
 from pappus.roles.replay_server import KEPT, ReplayServer
@@ -16,6 +19,10 @@ from pappus.roles.role import IDLE
 from tests.recording.streams import ENV, Streams, dqn
 
 BATCH = 8
+
+
+def full(*_: object) -> list[int]:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Memory(DirectReplay):
@@ -122,6 +129,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     for seed in range(KEPT + 2):
         memory.fill(3, seed)
         saved: Any = replay_server.save()
+        replay_server.committed()
         names.append(saved["folder"])
     assert sorted(path.name for path in tmp_path.iterdir()) == names[-KEPT:]
 
@@ -139,3 +147,56 @@ def test_without_its_checkpoint_it_begins_empty_and_says_so(tmp_path: Path) -> N
 
 def test_a_run_that_is_not_written_saves_nothing() -> None:
     assert ReplayServer("replay", Memory(), None).save() is None
+
+
+def test_tables_survive_a_save_that_fails_and_the_next_save_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory()
+    memory.fill(30)
+    replay_server = ReplayServer("replay", memory, tmp_path)
+    before = memory.info()
+    with monkeypatch.context() as patch:
+        patch.setattr("pappus.replay.service.checkpoint._write_chunks", full)
+        with pytest.raises(StorageError, match="No space left on device"):
+            replay_server.save()
+    assert not any(tmp_path.iterdir()), "half a checkpoint is removed"
+    assert memory.info() == before
+    successor = Memory()
+    ReplayServer("replay", successor, tmp_path).load(replay_server.save())
+    assert successor.info()["size"] == before["size"]
+
+
+def test_tables_that_a_complete_checkpoint_refers_to_stay_while_later_ones_come_to_nothing(tmp_path: Path) -> None:
+    memory = Memory()
+    memory.fill(5)
+    replay_server = ReplayServer("replay", memory, tmp_path)
+    saved: Any = replay_server.save()
+    replay_server.committed()
+    for _ in range(KEPT + 2):
+        later: Any = replay_server.save()  # and another role fails to write its part
+    assert sorted(path.name for path in tmp_path.iterdir()) == [saved["folder"], later["folder"]]
+
+
+def test_a_clock_that_goes_back_does_not_make_the_newest_tables_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_server, names = ReplayServer("replay", Memory(), tmp_path), []
+    for hour in (9, 8, 7, 6):
+        monkeypatch.setattr("time.time_ns", lambda hour=hour: hour * 3600 * 10**9)
+        saved: Any = replay_server.save()
+        replay_server.committed()
+        names.append(saved["folder"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[-KEPT:])
+
+
+def test_tables_go_where_the_checkpoint_goes_and_come_back_from_there(tmp_path: Path) -> None:
+    memory, successor = Memory(), Memory()
+    memory.fill(30)
+    replay_server, back = (ReplayServer("replay", one, tmp_path / "run" / "replay") for one in (memory, successor))
+    replay_server.stored_in(tmp_path / "spare")
+    saved: Any = replay_server.save()
+    assert (tmp_path / "spare" / "replay" / saved["folder"]).is_dir() and not (tmp_path / "run").exists()
+    back.stored_in(tmp_path / "spare")
+    back.load(saved)
+    assert successor.info()["size"] == memory.info()["size"]

@@ -31,6 +31,8 @@ class Quiet:
 class Play:
     """A controller, a clock that the test turns, and a runtime that only takes notes."""
 
+    fallback: CheckpointStore | None = None
+
     def __init__(self, directory: Path, kinds: Mapping[str, RoleKind] = KINDS, **settings: Any) -> None:
         self.now = 0.0
         self.commands: list[tuple[str, str, int]] = []
@@ -40,7 +42,9 @@ class Play:
         self.run_stats = RunStats(config, kinds, clock=lambda: self.now)
         self.store = CheckpointStore(directory / "checkpoints", keep_last=2)
         log = RunLog(directory, tensorboard=False)
-        self.controller = Controller(config, self.run_stats, log, Quiet(), self.store, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.controller = Controller(
+            config, self.run_stats, log, Quiet(), self.store, clock=lambda: self.now, fallback=self.fallback,  # type: ignore[arg-type]
+        )
         self.controller.started(self)
 
     def command(self, role: str, command: str, argument: int) -> None:

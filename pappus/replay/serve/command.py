@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
-import shutil
 import signal
 import sys
 import threading
@@ -16,7 +14,8 @@ from pappus.config import WireConfig
 from pappus.errors import PappusError, UserError
 from pappus.replay.clients.connect import near_socket
 from pappus.replay.serve.config_file import load_tables
-from pappus.replay.service.checkpoint import load, remove_drafts, save
+from pappus.replay.service.checkpoint import load, remove_drafts
+from pappus.replay.service.retention import newest_first, newest_own, remove_own, write_own
 from pappus.replay.service.service import Service
 from pappus.replay.storage.memory import projected
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
@@ -84,7 +83,7 @@ class StandAlone:
     def _restore(self) -> None:
         """Restore the newest checkpoint that is not damaged."""
         problems = []
-        for folder in sorted(self._saved(), key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        for folder in newest_first(self._folder) if self._folder is not None else ():
             try:
                 load(self._service, folder)
             except PappusError as error:
@@ -96,26 +95,16 @@ class StandAlone:
         if problems:
             raise UserError(f"no checkpoint can be used: {problems[0]}; move them away to begin with empty tables")
 
-    def _saved(self) -> list[Path]:
-        if self._folder is None or not self._folder.is_dir():
-            return []
-        return sorted(path for path in self._folder.iterdir() if path.name.startswith("replay-"))
-
-    def _own(self) -> list[Path]:
-        """Checkpoints that this server named, oldest first; those that clients named are kept."""
-        return [path for path in self._saved() if re.fullmatch(r"replay-\d{20}", path.name)]
-
     def _save(self) -> None:
         assert self._folder is not None
         began = time.monotonic()
         try:
-            written = save(self._service, self._folder / f"replay-{time.time_ns():020d}")
-        except PappusError as error:
+            written = write_own(self._service, self._folder)
+        except (PappusError, OSError) as error:
             _say(f"{error}; the server continues without it")
             return
         _say(f"wrote {written} in {time.monotonic() - began:.1f} s")
-        for old in self._own()[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        remove_own(self._folder, newest_own(self._folder, KEPT))
 
     def _report(self) -> None:
         """Print each table whose state has changed since the last report."""

@@ -25,7 +25,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from pappus.errors import RunError, UserError
+from pappus.errors import PappusError, RunError, StorageError, UserError
 from pappus.replay.service.service import Service
 from pappus.replay.tables.live_table import LiveTable, in_order
 from pappus.replay.tables.rate_limiters import limiter_from
@@ -40,8 +40,9 @@ BLOCK_BYTES = 8 << 20
 """Chunks are written and released in blocks of about this size, column by column."""
 
 
-def save(service: Service, path: str | Path) -> Path:
-    """Write a checkpoint; the folder must not exist yet."""
+def save(service: Service, path: str | Path, own: bool = False) -> Path:
+    """Write a checkpoint; the folder must not exist yet. `own`: whoever keeps the folder beside it named it, and may
+    remove it. `StorageError` if it cannot be written; the service is as it was."""
     folder = Path(path).absolute()
     draft = folder.with_name(f".{folder.name}.{os.getpid()}-{threading.get_ident()}")
     try:
@@ -50,6 +51,8 @@ def save(service: Service, path: str | Path) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         manifest, arrays, blocks = _snapshot(service)
+        beside = (other for other in folder.parent.iterdir() if other.is_dir())
+        manifest |= {"sequence": 1 + max(map(sequence_of, beside), default=0), "own": own}
         try:
             manifest["files"] = {"chunks.bin": _write_chunks(service, draft / "chunks.bin", blocks)}
         finally:
@@ -62,7 +65,7 @@ def save(service: Service, path: str | Path) -> Path:
         os.rename(draft, folder)
         sync(folder.parent)
     except (OSError, SafetensorError) as error:
-        raise RunError(f"checkpoint {str(folder)!r} cannot be written: {error}") from None
+        raise StorageError(f"checkpoint {str(folder)!r} cannot be written: {error}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
@@ -86,6 +89,23 @@ def load(service: Service, path: str | Path) -> None:
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
         _restore(service, live, manifest, arrays, folder)
+
+
+def sequence_of(folder: Path) -> int:
+    """The number of a checkpoint among those beside it, from 1: later ones have higher numbers. 0 if it has none."""
+    try:
+        found = _read_manifest(folder).get("sequence")
+    except PappusError:
+        return 0
+    return found if type(found) is int else 0
+
+
+def is_own(folder: Path) -> bool:
+    """Whether the keeper of the folder around it wrote a checkpoint under a name of its own."""
+    try:
+        return _read_manifest(folder).get("own") is True
+    except PappusError:
+        return False
 
 
 def remove_drafts(folder: Path) -> None:
