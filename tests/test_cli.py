@@ -60,7 +60,7 @@ WRONG = [
     ("train impala --env CartPole-v1 --target-return nan", "target_return=nan must be a finite number"),
     ("train --resume nowhere --config x.yaml", "--config and --resume exclude each other"),
     ("train impala --env CartPole-v1 --resume-or-start", "--resume-or-start finds its run by --run-dir DIR alone"),
-    ("train impala --env CartPole-v1 --supervision.hang-seconds -1", "supervision.hang_seconds=-1.0 must not be negative"),
+    ("train impala --env CartPole-v1 --supervision.hang-seconds -1", "hang_seconds=-1.0 must not be negative"),
     ("train impala --env CartPole-v1 --supervision.grace-seconds 0", "supervision.grace_seconds=0.0 must be positive"),
     ("train impala --env CartPole-v1 --env-options.step-timeout -1", "step_timeout=-1.0 must not be negative"),
     ("train --resume nowhere", "'nowhere' is no run directory"),
