@@ -69,6 +69,17 @@ def test_a_signal_to_all_processes_of_a_job_saves_and_ends_the_run(start: Start,
     assert any((training.directory / "checkpoints").glob("step-*"))
 
 
+def test_a_preempted_run_goes_on_with_the_command_that_started_it(start: Start) -> None:
+    training = start(*ENDLESS, "--resume-or-start")
+    training.until_it_learns()
+    training.process.send_signal(signal.SIGTERM)
+    assert training.wait() == 130
+    enough = training.summary()["steps"] + 5000
+    same = [*ENDLESS, "--run-dir", str(training.directory), "--resume-or-start"]
+    assert main(["train", *same, "--steps", str(enough)]) == 0
+    assert training.summary()["steps"] >= enough and "resumed from" in (training.directory / "log.txt").read_text()
+
+
 def test_one_ctrl_c_ends_a_run_whose_learner_hangs(start: Start) -> None:
     training = start(*ENDLESS, "--supervision.grace-seconds", "6", "--supervision.stop-seconds", "1")
     training.until_it_learns()
@@ -159,7 +170,7 @@ def test_a_killed_actor_comes_back_and_training_goes_on(start: Start) -> None:
 
 @pytest.mark.parametrize("system", ["ppo", "ppo@seed"])
 def test_a_stopped_actor_is_replaced_and_those_that_waited_for_it_go_on(start: Start, system: str) -> None:
-    words = ["--runtime", "local", "--actors", "2", "--envs-per-actor", "4", "--supervision.hang-seconds", "3"]
+    words = ["--runtime", "local", "--actors", "2", "--envs-per-actor", "4", "--supervision.hang-seconds", "4"]
     training = start(system, *ENDLESS[1:], *words)
     training.until_it_learns()
     os.kill(training.pid("actor-1"), signal.SIGSTOP)

@@ -65,19 +65,18 @@ class _Pulse:
 
     def begin(self, now: float) -> None:
         self.heard = now
-        self._starting, self._start = True, 0.0
+        self.starting, self._start = True, 0.0
 
     def beat(self, now: float, counted: bool, saved: bool) -> None:
         silent, self.heard = now - self.heard, now
-        if self._starting:
+        if self.starting:
             self._start = max(self._start, silent)
-            self._starting = self._counts and not counted
+            self.starting = self._counts and not counted
         elif not saved:
             self._longest = max(self._longest, silent)
 
-    def allowed(self, saving: bool) -> float:
-        if self._starting or saving:
-            return LONG_SECONDS
+    def allowed(self) -> float:
+        """Seconds of silence, once it has started."""
         return self.limit or max(self._least, TIMES_LONGEST * self._longest, TIMES_START * self._start)
 
 
@@ -115,9 +114,10 @@ class Heartbeats:
             pulse.heard = now
 
     def hang(self, now: float) -> Hang | None:
-        """The role that hangs, if one does."""
+        """The role that hangs, if one does. Threads of a process that starts or saves wait for each other."""
+        long = self._saving or any(pulse.starting for pulse in self._pulses.values())
         for role, pulse in self._pulses.items():
-            silent, allowed = now - pulse.heard, pulse.allowed(self._saving)
+            silent, allowed = now - pulse.heard, LONG_SECONDS if long else pulse.allowed()
             if silent > allowed:
                 return Hang(role, silent, allowed)
         return None

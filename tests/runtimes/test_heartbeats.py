@@ -61,6 +61,13 @@ def test_a_role_that_counts_nothing_has_started_with_its_first_report() -> None:
     assert heartbeats.hang(32.0) is not None
 
 
+def test_a_process_has_started_when_all_its_roles_have() -> None:
+    heartbeats = Heartbeats([spec_of(LEARNER), spec_of(REPLAY)], SupervisionConfig())
+    heartbeats.begin(0.0)
+    heartbeats.hear(said("replay"), 0.0)
+    assert heartbeats.hang(100.0) is None, "the learner's first update may keep the other thread from reporting"
+
+
 def test_an_env_that_took_a_minute_for_its_first_reset_may_do_so_again() -> None:
     heartbeats = watched(ACTOR, began=False)
     heartbeats.hear(said("actor", "env_steps"), 60.0)

@@ -21,7 +21,7 @@ from pappus.kinds import ACTOR, RoleKind
 from pappus.roles.role import IDLE, Role
 from pappus.topologies.program import Program
 from tests.contracts.runtime_contract import PRODUCER, FakeController, RuntimeContract, program
-from tests.runtimes.test_local import EndsWhenReborn, KillsOnce, with_dying
+from tests.runtimes.test_local import EndsWhenReborn, Hanging, KillsOnce, with_dying
 from tests.warm_ray_workers import worker_path
 
 ray = pytest.importorskip("ray")
@@ -61,10 +61,13 @@ def add_node(cluster: Any, last: int, **resources: float) -> Any:
     )
 
 
-def run(made: Program, controller: Any, directory: Path, checkpoint: Path | None = None, **cluster: Any) -> None:
+def run(
+    made: Program, controller: Any, directory: Path, checkpoint: Path | None = None, hang_seconds: float = 30.0,
+    **cluster: Any,
+) -> None:
     config = RunConfig(
         AlgorithmConfig(), runtime="ray", run_dir=str(directory), cluster=ClusterConfig(**cluster),
-        supervision=SupervisionConfig(max_deaths_in_a_row=1),
+        supervision=SupervisionConfig(max_deaths_in_a_row=1, hang_seconds=hang_seconds),
     )
     RayRuntime(made, controller, config).run(checkpoint)
 
@@ -128,6 +131,16 @@ def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, 
     controller = KillsOnce("producer-0")
     run(program(2), controller, tmp_path, resources={"producer": "CPU=1,far=1"})
     assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
+
+
+@pytest.mark.parametrize("how", ["stopped", "asleep"])
+def test_a_role_that_hangs_is_killed_and_replaced(cluster: Any, tmp_path: Path, how: str) -> None:
+    made = program(1)
+    made.add(RoleKind("hanging"), Hanging, how=how)
+    controller = EndsWhenReborn("hanging", lives=1)
+    run(made, controller, tmp_path, hang_seconds=3.0)
+    assert controller.events[0].startswith("hanging: hanging died (hung: hanging gave no sign of life for ")
+    assert controller.faults == [("hanging", "hangs")]
 
 
 def test_a_role_that_never_recovers_ends_the_run_with_its_first_traceback(cluster: Any, tmp_path: Path) -> None:

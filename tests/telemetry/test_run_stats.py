@@ -233,3 +233,17 @@ def test_processes_of_other_machines_count_with_what_they_say_of_themselves():
         subject.process(role, 7, "10.0.0.1")
         subject.measured(role, 100, 1000.0)
     assert subject.cpu_seconds - before == pytest.approx(1000.0, abs=50.0), "once for both"
+
+
+def test_restarts_and_their_reasons_are_counted_by_kind_of_role():
+    subject = run_stats(FakeTime())
+    assert subject.faults() == {"restarts": {}, "env_crashes": {}, "hangs": {}, "crashes": {}}
+    for pid in (10, 11, 12):
+        subject.process("actor-0", pid)
+    subject.failed("actor-0", "env_crashes")
+    subject.failed("actor-1", "env_crashes")
+    subject.failed("learner", "hangs")
+    assert subject.faults() == {
+        "restarts": {"actor": 2}, "env_crashes": {"actor": 2}, "hangs": {"learner": 1}, "crashes": {}
+    }
+    assert subject.scalars()["actor/restarts"] == 2 and subject.scalars()["learner/hangs"] == 1
