@@ -78,6 +78,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
+    newest = summary.extras.get("storage", {}).get("fallback") or run
     lines = [
         f"{OUTCOMES.get(summary.exit_reason, f'{summary.exit_reason.capitalize()} after')} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
@@ -86,7 +87,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  verdict         {verdict}",
         f"  run             {run}",
         *_lost(summary),
-        *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {run}"]),
+        *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {newest}"]),
         f"  curves          tensorboard --logdir {run}",
     ]
     return [*lines, _resume(run)] if summary.exit_reason in ("interrupted", "storage failed") else lines
