@@ -62,7 +62,7 @@ def option_names() -> set[str]:
         for name, node in config_classes().items():
             if base in base_names(node):
                 names |= {one.name for one in fields_of(name, f"{title}.")}
-    return names | set(ast.literal_eval(constant("ALIASES")))
+    return names | {name.replace("_", "-") for name in ast.literal_eval(constant("ALIASES"))}
 
 
 def fields_of(name: str, prefix: str) -> Iterator[Option]:

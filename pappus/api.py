@@ -149,7 +149,9 @@ def execute(
         directory = resumed or new_directory(config)
         fallback = fallback_directory(config, directory, resumed is not None)
         record = str(Path(config.record).resolve()) if config.record else ""
-        config = dataclasses.replace(run.config, run_dir=str(directory), record=record)
+        where = "" if fallback is None else str(fallback.parent)  # as found from any working directory
+        storage = dataclasses.replace(config.storage, fallback_dir=where or config.storage.fallback_dir)
+        config = dataclasses.replace(run.config, run_dir=str(directory), record=record, storage=storage)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback)
@@ -335,9 +337,11 @@ def fallback_directory(config: RunConfig, directory: Path, resumed: bool) -> Pat
     if not config.storage.fallback_dir:
         return None
     fallback = Path(config.storage.fallback_dir).resolve() / directory.name
-    if fallback == directory:  # the run is resumed from there
-        return None
-    if not resumed and (fallback / "config.yaml").exists():
+    if resumed:
+        return None if fallback == directory else fallback
+    if fallback == directory:
+        raise UserError(f"fallback_dir={config.storage.fallback_dir!r} is where the run itself is; give another disk")
+    if (fallback / "config.yaml").exists():
         raise UserError(f"{str(fallback)!r}, the fallback directory, holds a run already; give another --fallback-dir")
     return fallback
 

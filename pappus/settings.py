@@ -209,7 +209,8 @@ def _refuse_unknown(config: object, name: str) -> NoReturn:
             f"system {getattr(config, 'system', '')!r} takes no envs from elsewhere, so there is no --{option}; "
             "systems with central inference do, such as seed-vtrace"
         )
-    raise UserError(f"unknown option --{option}{closest(option, [*known, *ALIASES])}")
+    short = [name.replace("_", "-") for name in ALIASES]
+    raise UserError(f"unknown option --{option}{closest(option, [*known, *short])}")
 
 
 def _checked(value: Any, hint: Any, name: str) -> Any:

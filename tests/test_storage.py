@@ -24,9 +24,9 @@ SMALL = [
 ]
 
 
-def run(directory: Path, *words: str) -> tuple[int, dict[str, Any]]:
+def run(directory: Path, *words: str, system: str = "a2c") -> tuple[int, dict[str, Any]]:
     """The exit code and the summary."""
-    code = main([*SMALL, "--run-dir", str(directory), *words])
+    code = main(["train", system, *SMALL[2:], "--run-dir", str(directory), *words])
     return code, json.loads((directory / "summary.json").read_text())
 
 
@@ -113,20 +113,34 @@ def test_a_run_directory_that_is_removed_is_made_anew_and_can_be_resumed(
     assert main(["train", "--resume", str(directory), "--steps", "5000"]) == 0
 
 
+@pytest.mark.parametrize("system", ["a2c", "apex-dqn"])
 def test_a_failed_checkpoint_goes_to_the_fallback_from_which_the_run_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     directory = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("pappus.telemetry.checkpoint.Path.mkdir", refusing(directory / "checkpoints"))
-        code, summary = run(directory, "--fallback-dir", str(tmp_path / "spare"))
-    assert code == 0 and summary["storage"]["failures"] == {"checkpoints": 1}
+        code, summary = run(directory, "--fallback-dir", str(tmp_path / "spare"), system=system)
+    spare = str(tmp_path / "spare" / "run")
+    assert code == 0 and summary["storage"] == {"failures": {"checkpoints": 1}, "lost": {}, "fallback": spare}
     assert CheckpointStore(tmp_path / "spare" / "run" / "checkpoints").latest() is not None
     assert not any((directory / "checkpoints").glob("step-*"))
     assert main(["train", "--resume", str(directory), "--steps", "6000"]) == 0
     assert json.loads((directory / "summary.json").read_text())["steps"] >= 6000
     assert any((directory / "checkpoints").glob("step-*")), "there is room again"
     assert main(["train", "--resume", str(tmp_path / "spare" / "run"), "--steps", "6000"]) == 0
+    logs = [(where / "log.txt").read_text() for where in (directory, tmp_path / "spare" / "run")]
+    assert not any("begins with empty tables" in text for text in logs)
+
+
+def test_a_fallback_that_is_the_run_itself_or_another_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spare" / "run").mkdir(parents=True)
+    (tmp_path / "spare" / "run" / "config.yaml").touch()
+    for spare, words in ((tmp_path, "is where the run itself is"), (tmp_path / "spare", "holds a run already")):
+        assert main([*SMALL, "--run-dir", str(tmp_path / "run"), "--fallback-dir", str(spare)]) == 2
+        assert words in capsys.readouterr().err
 
 
 def refusing(folder: Path) -> Callable[..., None]:

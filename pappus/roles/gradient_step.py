@@ -25,7 +25,7 @@ import torch
 from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, AllReduce, GradientChannel, Waitable
-from pappus.errors import NonFiniteError
+from pappus.errors import NonFiniteError, StorageError
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
@@ -227,8 +227,11 @@ class GradientStep:
         kept = ""
         if self.settings.crash_dir is not None:
             batch = map_leaves(lambda leaf: leaf.cpu(), self.objective.batch())
-            save_state(self.settings.crash_dir, "non_finite_batch", batch)
-            kept = f"; the batch is kept in {self.settings.crash_dir / 'non_finite_batch.safetensors'}"
+            try:
+                save_state(self.settings.crash_dir, "non_finite_batch", batch)
+                kept = f"; the batch is kept in {self.settings.crash_dir / 'non_finite_batch.safetensors'}"
+            except StorageError as error:
+                kept = f"; the batch is not kept: {error}"
         raise NonFiniteError(
             f"{culprit}={inputs_first[culprit]} at update {self.updates + 1} ({self.steps} steps) is not finite; "
             f"lower --optimizer.learning-rate or check the env's rewards and observations{kept}"

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from pappus.config import RunConfig
 from pappus.errors import StorageError
 from pappus.runtimes.saves import Saves
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.checkpoint import CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
@@ -371,6 +371,7 @@ class Controller:
             self.save_failed(str(error))
             return None
         self._saving, self._newest, self._best_return, self._judged = None, path, best_return, False
+        self._storage.fallback = str(run_directory(path)) if self._saves.away else ""
         if not self._saves.away:
             self._storage.works(CHECKPOINTS, f"checkpoints are written again: {path}")
         if best:

@@ -19,6 +19,8 @@ class Storage:
         """Attempts that failed."""
         self.lost: Counter[str] = Counter()
         """Lines, points of curves, files or checkpoints that are not where they should be, nor will be."""
+        self.fallback = ""
+        """The directory of the newest checkpoint's run, where that is not the run's own."""
         self._failing: dict[str, None] = {}
         self._news: list[str] = []
 
@@ -57,5 +59,6 @@ class Storage:
 
     def to_dict(self) -> dict[str, Any]:
         """For `summary.json`; empty if nothing ever failed."""
-        content = {"failures": dict(self.failures), "lost": dict(self.lost)}
+        content: dict[str, Any] = {"failures": dict(self.failures), "lost": dict(self.lost)}
+        content |= {"fallback": self.fallback} if self.fallback else {}
         return {"storage": content} if any(content.values()) else {}

@@ -81,6 +81,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
     outcome = OUTCOMES.get(summary.exit_reason, f"{summary.exit_reason.capitalize()} after")
     if summary.extras.get("unsaved"):
         outcome = f"{summary.exit_reason.capitalize()}, without a last checkpoint, after"
+    newest = summary.extras.get("storage", {}).get("fallback") or run
     lines = [
         f"{outcome} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
@@ -90,7 +91,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  verdict         {verdict}",
         f"  run             {run}",
         *_lost(summary),
-        *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {run}"]),
+        *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {newest}"]),
         f"  curves          tensorboard --logdir {run}",
     ]
     return [*lines, _resume(run)] if summary.exit_reason in ("interrupted", "storage failed") else lines

@@ -133,6 +133,13 @@ def test_a_non_finite_loss_stops_before_the_weights_change_and_names_what_went_f
     assert (kept["reward"] if field == "reward" else kept["behaviour"]["log_prob"]).isnan().sum() == 1
 
 
+def test_a_batch_that_cannot_be_kept_does_not_hide_why_it_should_be(tmp_path: Path) -> None:
+    setup = Setup(crash_dir=tmp_path / "removed")
+    setup.put().reward[1, 1] = np.nan
+    with pytest.raises(NonFiniteError, match=r"is not finite.*; the batch is not kept: "):
+        setup.learner.step()
+
+
 def test_the_learning_rate_falls_to_zero_over_the_run_and_the_learner_is_done_then() -> None:
     setup = Setup(total_steps=3 * T * N)
     rates = []

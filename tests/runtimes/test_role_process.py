@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pappus.core import Waitable
+from pappus.errors import StorageError
 from pappus.roles.role import IDLE, Role
 from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.role_process import drive_all
@@ -68,6 +69,30 @@ def test_roles_save_together_and_close_in_the_order_of_the_data(tmp_path: Path) 
     theirs.close()
     assert not worker.is_alive() and closed == ["first", "second", "third"]
     assert not any("saved" in message for message in heard(ours)), "it is said once"
+
+
+class Poor(Waiting):
+    """Cannot write its state."""
+
+    def save(self) -> dict[str, Any]:
+        raise StorageError("No space left on device")
+
+
+def test_one_of_several_roles_that_cannot_save_is_reported_and_all_go_on(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    roles = [Waiting("rich", []), Poor("poor", [])]
+    worker = threading.Thread(target=drive_all, args=(roles, PacketConnection(theirs), 0.0), daemon=True)
+    worker.start()
+    ours.settimeout(SECONDS)
+    for attempt in ("one", "two"):
+        (tmp_path / attempt).mkdir()
+        ours.send(json.dumps({"save": str(tmp_path / attempt)}).encode())
+        while "saved" not in (message := json.loads(ours.recv(1 << 20))):
+            assert "died" not in message
+        assert (message["saved"], message["problem"]) == (str(tmp_path / attempt), "poor: No space left on device")
+    ours.send(json.dumps({"stop": True}).encode())
+    worker.join(SECONDS)
+    assert not worker.is_alive()
 
 
 def test_a_thread_that_fails_ends_the_others_with_its_error() -> None:

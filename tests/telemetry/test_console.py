@@ -76,6 +76,15 @@ def test_before_the_first_report_the_picture_is_calm():
     assert "starting" in text and NO_EPISODE in text and "nan" not in text.lower()
 
 
+def test_storage_that_fails_is_shown_as_long_as_it_does():
+    subject = run_stats(FakeTime())
+    for text in ("metrics.jsonl cannot be written", ""):
+        subject.storage = text
+        output = Output(record=True, width=80, file=io.StringIO())
+        output.print(picture(subject, "runs/demo", 80, height=30))
+        assert ("storage" in output.export_text()) == bool(text)
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_long_reasons_for_waiting_give_way_to_names_and_numbers(width):
     subject = run_stats(FakeTime())
