@@ -56,7 +56,7 @@ class Opening(NamedTuple):
         line, _, hello = message.partition(b"\n")
         try:
             return cls(*json.loads(line)), hello
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             raise WireError(f"{line[:100]!r} does not open a stream") from None
 
 

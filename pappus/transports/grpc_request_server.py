@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import select
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
+from pappus.polling import readable
 from pappus.transports import codec
 from pappus.transports.addresses import read_token
 from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, first_message, listen, understood
@@ -148,9 +148,9 @@ class GrpcRequestServer:
         return f"{len(self._streams)} clients are connected to {self.address}"
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
-        """While no client is connected, env groups of this machine come first: `select` wakes faster than the loop."""
+        """While no client is connected, env groups of this machine come first: a plain wait wakes faster than the loop."""
         notifier = self._notifier.fileno()
-        woken, _, _ = select.select([commands, notifier], [], [], min(seconds, LONGEST_UNCONNECTED))
+        woken = readable([commands, notifier], min(seconds, LONGEST_UNCONNECTED))
         if notifier in woken:
             self._notifier.clear()
         if not woken:
