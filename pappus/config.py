@@ -176,6 +176,14 @@ class WireConfig:
     """Listen beyond this machine with neither token nor TLS."""
     max_envs: int = 65_536
     """Envs that may be connected at once."""
+    max_message_mib: int = 64
+    """MiB of one message: the steps of an env group. So much may be sent before it is known who sends it."""
+    max_client_mib: int = 0
+    """MiB that the envs of one client may take here, with the unrolls that they fill; 0: a quarter of the memory."""
+    max_clients_mib: int = 0
+    """The same for all clients together; 0: half of the memory."""
+    unusual_factor: float = 1_000.0
+    """An observation without bounds is refused beyond so many times the usual magnitude; 0: only beyond ±1e8."""
 
 
 @dataclass(frozen=True)

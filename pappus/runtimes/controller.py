@@ -329,6 +329,7 @@ class Controller:
             exit_reason=exit_reason or self.exit_reason,
             extras={
                 "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
+                **{name: count for name in CONTAINED if (count := run_stats.count(name))},
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
             },
         )

@@ -24,16 +24,17 @@ from pappus.config import WireConfig
 from pappus.polling import readable
 from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, first_message, listen, understood
+from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, Strangers, first_message, listen, understood
 from pappus.transports.memory import Notifier
+from pappus.transports.plausible import Plausibility
 from pappus.types import Array, ArraySpec, Request
 
 LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits runs the event loop."""
 LONGEST_UNCONNECTED = 5e-3
 """The same while no client is connected: how long a client may wait for its Welcome."""
-MAX_ENV_GROUP_BYTES = 256 << 20
-"""Bytes of an env group's tensors, at most."""
+MAX_STRANGERS = 256
+"""Streams that may be open without a Hello."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
@@ -72,6 +73,8 @@ class Stream:
     """A request of each env group: written by its reader when it arrives, read until it is answered."""
     context: Any
     loop: asyncio.AbstractEventLoop
+    nbytes: int = 0
+    """What its envs may take here."""
     waiting: set[int] = field(default_factory=set)
     """Env groups that wait for the server."""
     _outgoing: deque[bytes] = field(default_factory=deque)
@@ -96,12 +99,17 @@ class GrpcRequestServer:
 
     def __init__(
         self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
-        notifier: Notifier,
+        notifier: Notifier, steps_held: int = 1, memory: int = 16 << 30,
     ) -> None:
+        """`steps_held`: how many steps of an env are kept until they are learned from. `memory` is that of this machine,
+        of which clients may take a part where `wire` does not say how much."""
         self.name = f"{name} requests"
         self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
         self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
+        self._steps_held, self._memory = steps_held, memory
+        self._plausibility = Plausibility(request, wire.unusual_factor)
+        self._strangers, self._refused = Strangers(MAX_STRANGERS), 0
         self._structure: Any = optree.tree_structure(cast(Any, request))
         self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
@@ -140,6 +148,10 @@ class GrpcRequestServer:
     def news(self) -> list[str]:
         return drain(self._news)
 
+    def refused(self) -> int:
+        refused, self._refused = self._refused, 0
+        return refused
+
     def memory(self) -> list[Array]:
         """No array outlives its client."""
         return []
@@ -148,7 +160,7 @@ class GrpcRequestServer:
         return f"{len(self._streams)} clients are connected to {self.address}"
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
-        """While no client is connected, env groups of this machine come first: a plain wait wakes faster than the loop."""
+        """While no client is connected, env groups of this machine come first: a plain wait wakes faster."""
         notifier = self._notifier.fileno()
         woken = readable([commands, notifier], min(seconds, LONGEST_UNCONNECTED))
         if notifier in woken:
@@ -195,7 +207,8 @@ class GrpcRequestServer:
 
     async def _open(self) -> None:
         largest = sum(spec.nbytes for spec in codec.env_group_specs(self._request, self._wire.max_envs))
-        limit = ("grpc.max_receive_message_length", min(MAX_ENV_GROUP_BYTES, largest) + MAX_HELLO_BYTES)
+        most = self._wire.max_message_mib << 20
+        limit = ("grpc.max_receive_message_length", min(most, largest) + MAX_HELLO_BYTES)
         self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
@@ -213,6 +226,7 @@ class GrpcRequestServer:
             await self._converse(stream, context)
         except Refusal as refusal:
             who = stream.name if stream else context.peer() or "somebody"
+            self._refused += stream is not None
             self._tell(f"{who} was refused: {refusal.text}")
             await context.abort(refusal.code, refusal.text)
         finally:
@@ -220,17 +234,21 @@ class GrpcRequestServer:
                 self._forget(stream)
 
     async def _greet(self, context: Any) -> Stream:
-        message = await first_message(context, "Hello")
+        message = await first_message(context, "Hello", self._strangers)
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
         hello = understood(codec.Hello.decode, message)
         self._check(hello)
         self._numbers += 1
-        name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
+        who = f"{codec.printable(hello.name) or 'somebody'} at {context.peer()}"
+        name = f"{who} ({hello.env_groups * hello.envs} envs)"
         specs = codec.env_group_specs(self._request, hello.envs)
         readers = [codec.EnvGroupReader(specs) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
-        stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
+        stream = Stream(
+            self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop,
+            self._bytes_of(hello),
+        )
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
@@ -256,9 +274,34 @@ class GrpcRequestServer:
                 "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
                 f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
             )
-        size = sum(spec.nbytes for spec in codec.env_group_specs(self._request, hello.envs))
-        if size > MAX_ENV_GROUP_BYTES:
-            raise Refusal("RESOURCE_EXHAUSTED", f"an env group of {size >> 20} MiB is too large; use more env groups")
+        self._check_memory(hello)
+
+    def _check_memory(self, hello: codec.Hello) -> None:
+        """Refuse envs for which there is no room; connected clients may leave."""
+        wire, size = self._wire, self._bytes_of(hello, env_groups=1, steps=1)
+        if size > wire.max_message_mib << 20:
+            raise Refusal(
+                "RESOURCE_EXHAUSTED", f"an env group of {size / 2**20:.1f} MiB is too large; use more env groups: "
+                f"max_message_mib is {wire.max_message_mib}"
+            )
+        more, taken = self._bytes_of(hello), sum(stream.nbytes for stream in self._streams.values())
+        one = wire.max_client_mib << 20 or self._memory // 4
+        every = wire.max_clients_mib << 20 or self._memory // 2
+        if more > min(one, every):
+            raise Refusal(
+                "RESOURCE_EXHAUSTED", f"{hello.env_groups * hello.envs} envs would take {more / 2**20:.1f} MiB, and those "
+                f"of a client at most {min(one, every) / 2**20:.1f}; use fewer, or raise max_client_mib"
+            )
+        if taken + more > every:
+            raise Refusal(
+                "UNAVAILABLE", f"clients take {taken / 2**20:.1f} MiB, {more / 2**20:.1f} more are too many: "
+                f"at most {every / 2**20:.1f} may be"
+            )
+
+    def _bytes_of(self, hello: codec.Hello, env_groups: int = 0, steps: int = 0) -> int:
+        """What some of a client's envs take: a request, and all steps that are held."""
+        env = sum(spec.nbytes for spec in codec.env_group_specs(self._request, 1))
+        return env * hello.envs * (env_groups or hello.env_groups) * (steps or 1 + self._steps_held)
 
     async def _converse(self, stream: Stream, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -277,7 +320,7 @@ class GrpcRequestServer:
             raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
         understood(stream.readers[env_group].read, payload)
         request = stream.requests[env_group]
-        if complaint := complaint_about(request):
+        if complaint := self._plausibility.complaint(request):
             raise Refusal("INVALID_ARGUMENT", complaint)
         return env_group, request
 
