@@ -304,6 +304,9 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU where it is
     measured to be 1.2 times as fast; float32 otherwise, and always with replay and in the inline runtime."""
+    on_non_finite: Literal["skip", "stop"] = "skip"
+    """What a learner does with a batch whose loss or gradient is not finite. skip: it goes on with the weights that it
+    had, and stops after ten such batches in a row. stop: at once. Either way the first such batch is kept."""
     target_return: float | None = None
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""

@@ -26,6 +26,8 @@ from pappus.telemetry.run_stats import RECENT_EPISODES, RunStats
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
+CONTAINED = ("clients_refused", "batches_skipped")
+"""Counts of what was kept from the weights, for the summary."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 

@@ -197,7 +197,8 @@ def test_whoever_is_refused_is_told_of(request_server: GrpcRequestServer, witnes
 def test_a_client_that_is_dropped_for_its_data_is_named_and_counted(
     request_server: GrpcRequestServer, witness: Witness
 ) -> None:
-    request_server.news(), request_server.refused()
+    request_server.news()
+    request_server.refused()
     line = Line(request_server.address, hello(name="sim-7").encode())
     line.hear()
     line.say(steps(change=with_observation("a", 0.9e15)))
