@@ -118,7 +118,8 @@ def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
         dtype = np.dtype(_STORED_AS.get(str(space.dtype), str(space.dtype)))
         return ArraySpec(space.shape, str(dtype), bounds=_bounds(space)), partial(np.asarray, dtype=dtype, order="C")
     if isinstance(space, spaces.MultiBinary):
-        return ArraySpec(space.shape, "int8", bounds=((0.0,), (1.0,))), partial(np.asarray, dtype=np.dtype(np.int8), order="C")
+        flags = ArraySpec(space.shape, "int8", bounds=((0.0,), (1.0,)))
+        return flags, partial(np.asarray, dtype=np.dtype(np.int8), order="C")
     if isinstance(space, spaces.Discrete):
         return ArraySpec((), "int64", (int(space.n),)), _counted_from(int(space.start))
     if isinstance(space, spaces.MultiDiscrete):

@@ -55,7 +55,10 @@ class Opening(NamedTuple):
     def decode(cls, message: bytes) -> tuple[Opening, bytes]:
         line, _, hello = message.partition(b"\n")
         try:
-            return cls(*json.loads(line)), hello
+            opening = cls(*json.loads(line))
+            if [type(word) for word in opening] == [str, int, str, int]:
+                return opening, hello
+            raise TypeError
         except (TypeError, ValueError, RecursionError):
             raise WireError(f"{line[:100]!r} does not open a stream") from None
 

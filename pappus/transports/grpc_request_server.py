@@ -101,8 +101,8 @@ class GrpcRequestServer:
         self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
         notifier: Notifier, steps_held: int = 1, memory: int = 16 << 30,
     ) -> None:
-        """`steps_held`: how many steps of an env are kept until they are learned from. `memory` is that of this machine,
-        of which clients may take a part where `wire` does not say how much."""
+        """`steps_held`: how many steps of an env are kept until they are learned from. `memory` is that of this
+        machine, of which clients may take a part where `wire` does not say how much."""
         self.name = f"{name} requests"
         self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
@@ -225,7 +225,8 @@ class GrpcRequestServer:
             await context.write(self._welcome.encode())
             await self._converse(stream, context)
         except Refusal as refusal:
-            who = stream.name if stream else context.peer() or "somebody"
+            peer = context.peer() or "somebody"
+            who = f"{stream.name} at {peer}" if stream else peer
             self._refused += stream is not None
             self._tell(f"{who} was refused: {refusal.text}")
             await context.abort(refusal.code, refusal.text)
@@ -240,8 +241,7 @@ class GrpcRequestServer:
         hello = understood(codec.Hello.decode, message)
         self._check(hello)
         self._numbers += 1
-        who = f"{codec.printable(hello.name) or 'somebody'} at {context.peer()}"
-        name = f"{who} ({hello.env_groups * hello.envs} envs)"
+        name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
         specs = codec.env_group_specs(self._request, hello.envs)
         readers = [codec.EnvGroupReader(specs) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
@@ -289,8 +289,8 @@ class GrpcRequestServer:
         every = wire.max_clients_mib << 20 or self._memory // 2
         if more > min(one, every):
             raise Refusal(
-                "RESOURCE_EXHAUSTED", f"{hello.env_groups * hello.envs} envs would take {more / 2**20:.1f} MiB, and those "
-                f"of a client at most {min(one, every) / 2**20:.1f}; use fewer, or raise max_client_mib"
+                "RESOURCE_EXHAUSTED", f"{hello.env_groups * hello.envs} envs would take {more / 2**20:.1f} MiB, and "
+                f"those of a client at most {min(one, every) / 2**20:.1f}; use fewer, or raise max_client_mib"
             )
         if taken + more > every:
             raise Refusal(

@@ -2,8 +2,8 @@
 
     flags         are 0 or 1, discounts lie in 0 to 1
     categories    are at least 0 and below their number of values
-    bounded       parts lie within the bounds of the env spec; real numbers may exceed them by the width of the bounds, as
-                  envs round and overshoot
+    bounded       parts lie within the bounds of the env spec; real numbers may exceed them by the width of the bounds,
+                  as envs round and overshoot
     unbounded     parts lie within ±`LARGEST`; after `WARM_UP` requests also within ±`FLOOR`, or `factor` times what is
                   usual, if that is more. Usual is the median of the largest magnitudes of all requests: a client moves
                   it only if it sends every other request
@@ -107,8 +107,8 @@ class Part:
             )
         low, high = np.broadcast_to(low, wrong.shape)[wrong][0], np.broadcast_to(high, wrong.shape)[wrong][0]
         return (
-            f"{self._name!r} holds {numbers[wrong][0]:g}, and from {low:g} to {high:g} is allowed; send what the env spec "
-            "says, in numbers of about one"
+            f"{self._name!r} holds {numbers[wrong][0]:g}, and from {low:g} to {high:g} is allowed; send what the env "
+            "spec says, in numbers of about one"
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import optree
 import pytest
 
+from benchmarks.fuzz import mutate
 from pappus.transports import grpc_request_server, grpc_server
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
@@ -204,7 +205,7 @@ def test_a_client_that_is_dropped_for_its_data_is_named_and_counted(
     line.say(steps(change=with_observation("a", 0.9e15)))
     assert line.ending()[0] == INVALID
     news = wait_for(request_server, lambda: [text for text in request_server.news() if "refused" in text])
-    assert news[0].startswith("sim-7 at ipv4:127.0.0.1:") and "holds 9e+14" in news[0]
+    assert news[0].startswith("sim-7 (4 envs) at ipv4:127.0.0.1:") and "holds 9e+14" in news[0]
     assert request_server.refused() == 1 and request_server.refused() == 0
     Line(request_server.address, hello(token="wrong").encode()).ending()
     assert request_server.refused() == 0, "a stranger is no client"
@@ -249,25 +250,6 @@ def test_a_bool_observation_holds_zeros_and_ones(request_server: GrpcRequestServ
     request = Request(flags, zeros > 0, zeros, zeros, zeros > 0, zeros, zeros.astype(np.int32))
     spec = request_spec(EnvSpec(ArraySpec((), "bool"), DiscreteAction(2)))
     assert "bool observation" in Plausibility(spec, 0.0).complaint(request)
-
-
-def mutate(rng: random.Random, message: bytes) -> bytes:
-    """A message with some of its bytes changed, lost, doubled or moved."""
-    data = bytearray(message)
-    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        at, size = rng.randrange(len(data) + 1), rng.randrange(1, 16)
-        kind = rng.randrange(5)
-        if kind == 0 and at < len(data):
-            data[at] ^= 1 << rng.randrange(8)
-        elif kind == 1 and at < len(data):
-            data[at] = rng.choice((0, 1, 2, 127, 128, 255))
-        elif kind == 2:
-            del data[at : at + size]
-        elif kind == 3:
-            data[at:at] = rng.randbytes(size)
-        else:
-            data[at:at] = data[at : at + size]
-    return bytes(data)
 
 
 def accepts(act: Callable[[bytes], object], message: bytes) -> bool:

@@ -304,7 +304,8 @@ def test_an_address_is_tried_before_anything_starts(tmp_path: Path, capsys: pyte
         with pytest.raises(UserError, match="cannot be opened: Address already in use; give a free port"):
             check_free(request_server.address)
         for settings in (["--listen", request_server.address], ["--topology.wire.listen", request_server.address]):
-            began = main(["train", "seed-vtrace", "--env", "CartPole-v1", "--run-dir", str(tmp_path / "run"), *settings])
+            words = ["--env", "CartPole-v1", "--run-dir", str(tmp_path / "run"), *settings]
+            began = main(["train", "seed-vtrace", *words])
             said = capsys.readouterr().err
             assert began == 2 and not (tmp_path / "run").exists() and len(said.splitlines()) == 1
             assert f"listen='{request_server.address}' cannot be opened: Address already in use" in said
@@ -316,7 +317,8 @@ def test_an_address_is_tried_before_anything_starts(tmp_path: Path, capsys: pyte
 
 def test_limits_that_cannot_work_are_refused() -> None:
     for changes, sentence in [
-        ({"max_message_mib": 0}, "max-message-mib=0 must be at least 1"), ({"max_envs": 0}, "max-envs=0 must be at least 1"),
+        ({"max_message_mib": 0}, "max-message-mib=0 must be at least 1"),
+        ({"max_envs": 0}, "max-envs=0 must be at least 1"),
         ({"max_client_mib": -1}, "max-client-mib=-1 must not be negative"),
         ({"unusual_factor": float("nan")}, "unusual-factor=nan must not be negative"),
     ]:
