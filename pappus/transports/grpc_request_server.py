@@ -24,7 +24,15 @@ from pappus.config import WireConfig
 from pappus.polling import readable
 from pappus.transports import codec
 from pappus.transports.addresses import read_token
-from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, Strangers, first_message, listen, understood
+from pappus.transports.grpc_server import (
+    SERVER_OPTIONS,
+    Ration,
+    Refusal,
+    Strangers,
+    first_message,
+    listen,
+    understood,
+)
 from pappus.transports.memory import Notifier
 from pappus.transports.plausible import Plausibility
 from pappus.types import Array, ArraySpec, Request
@@ -35,6 +43,8 @@ LONGEST_UNCONNECTED = 5e-3
 """The same while no client is connected: how long a client may wait for its Welcome."""
 MAX_STRANGERS = 256
 """Streams that may be open without a Hello."""
+MAX_REFUSALS = 1000
+"""Refusals a minute that are told of."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
@@ -109,7 +119,7 @@ class GrpcRequestServer:
         self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
         self._steps_held, self._memory = steps_held, memory
         self._plausibility = Plausibility(request, wire.unusual_factor)
-        self._strangers, self._refused = Strangers(MAX_STRANGERS), 0
+        self._strangers, self._ration, self._refused = Strangers(MAX_STRANGERS), Ration(MAX_REFUSALS), 0
         self._structure: Any = optree.tree_structure(cast(Any, request))
         self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
@@ -225,10 +235,7 @@ class GrpcRequestServer:
             await context.write(self._welcome.encode())
             await self._converse(stream, context)
         except Refusal as refusal:
-            peer = context.peer() or "somebody"
-            who = f"{stream.name} at {peer}" if stream else peer
-            self._refused += stream is not None
-            self._tell(f"{who} was refused: {refusal.text}")
+            self._tell_refusal(context.peer() or "somebody", stream, refusal.text)
             await context.abort(refusal.code, refusal.text)
         finally:
             if stream is not None:
@@ -327,6 +334,14 @@ class GrpcRequestServer:
     def _tell(self, text: str) -> None:
         self._news.append(text)
         self._wake()
+
+    def _tell_refusal(self, peer: str, stream: Stream | None, text: str) -> None:
+        self._refused += stream is not None
+        passes, held = self._ration.passes()
+        if held:
+            self._tell(f"{held:,} more were refused")
+        if passes:
+            self._tell(f"{stream.name} at {peer} was refused: {text}" if stream else f"{peer} was refused: {text}")
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +90,22 @@ class Refusal(Exception):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
+
+
+class Ration:
+    """Lets so many lines a minute pass, and counts the others: refusals must not fill the disk."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._began, self._lines = clock(), 0
+
+    def passes(self) -> tuple[bool, int]:
+        """Whether another line may pass, and if a new minute begins, how many could not in the last one."""
+        held = 0
+        if self._clock() - self._began >= 60:
+            held, self._began, self._lines = max(0, self._lines - self._most), self._clock(), 0
+        self._lines += 1
+        return self._lines <= self._most, held
 
 
 class Strangers:

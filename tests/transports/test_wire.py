@@ -14,7 +14,7 @@ from benchmarks.fuzz import mutate
 from pappus.transports import grpc_request_server, grpc_server
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
-from pappus.transports.grpc_server import Refusal, understood
+from pappus.transports.grpc_server import Ration, Refusal, understood
 from pappus.transports.plausible import Plausibility
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Request, request_spec
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
@@ -235,6 +235,14 @@ def test_of_too_many_streams_that_say_nothing_the_oldest_end(monkeypatch: pytest
         Witness(server).round_trip()
         for line in silent:
             line.close()
+
+
+def test_refusals_are_rationed() -> None:
+    now = 0.0
+    ration = Ration(2, lambda: now)
+    assert [ration.passes() for _ in range(5)] == [(True, 0), (True, 0), (False, 0), (False, 0), (False, 0)]
+    now = 61.0
+    assert [ration.passes() for _ in range(3)] == [(True, 3), (True, 0), (False, 0)]
 
 
 def test_a_request_server_that_closes_tells_its_clients_to_come_again() -> None:
