@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from pappus.accelerator import Accelerator, CapturedGraph, copy_all
+from pappus.accelerator import Accelerator, CapturedGraph
 from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, AllReduce, GradientChannel, Waitable
 from pappus.errors import NonFiniteError
@@ -31,6 +31,7 @@ from pappus.networks.modules import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
 from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
+from pappus.roles.restore_point import RestorePoint
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.weights import stored_weights
@@ -110,8 +111,7 @@ class GradientStep:
         self._step: dict[int, Callable[[], None]] = {}
         self._unread: list[torch.Tensor] = []
         """Losses and norms of updates that nobody has waited for yet."""
-        self._kept: list[torch.Tensor] = []
-        """What was before the first of them, if it may be gone back to."""
+        self._before_unread = RestorePoint(self.flat.values, self._optimizer)
         self._moments = self.flat.values[self.flat.num_parameters :].detach()
         """Running moments beside the weights, which trainings count a batch into, some of them before they learn."""
         self._moments_before = self._moments.clone()
@@ -133,7 +133,7 @@ class GradientStep:
         """An update of which nothing is reported. The host does not wait for it: the next `backward` looks whether its
         loss was finite, which must come before these weights are published."""
         if self.settings.skips_non_finite and not self._unread:
-            self._keep()
+            self._before_unread.keep()
         self._unread.append(self._launched(kind)[:2].clone())
         self._take_step(kind, ())
 
@@ -179,7 +179,7 @@ class GradientStep:
             self._refuse_non_finite(computed)
         except NonFiniteError:
             if applied and self.settings.skips_non_finite:
-                self._go_back()
+                self._before_unread.go_back()
             raise
         self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
 
@@ -191,26 +191,6 @@ class GradientStep:
     def forget_moments(self) -> None:
         """Take running moments back to what they were before the batch."""
         self._moments.copy_(self._moments_before)
-
-    def _changing(self) -> list[torch.Tensor]:
-        """All that an update changes: the weights, and what the optimizer knows once it has made its first step."""
-        known = [leaf for state in self._optimizer.state.values() for leaf in state.values()]
-        return [self.flat.values.detach(), *(leaf for leaf in known if isinstance(leaf, torch.Tensor))]
-
-    def _keep(self) -> None:
-        changing = self._changing()
-        if len(self._kept) == len(changing):
-            copy_all(self._kept, changing)
-        else:
-            self._kept = [leaf.clone() for leaf in changing]
-
-    def _go_back(self) -> None:
-        """In place: graphs read and write these tensors."""
-        changing = self._changing()
-        with torch.no_grad():
-            copy_all(changing[: len(self._kept)], self._kept)
-            for leaf in changing[len(self._kept) :]:  # an optimizer that has made no step knows zeros
-                leaf.zero_()
 
     def _take_step(self, kind: int, resting: Sequence[torch.nn.Parameter]) -> None:
         if kind not in self._step:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import threading
 import time
 from collections import deque
@@ -23,7 +22,7 @@ import optree
 from pappus.config import WireConfig
 from pappus.polling import readable
 from pappus.transports import codec
-from pappus.transports.addresses import read_token
+from pappus.transports.admission import Admission, Taken
 from pappus.transports.grpc_server import (
     SERVER_OPTIONS,
     Ration,
@@ -111,17 +110,15 @@ class GrpcRequestServer:
         self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
         notifier: Notifier, steps_held: int = 1, memory: int = 16 << 30,
     ) -> None:
-        """`steps_held`: how many steps of an env are kept until they are learned from. `memory` is that of this
-        machine, of which clients may take a part where `wire` does not say how much."""
+        """`steps_held` and `memory` are for `Admission`."""
         self.name = f"{name} requests"
         self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
         self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
-        self._steps_held, self._memory = steps_held, memory
+        self._admission = Admission(wire, request, self._welcome, steps_held, memory)
         self._plausibility = Plausibility(request, wire.unusual_factor)
         self._strangers, self._ration, self._refused = Strangers(MAX_STRANGERS), Ration(MAX_REFUSALS), 0
         self._structure: Any = optree.tree_structure(cast(Any, request))
-        self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._arrived: deque[GrpcCall] = deque()
@@ -246,7 +243,9 @@ class GrpcRequestServer:
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
         hello = understood(codec.Hello.decode, message)
-        self._check(hello)
+        streams = self._streams.values()
+        taken = Taken(sum(one.env_groups * one.envs for one in streams), sum(one.nbytes for one in streams))
+        self._admission.check(hello, taken)
         self._numbers += 1
         name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
         specs = codec.env_group_specs(self._request, hello.envs)
@@ -254,61 +253,11 @@ class GrpcRequestServer:
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
         stream = Stream(
             self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop,
-            self._bytes_of(hello),
+            self._admission.nbytes(hello),
         )
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
-
-    def _check(self, hello: codec.Hello) -> None:
-        if hello.protocol != codec.PROTOCOL:
-            text = f"the client speaks protocol {hello.protocol}, and this server speaks {codec.PROTOCOL}"
-            raise Refusal("FAILED_PRECONDITION", text)
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
-        difference = codec.describe_difference(hello.tensors, self._welcome.tensors)
-        if not difference and hello.action != self._welcome.action:
-            difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
-        if difference:
-            raise Refusal("INVALID_ARGUMENT", difference)
-        if hello.env_groups < 1 or hello.envs < 1:
-            raise Refusal("INVALID_ARGUMENT", f"env groups={hello.env_groups} and envs={hello.envs} must be at least 1")
-        connected = sum(stream.env_groups * stream.envs for stream in self._streams.values())
-        more = hello.env_groups * hello.envs
-        if connected + more > self._wire.max_envs:
-            passing = more <= self._wire.max_envs  # connected clients may leave
-            raise Refusal(
-                "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
-                f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
-            )
-        self._check_memory(hello)
-
-    def _check_memory(self, hello: codec.Hello) -> None:
-        """Refuse envs for which there is no room; connected clients may leave."""
-        wire, size = self._wire, self._bytes_of(hello, env_groups=1, steps=1)
-        if size > wire.max_message_mib << 20:
-            raise Refusal(
-                "RESOURCE_EXHAUSTED", f"an env group of {size / 2**20:.1f} MiB is too large; use more env groups: "
-                f"max_message_mib is {wire.max_message_mib}"
-            )
-        more, taken = self._bytes_of(hello), sum(stream.nbytes for stream in self._streams.values())
-        one = wire.max_client_mib << 20 or self._memory // 4
-        every = wire.max_clients_mib << 20 or self._memory // 2
-        if more > min(one, every):
-            raise Refusal(
-                "RESOURCE_EXHAUSTED", f"{hello.env_groups * hello.envs} envs would take {more / 2**20:.1f} MiB, and "
-                f"those of a client at most {min(one, every) / 2**20:.1f}; use fewer, or raise max_client_mib"
-            )
-        if taken + more > every:
-            raise Refusal(
-                "UNAVAILABLE", f"clients take {taken / 2**20:.1f} MiB, {more / 2**20:.1f} more are too many: "
-                f"at most {every / 2**20:.1f} may be"
-            )
-
-    def _bytes_of(self, hello: codec.Hello, env_groups: int = 0, steps: int = 0) -> int:
-        """What some of a client's envs take: a request, and all steps that are held."""
-        env = sum(spec.nbytes for spec in codec.env_group_specs(self._request, 1))
-        return env * hello.envs * (env_groups or hello.env_groups) * (steps or 1 + self._steps_held)
 
     async def _converse(self, stream: Stream, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:

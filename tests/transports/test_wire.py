@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.fuzz import mutate
 from pappus.transports import grpc_request_server, grpc_server
+from pappus.transports.admission import GROUP_BYTES, Taken
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
 from pappus.transports.grpc_server import Ration, Refusal, understood
@@ -214,7 +215,7 @@ def test_a_client_that_is_dropped_for_its_data_is_named_and_counted(
 def test_nobody_may_take_more_memory_than_there_is_for_clients() -> None:
     env = SIZE / ENVS
     with request_server_at(max_message_mib=1, max_client_mib=2, max_clients_mib=3) as server:
-        per_mib = int((1 << 20) / env / 2)  # a request and the step that is held
+        per_mib = int(((1 << 20) - GROUP_BYTES) / env / 2)  # a request and the step that is held
         code, text = Line(server.address, hello(envs=3 * per_mib).encode()).ending()
         assert code == "RESOURCE_EXHAUSTED" and "use more env groups: max_message_mib is 1" in text
         code, text = Line(server.address, hello(env_groups=3, envs=per_mib).encode()).ending()
@@ -284,10 +285,10 @@ def test_150_000_mutated_steps_are_understood_or_refused(request_server: GrpcReq
 
 def test_50_000_mutated_hellos_are_understood_or_refused(request_server: GrpcRequestServer, witness: Witness) -> None:
     rng, original = random.Random(2), hello(env_groups=3, token="", name="fuzz").encode()
-    accepted = 0
+    check, accepted = request_server._admission.check, 0
     for _ in range(50_000):
         mutated = mutate(rng, original)
-        accepted += accepts(lambda message: request_server._check(understood(Hello.decode, message)), mutated)
+        accepted += accepts(lambda message: check(understood(Hello.decode, message), Taken(0, 0)), mutated)
     assert 100 < accepted < 45_000, "the mutations reach both ends"
 
 
