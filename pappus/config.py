@@ -228,6 +228,11 @@ class TopologyConfig:
     evaluations: ClassVar[int] = 0
     """Evaluations of a run whose config asks for none before the end."""
 
+    @property
+    def others_may_join(self) -> bool:
+        """Whether it learns from envs that it did not start."""
+        return False
+
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
 
@@ -304,9 +309,10 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU where it is
     measured to be 1.2 times as fast; float32 otherwise, and always with replay and in the inline runtime."""
-    on_non_finite: Literal["skip", "stop"] = "skip"
+    on_non_finite: Literal["auto", "skip", "stop"] = "auto"
     """What a learner does with a batch whose loss or gradient is not finite. skip: it goes on with the weights that it
-    had, and stops after ten such batches in a row. stop: at once. Either way the first such batch is kept."""
+    had, and stops after ten such batches in a row. stop: at once, as the env or a setting is at fault. auto: skip where
+    others may join (--listen), stop elsewhere. Either way the first such batch is kept."""
     target_return: float | None = None
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
@@ -326,6 +332,11 @@ class RunConfig:
     def system_name(self) -> str:
         """What users call the system; `system` marks one that was given as a Python value with `python:`."""
         return self.system.removeprefix("python:")
+
+    @property
+    def skips_non_finite(self) -> bool:
+        """`on_non_finite` with auto decided."""
+        return self.topology.others_may_join if self.on_non_finite == "auto" else self.on_non_finite == "skip"
 
     @property
     def inline(self) -> bool:

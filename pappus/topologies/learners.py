@@ -98,7 +98,7 @@ def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
     device = config.device if alone else f"cuda:{index}"
     return LearnerSettings(
         config.optimizer, config.steps, seed, device, config.precision, run.directory, run.first_weights,
-        config.on_non_finite == "skip",
+        config.skips_non_finite,
     )
 
 

@@ -71,6 +71,10 @@ class SeedConfig(TopologyConfig):
     wire: WireConfig = field(default_factory=WireConfig)
     """Envs that join from elsewhere."""
 
+    @property
+    def others_may_join(self) -> bool:
+        return bool(self.wire.listen)
+
     def check(self, config: RunConfig) -> None:
         check_wire(self.wire)
         if config.runtime != "ray":  # on a cluster it is another machine that listens
