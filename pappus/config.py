@@ -202,6 +202,14 @@ class WireConfig:
     """Listen beyond this machine with neither token nor TLS."""
     max_envs: int = 65_536
     """Envs that may be connected at once."""
+    max_message_mib: int = 64
+    """MiB of one message: the steps of an env group. So much may be sent before it is known who sends it."""
+    max_client_mib: int = 0
+    """MiB that the envs of one client may take here, with the unrolls that they fill; 0: a quarter of the memory."""
+    max_clients_mib: int = 0
+    """The same for all clients together; 0: half of the memory."""
+    unusual_factor: float = 1_000.0
+    """An observation without bounds is refused beyond so many times the usual magnitude; 0: only beyond ±1e8."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +253,11 @@ class TopologyConfig:
     """What a run lacks that is resumed, but not exactly."""
     evaluations: ClassVar[int] = 0
     """Evaluations of a run whose config asks for none before the end."""
+
+    @property
+    def others_may_join(self) -> bool:
+        """Whether it learns from envs that it did not start."""
+        return False
 
     def check(self, config: RunConfig) -> None:
         """Raise `UserError` for a rule that the run's config breaks."""
@@ -322,6 +335,10 @@ class RunConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU where it is
     measured to be 1.2 times as fast; float32 otherwise, and always with replay and in the inline runtime."""
+    on_non_finite: Literal["auto", "skip", "stop"] = "auto"
+    """What a learner does with a batch whose loss or gradient is not finite. skip: it goes on with the weights that it
+    had, and stops after ten such batches in a row. stop: at once, as the env or a setting is at fault. auto: skip where
+    others may join (--listen), stop elsewhere. Either way the first such batch is kept."""
     target_return: float | None = None
     """Stop when a greedy evaluation reaches this; one is made when the mean of the last 100 training episodes does."""
     run_dir: str = ""
@@ -342,6 +359,11 @@ class RunConfig:
     def system_name(self) -> str:
         """What users call the system; `system` marks one that was given as a Python value with `python:`."""
         return self.system.removeprefix("python:")
+
+    @property
+    def skips_non_finite(self) -> bool:
+        """`on_non_finite` with auto decided."""
+        return self.topology.others_may_join if self.on_non_finite == "auto" else self.on_non_finite == "skip"
 
     @property
     def inline(self) -> bool:

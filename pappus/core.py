@@ -122,6 +122,9 @@ class RequestServer(Waitable, Protocol):
     def news(self) -> Sequence[str]:
         """Log lines since the last call: which clients joined, left or were refused."""
 
+    def refused(self) -> int:
+        """Clients that were dropped since the last call for what they sent."""
+
     def memory(self) -> Sequence[Array]:
         """The arrays that requests are written to, so that they can be pinned."""
 

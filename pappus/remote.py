@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import select
 import signal
 import socket
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from pappus.config import AlgorithmConfig, EnvOptions, RunConfig
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
+from pappus.polling import readable
 from pappus.roles.seed_actor import SeedActor
 from pappus.settings import load_file, override
 from pappus.telemetry.processes import on_ending, set_title
@@ -76,7 +76,7 @@ class RemoteActor:
             self.steps += int(self._actor.metrics.drain()["counts"].get("env_steps", 0))
             return
         self._request_client.check()
-        if select.select([port.fileno()], [], [], 0.5)[0]:
+        if readable([port.fileno()], 0.5):
             port.clear()
 
     def _stop(self, number: signal.Signals) -> None:

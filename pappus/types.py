@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy.typing as npt
 import optree
 
 Array: TypeAlias = npt.NDArray[Any]
+Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 Nest: TypeAlias = Any  # one leaf (array, tensor or spec), or dicts and tuples of nests
 
 ACTION_MASK = "action_mask"
@@ -37,6 +38,9 @@ class ArraySpec:
     shape: tuple[int, ...]
     dtype: str
     num_values: tuple[int, ...] | None = None
+    bounds: Bounds | None = field(default=None, compare=False)
+    """What an env promises: the lowest and the highest value, one for all entries or one for each, infinite where there
+    is none. None: nothing is promised."""
 
     @property
     def nbytes(self) -> int:
@@ -44,7 +48,7 @@ class ArraySpec:
 
     def prefixed(self, *dims: int) -> ArraySpec:
         """The same leaf with leading dimensions, such as `[T, N]`."""
-        return ArraySpec((*dims, *self.shape), self.dtype, self.num_values)
+        return ArraySpec((*dims, *self.shape), self.dtype, self.num_values, self.bounds)
 
 
 @dataclass(frozen=True)

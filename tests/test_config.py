@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from pappus.api import configure
-from pappus.config import AlgorithmConfig, RunConfig
+from pappus.config import AlgorithmConfig, RunConfig, WireConfig
 from pappus.errors import UserError
 from pappus.listing import pair_table
 from pappus.machine import Machine, fit
 from pappus.presets import PRESETS, presets_for
 from pappus.settings import load_file, option_names, override, parse, to_yaml
 from pappus.systems import SYSTEMS, find_system
+from pappus.topologies.seed import SeedConfig
 from pappus.validation import validate
 
 DEFAULTS = find_system("impala").defaults
@@ -194,3 +195,12 @@ def test_settings_of_a_cluster_survive_the_file() -> None:
     config = parse(DEFAULTS, words)
     assert config.cluster.address == "auto" and config.cluster.resources == {"actor": "CPU=2", "learner": "GPU=1"}
     assert override(DEFAULTS, yaml.safe_load(to_yaml(config))) == config
+
+
+def test_batches_that_are_not_finite_are_skipped_where_others_may_join() -> None:
+    alone, open_ = SeedConfig(), SeedConfig(wire=WireConfig(listen="127.0.0.1:0"))
+    for topology, choice, skips in [
+        (alone, "auto", False), (open_, "auto", True), (alone, "skip", True), (open_, "stop", False),
+    ]:
+        config = RunConfig(AlgorithmConfig(), topology=topology, on_non_finite=choice)  # type: ignore[arg-type]
+        assert config.skips_non_finite == skips

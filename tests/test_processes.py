@@ -233,6 +233,16 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_metric(start: Sta
     assert (training.directory / "non_finite_batch.safetensors").exists()
 
 
+@pytest.mark.parametrize("system", ["impala", "a3c"])
+def test_a_run_that_skips_such_batches_goes_on_and_counts_them(start: Start, system: str) -> None:
+    words = ["--envs-per-actor", "4", "--on-non-finite", "skip", "--steps", "4000"]
+    training = start(system, "--env", "tests.envs.broken:PaysNaN", *words)
+    assert training.wait() == 0, training.output()
+    summary = json.loads((training.directory / "summary.json").read_text())
+    assert summary["batches_skipped"] > 0 and summary["steps"] >= 4000
+    assert "is not finite" in training.output() and "the batch is skipped" in training.output()
+
+
 def test_an_env_that_always_raises_ends_the_run_with_its_traceback(start: Start) -> None:
     training = start("impala", "--env", "tests.envs.broken:RaisesInStep", "--envs-per-actor", "4")
     assert training.wait() == 1

@@ -8,12 +8,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pappus.cli import main
+from pappus.config import EnvOptions
+from pappus.envs.vector import env_spec
+from pappus.transports.codec import Hello, encode_env_group, layout
+from pappus.types import Request, leaves_of, map_leaves, request_spec
 from tests.process_tools import eventually
 from tests.warm_processes import start
-from tests.wire_tools import Listening, free_port
+from tests.wire_tools import Line, Listening, free_port
 
 SMALL = ["--envs-per-actor", "4", "--batch-size", "4", "--evaluation.episodes", "1", "--steps", "1000000000"]
 
@@ -102,6 +107,29 @@ def test_an_actor_joins_steps_and_leaves_with_ctrl_c_while_training_goes_on(
     eventually(lambda: "guest (6 envs) left" in training.output())
     said = actor.log.read_text()
     assert re.search(r"left after [1-9][\d,]* steps", said) and "lost the connection" not in said, said
+    trained = training.steps()
+    eventually(lambda: training.steps() > trained)
+    assert training.process.poll() is None
+
+
+@pytest.mark.parametrize("value", [0.9e15, np.nan, 50.0], ids=["overflows", "nan", "beyond the env's bounds"])
+def test_a_client_whose_observations_cannot_be_true_is_dropped_and_the_run_goes_on(
+    training: Listening, token: str, value: float
+) -> None:
+    spec, name = env_spec("CartPole-v1", EnvOptions()), f"evil-{value:g}"
+    request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(spec, 2))
+    request.first[:] = True
+    action = layout({"action": spec.action.array})[0]
+    hello = Hello(layout(request_spec(spec)), action, 1, 2, name, Path(token).read_text())
+    line = Line(training.address(), hello.encode(), encode_env_group(0, leaves_of(request)))
+    line.hear()
+    line.hear()  # its first actions
+    request.first[:], request.valid[:], request.observation[:, 0] = False, True, value
+    line.say(encode_env_group(0, leaves_of(request)))
+    status, text = line.ending()
+    assert status == "INVALID_ARGUMENT" and "observation" in text
+    eventually(lambda: re.search(rf"{re.escape(name)} \(2 envs\) at ipv4:127.0.0.1:\d+ was refused", training.output()))
+    eventually(lambda: "inference/clients_refused_per_second" in (training.directory / "metrics.jsonl").read_text())
     trained = training.steps()
     eventually(lambda: training.steps() > trained)
     assert training.process.poll() is None

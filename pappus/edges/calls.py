@@ -52,6 +52,8 @@ class CallsEdge(Edge):
     wire: WireConfig
     choices: tuple[int, ...] = ()
     run: str = ""
+    steps_held: int = 1
+    """Steps of an env that the request server's role keeps until they are learned from."""
 
     @property
     def group_request(self) -> Nest:
@@ -77,9 +79,13 @@ class CallsEdge(Edge):
         )
 
     def _listen(self, asked: Notifier) -> GrpcRequestServer:
+        from pappus.replay.storage.memory import total_memory
         from pappus.transports.grpc_request_server import GrpcRequestServer
 
-        return GrpcRequestServer(self.name, self.wire, self.request, self.reply, self.choices, self.run, asked)
+        return GrpcRequestServer(
+            self.name, self.wire, self.request, self.reply, self.choices, self.run, asked, self.steps_held,
+            total_memory(),
+        )
 
     def hub(self) -> PortRef[Any] | None:
         return self.server()
@@ -210,6 +216,9 @@ class SharedRequestServer(Port):
     def news(self) -> list[str]:
         return []
 
+    def refused(self) -> int:
+        return 0
+
     def memory(self) -> list[Array]:
         return [self._calls.memory]
 
@@ -231,6 +240,7 @@ class CombinedRequestServer:
         self._here, self._elsewhere = here, elsewhere
         self.fileno, self.clear, self.sleep = here.fileno, here.clear, elsewhere.sleep
         self.left, self.news, self.memory, self.close = elsewhere.left, elsewhere.news, here.memory, elsewhere.close
+        self.refused = elsewhere.refused
 
     def calls(self) -> Sequence[Call]:
         return [*self._here.calls(), *self._elsewhere.calls()]

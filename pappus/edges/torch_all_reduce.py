@@ -6,7 +6,6 @@ Member 0 listens on a loopback port and writes its number into the block; the ot
 from __future__ import annotations
 
 import os
-import select
 import socket
 import time
 from datetime import timedelta
@@ -18,6 +17,7 @@ import torch.distributed as dist
 
 from pappus.edges.edge import Port
 from pappus.errors import RunError
+from pappus.polling import readable
 from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import Block, Notifier
 
@@ -58,7 +58,7 @@ class TorchAllReduce:
 
     def _find(self, index: int) -> Any:
         notifier = self._notifiers[index]
-        select.select([notifier.fileno()], [], [], START_SECONDS)
+        readable([notifier.fileno()], START_SECONDS)
         notifier.clear()
         if not self._port[0]:
             raise RunError(f"the first of {self.members} learners did not start within {START_SECONDS:.0f} s")

@@ -4,6 +4,8 @@
     action: {discrete: 2}                           or {multi_discrete: [3, 2]}, or {continuous: [2]}
     frame_stack: 1                                  newest frames that the network sees together (optional)
 
+    observation: {shape: [2], low: [-1, 0], high: [1, .inf]}    bounds, one for all entries or one for each (optional)
+
 A category is written `{shape: [], dtype: int64, values: [10]}`; `values` is the number of values of each entry.
 """
 
@@ -17,7 +19,16 @@ from typing import Any
 import yaml
 
 from pappus.errors import UserError
-from pappus.types import ActionSpec, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction, Nest
+from pappus.types import (
+    ActionSpec,
+    ArraySpec,
+    Bounds,
+    ContinuousAction,
+    DiscreteAction,
+    EnvSpec,
+    MultiDiscreteAction,
+    Nest,
+)
 
 PREFIX = "spec:"
 DATA_PREFIX = "data:"
@@ -62,11 +73,14 @@ def _observation(entry: Any, name: str) -> Nest:
 
 
 def _array(entry: dict[str, Any], name: str) -> ArraySpec:
-    unknown = set(entry) - {"shape", "dtype", "values"}
+    unknown = set(entry) - {"shape", "dtype", "values", "low", "high"}
     shape, dtype = entry["shape"], entry.get("dtype", "float32")
     if unknown or dtype not in DTYPES:
         what = f"has unknown entries {sorted(map(str, unknown))}" if unknown else f"has dtype {dtype!r}"
-        raise UserError(f"{name} {what}; give shape, dtype ({', '.join(DTYPES)}) and for categories values")
+        raise UserError(
+            f"{name} {what}; give shape, dtype ({', '.join(DTYPES)}), for categories values, and low and high where "
+            "there are bounds"
+        )
     values = entry.get("values")
     if not _sizes(shape) or not (values is None or _sizes(values)):
         raise UserError(f"{name}={entry!r}: shape and values must be lists of positive whole numbers")
@@ -74,7 +88,31 @@ def _array(entry: dict[str, Any], name: str) -> ArraySpec:
         raise UserError(f"{name} has values and dtype {dtype}; categories are whole numbers, such as int64")
     if values is not None and len(values) != math.prod(shape):
         raise UserError(f"{name} has {math.prod(shape)} entries and values for {len(values)}; give one number for each")
-    return ArraySpec(tuple(shape), dtype, None if values is None else tuple(values))
+    return ArraySpec(
+        tuple(shape), dtype, None if values is None else tuple(values), _bounds(entry, math.prod(shape), name)
+    )
+
+
+def _bounds(entry: dict[str, Any], entries: int, name: str) -> Bounds | None:
+    if "low" not in entry and "high" not in entry:
+        return None
+    low, high = _numbers(entry.get("low", -math.inf)), _numbers(entry.get("high", math.inf))
+    if low is None or high is None or not {len(low), len(high)} <= {1, entries}:
+        raise UserError(f"{name}={entry!r}: low and high must be one number each, or one for each of {entries} entries")
+    longest = max(len(low), len(high))
+    low, high = (one * longest if len(one) == 1 else one for one in (low, high))
+    if "values" in entry or not all(least <= most for least, most in zip(low, high, strict=True)):
+        rule = "categories count from 0 to values - 1" if "values" in entry else "low may not be above high"
+        raise UserError(f"{name}={entry!r}: {rule}; correct low and high")
+    return low, high
+
+
+def _numbers(value: Any) -> tuple[float, ...] | None:
+    """A number or a list of them, none of which is NaN."""
+    several = value if isinstance(value, list) else [value]
+    if any(isinstance(one, bool) or not isinstance(one, int | float) or math.isnan(one) for one in several):
+        return None
+    return tuple(map(float, several))
 
 
 def _action(entry: Any) -> ActionSpec:

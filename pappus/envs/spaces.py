@@ -21,6 +21,7 @@ from pappus.types import (
     ActionSpec,
     Array,
     ArraySpec,
+    Bounds,
     ContinuousAction,
     DiscreteAction,
     MultiDiscreteAction,
@@ -33,6 +34,9 @@ ToAction: TypeAlias = Callable[[Array], Array]
 
 # Networks compute in float32, and torch has no arithmetic on wide unsigned integers.
 _STORED_AS = {"float64": "float32", "float16": "float32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+
+MOST_BOUNDS = 1000
+"""Entries of a leaf that may have bounds of their own: specs travel to every process."""
 
 
 def observation_converter(space: Space, action: ActionSpec) -> tuple[Nest, ToNest]:
@@ -112,9 +116,10 @@ def _converter(space: Space, path: str) -> tuple[Nest, ToNest]:
 def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     if isinstance(space, spaces.Box):
         dtype = np.dtype(_STORED_AS.get(str(space.dtype), str(space.dtype)))
-        return ArraySpec(space.shape, str(dtype)), partial(np.asarray, dtype=dtype, order="C")
+        return ArraySpec(space.shape, str(dtype), bounds=_bounds(space)), partial(np.asarray, dtype=dtype, order="C")
     if isinstance(space, spaces.MultiBinary):
-        return ArraySpec(space.shape, "int8"), partial(np.asarray, dtype=np.dtype(np.int8), order="C")
+        flags = ArraySpec(space.shape, "int8", bounds=((0.0,), (1.0,)))
+        return flags, partial(np.asarray, dtype=np.dtype(np.int8), order="C")
     if isinstance(space, spaces.Discrete):
         return ArraySpec((), "int64", (int(space.n),)), _counted_from(int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
@@ -123,6 +128,16 @@ def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
     raise UserError(
         f"{path} is {space}, which has no fixed array; use Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
     )
+
+
+def _bounds(space: spaces.Box) -> Bounds | None:
+    """One pair for all entries where they agree or are many, otherwise one for each."""
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    if not np.isfinite(low).any() and not np.isfinite(high).any():
+        return None
+    if low.size > MOST_BOUNDS or (np.ptp(low) == 0 and np.ptp(high) == 0):
+        low, high = low.min(keepdims=True), high.max(keepdims=True)
+    return tuple(low.tolist()), tuple(high.tolist())
 
 
 def _counted_from(start: int | Array) -> ToNest:

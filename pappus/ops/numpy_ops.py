@@ -239,6 +239,7 @@ class SmallAdam:
             "decoupled_weight_decay": False,
         }]
         self._state = {"step": torch.zeros(()), **{name: torch.zeros_like(parameter.data) for name in MOMENTS}}
+        self.state = {parameter: self._state}
         self._scratch = tuple(np.empty(parameter.numel(), np.float32) for _ in range(2))
 
     def state_dict(self) -> dict[str, Any]:

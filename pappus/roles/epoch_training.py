@@ -154,5 +154,8 @@ class EpochTraining(Training):
         kept: Nest = map_leaves(as_tensor, at_fault)._asdict()
         return kept
 
+    def give_up(self) -> int:
+        return int(self._unroll.valid.sum())
+
     def release(self) -> None:
         self._source.release()

@@ -31,6 +31,7 @@ from pappus.networks.modules import RunningMoments, merged
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
 from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
+from pappus.roles.restore_point import RestorePoint
 from pappus.telemetry.checkpoint import save_state
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.weights import stored_weights
@@ -59,6 +60,8 @@ class LearnerSettings:
     """Where a batch with a non-finite loss is saved."""
     first_weights: Path | None = None
     """The checkpoint whose weights come in place of random ones."""
+    skips_non_finite: bool = False
+    """Whether a learner goes on after a batch whose loss or gradient is not finite."""
 
 
 class Computed(NamedTuple):
@@ -108,6 +111,11 @@ class GradientStep:
         self._step: dict[int, Callable[[], None]] = {}
         self._unread: list[torch.Tensor] = []
         """Losses and norms of updates that nobody has waited for yet."""
+        self._before_unread = RestorePoint(self.flat.values, self._optimizer)
+        self._moments = self.flat.values[self.flat.num_parameters :].detach()
+        """Running moments beside the weights, which trainings count a batch into, some of them before they learn."""
+        self._moments_before = self._moments.clone()
+        self._batch_is_saved = False
 
     def on_device(self) -> AbstractContextManager[Any]:
         """Calls within go to the learner's stream."""
@@ -118,12 +126,14 @@ class GradientStep:
         loss, norm, *scalars = self._launched(kind).tolist()
         unread, self._unread = self._unread, []
         for earlier_loss, earlier_norm in torch.stack(unread).tolist() if unread else ():
-            self._look_at(Computed(earlier_loss, earlier_norm, {}))
+            self._look_at(Computed(earlier_loss, earlier_norm, {}), applied=True)
         return Computed(loss, norm, dict(zip(self._names[kind], scalars, strict=True)))
 
     def backward_and_apply(self, kind: int = 0) -> None:
         """An update of which nothing is reported. The host does not wait for it: the next `backward` looks whether its
         loss was finite, which must come before these weights are published."""
+        if self.settings.skips_non_finite and not self._unread:
+            self._before_unread.keep()
         self._unread.append(self._launched(kind)[:2].clone())
         self._take_step(kind, ())
 
@@ -142,7 +152,7 @@ class GradientStep:
         """Replace the gradient by that of all learners; what was computed, and the valid steps of all."""
         if self.others is None:
             return own, int(own.scalars["steps"])
-        self._refuse_non_finite(own)  # here its name is known, elsewhere only the sum
+        self._mark_non_finite(own)
         steps = yield from self.others.reduce(self.updates)
         self._norm.copy_(self.flat.gradient.norm())
         return own._replace(gradient_norm=self._norm.item()), int(steps)
@@ -156,9 +166,31 @@ class GradientStep:
         else:
             self._take_step(kind, resting)
 
-    def _look_at(self, computed: Computed) -> None:
-        self._refuse_non_finite(computed)
+    def _mark_non_finite(self, own: Computed) -> None:
+        """Stop before a sum in which nobody knows whose part was not finite; or see that all learners skip it."""
+        if not self.settings.skips_non_finite:
+            self._refuse_non_finite(own)
+        elif not math.isfinite(own.loss):
+            self.flat.gradient.fill_(math.nan)
+
+    def _look_at(self, computed: Computed, applied: bool = False) -> None:
+        """Refuse what is not finite; if it was `applied` already, go back to the weights before it."""
+        try:
+            self._refuse_non_finite(computed)
+        except NonFiniteError:
+            if applied and self.settings.skips_non_finite:
+                self._before_unread.go_back()
+            raise
         self.metrics.mean("learner/gradient_norm", computed.gradient_norm)
+
+    def keep_moments(self) -> None:
+        """Called before a batch, which may have to be forgotten."""
+        if self.settings.skips_non_finite and len(self._moments):
+            self._moments_before.copy_(self._moments)
+
+    def forget_moments(self) -> None:
+        """Take running moments back to what they were before the batch."""
+        self._moments.copy_(self._moments_before)
 
     def _take_step(self, kind: int, resting: Sequence[torch.nn.Parameter]) -> None:
         if kind not in self._step:
@@ -219,23 +251,28 @@ class GradientStep:
         return learning_rate_at(self.settings.optimizer, self.steps, self.settings.total_steps)
 
     def _refuse_non_finite(self, computed: Computed) -> None:
-        """Stop before a broken gradient reaches the weights."""
+        """Raise before a broken gradient reaches the weights."""
         if math.isfinite(computed.gradient_norm) and math.isfinite(computed.loss):
             return
         inputs_first = {**computed.scalars, "loss": computed.loss, "gradient_norm": computed.gradient_norm}
         culprit = next(name for name, value in inputs_first.items() if not math.isfinite(value))
-        kept = ""
-        if self.settings.crash_dir is not None:
-            batch = map_leaves(lambda leaf: leaf.cpu(), self.objective.batch())
-            try:
-                save_state(self.settings.crash_dir, "non_finite_batch", batch)
-                kept = f"; the batch is kept in {self.settings.crash_dir / 'non_finite_batch.safetensors'}"
-            except StorageError as error:
-                kept = f"; the batch is not kept: {error}"
         raise NonFiniteError(
             f"{culprit}={inputs_first[culprit]} at update {self.updates + 1} ({self.steps} steps) is not finite; "
-            f"lower --optimizer.learning-rate or check the env's rewards and observations{kept}"
+            f"lower --optimizer.learning-rate or check the env's rewards and observations{self._save_batch()}"
         )
+
+    def _save_batch(self) -> str:
+        """Keep the first broken batch; where it is, in words. A run that skips such batches would fill the disk."""
+        directory = self.settings.crash_dir
+        if directory is None or self._batch_is_saved:
+            return ""
+        batch = map_leaves(lambda leaf: leaf.cpu(), self.objective.batch())
+        try:
+            save_state(directory, "non_finite_batch", batch)
+        except StorageError as error:
+            return f"; the batch is not kept: {error}"
+        self._batch_is_saved = True
+        return f"; the batch is kept in {directory / 'non_finite_batch.safetensors'}"
 
     def gather_moments(self, batch: Unroll) -> Generator[Waitable | None, None, Seen | None]:
         """Moments of the observations of all learners' batches, for `observe`; None for one learner. Gathered before

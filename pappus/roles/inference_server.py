@@ -171,6 +171,8 @@ class InferenceServer(Role, Generic[StateType]):
             self._remove(env_group)
         for line in self._request_server.news():
             self.metrics.event(line)
+        if refused := self._request_server.refused():
+            self.metrics.count("clients_refused", refused)
         if delivered or (self._stuck and self._deliver_stuck()):
             return None
         if not self._due:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 
 from pappus.core import OnPolicyAlgorithm, Source, StepCounter, Waitable, WeightsReader, WeightsWriter
+from pappus.errors import NonFiniteError
 from pappus.recording.unrolls import as_tensor, concatenate, copy_side_by_side
 from pappus.roles.gradient_step import GradientStep
 from pappus.roles.role import IDLE, Idle, Role
@@ -29,6 +30,8 @@ PUBLISH_SECONDS = 0.25
 """How often roles that do not share the device get new weights from it."""
 POLL_SECONDS = 1e-4
 """How often to look whether the first learner has published: it is about to do so."""
+MOST_SKIPPED = 10
+"""Batches in a row whose loss is not finite: then it is not the batches that are broken."""
 BATCH_SCALARS = ("steps", "mean_version", "oldest_version")
 """Scalars of every batch of unrolls, before the algorithm's own."""
 
@@ -65,6 +68,10 @@ class Training:
     def batch(self) -> Nest:
         """The present batch, to be saved if its loss is not finite."""
         raise NotImplementedError
+
+    def give_up(self) -> int:
+        """Its loss is not finite: undo what `train` left behind; the env steps of this learner that are lost."""
+        return 0
 
     def release(self) -> None:
         """Give the batch back: the weights that it led to are published."""
@@ -156,6 +163,10 @@ class UnrollTraining(Training):
         assert self._batch is not None
         return self._batch._asdict()
 
+    def give_up(self) -> int:
+        assert self._batch is not None
+        return int(self._batch.valid.sum())
+
     def _report(self, scalars: Mapping[str, float]) -> None:
         metrics, updates = self._gradient.metrics, self._gradient.updates
         for name, value in scalars.items():
@@ -230,6 +241,8 @@ class Learner(Role):
         self._under_way: Generator[Waitable | None, None, None] | None = None
         self._before: Nest = None
         """The state before the present batch, if its training is interruptible."""
+        self._skipped = 0
+        """Batches in a row that were skipped."""
 
     @property
     def steps(self) -> int:
@@ -265,7 +278,13 @@ class Learner(Role):
 
     def _train(self) -> Generator[Waitable | None, None, None]:
         """A batch is given back when its weights are published: a role that waits for its memory finds the newest."""
-        self._advance((yield from self._training.train()))
+        self._gradient.keep_moments()
+        try:
+            trained = yield from self._training.train()
+            self._skipped = 0
+        except NonFiniteError as error:
+            trained = self._skip(error)
+        self._advance(trained)
         if self._publication is not None:
             while self._publication.lacks(self.updates):
                 self.wake_at = time.perf_counter() + POLL_SECONDS
@@ -273,6 +292,21 @@ class Learner(Role):
             self.wake_at = None
         self._training.release()
         self._under_way = None
+
+    def _skip(self, error: NonFiniteError) -> Trained:
+        """Go on with the weights as they are, under a new version: actors may wait for one. All learners that share
+        updates skip the same batches."""
+        self._skipped += 1
+        if not self._gradient.settings.skips_non_finite:
+            raise error
+        if self._skipped >= MOST_SKIPPED:
+            raise NonFiniteError(f"{error}; it was the {MOST_SKIPPED}th batch in a row") from None
+        self._gradient.forget_moments()
+        self.metrics.count("batches_skipped")
+        if lost := self._training.give_up():
+            self.metrics.count("steps_dropped", lost)
+        self.metrics.event(f"{error}; the batch is skipped")
+        return Trained(0, 0, 0 if self._publication is None else 1)
 
     def _advance(self, trained: Trained) -> None:
         self._gradient.steps += trained.steps_of_all

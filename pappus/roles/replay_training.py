@@ -53,6 +53,8 @@ class ReplayTraining(Training):
         self._weight = self._priority = torch.zeros(0, device=self._device)
         has_moments = any(isinstance(module, RunningMoments) for module in gradient.network.modules())
         self._keeps_moments = has_moments and getattr(gradient.network, "moments_from_replay", False)
+        self._found: Array = np.zeros(0)
+        """New priorities of the present batch."""
         self._rows = DeviceRows(self._device, gradient.metrics.event)
         if keeps_rows and gradient.accelerator.real:
             keep_pictures(source, gradient.accelerator.free_memory(), gradient.metrics.event)
@@ -78,6 +80,7 @@ class ReplayTraining(Training):
         if self._keeps_moments and (gradient.updates < MOMENT_UPDATES or gradient.updates % 10 == 0):
             gradient.network.observe(map_leaves(lambda leaf: leaf.unsqueeze(0), self._items.observation))
         computed, priority = self._computed(kind)
+        self._found = priority
         gradient.apply(computed, kind, [one for one, rest in zip(gradient.parameters, rests, strict=True) if rest])
         self._source.update(self._drawn, priority.astype(np.float64) + SMALLEST_PRIORITY)
         for name, value in computed.scalars.items():
@@ -128,6 +131,13 @@ class ReplayTraining(Training):
     def batch(self) -> Nest:
         drawn: Any = map_leaves(self._rows.tensor, (self._drawn.items, self._drawn.weight))
         return {**drawn[0]._asdict(), "weight": drawn[1]}
+
+    def give_up(self) -> int:
+        """The items that are to blame are hardly drawn again. The steps are counted with the next batch."""
+        found = self._found.astype(np.float64)
+        blamed = ~np.isfinite(found) if not np.isfinite(found).all() else found == found.max(initial=0)
+        self._source.update(self._drawn, np.where(blamed, 0.0, found) + SMALLEST_PRIORITY)
+        return 0
 
     def _report_ages(self, batch: ItemBatch) -> None:
         metrics, updates = self._gradient.metrics, self._gradient.updates

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import select
 from pathlib import Path
 
 from pappus.core import Waitable
+from pappus.polling import readable
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest
 
@@ -97,7 +97,7 @@ class WaitAny:
         if serve is not None:  # a connection must be served meanwhile, and cannot wait for two things
             return bool(serve(commands, min(seconds, SERVED_SECONDS)))
         ports = {port.fileno(): port for port in (self._first, self._second) if port.fileno() >= 0}
-        woken, _, _ = select.select([commands, *ports], [], [], seconds)
+        woken = readable([commands, *ports], seconds)
         for fd in woken:
             if fd in ports:
                 ports[fd].clear()

@@ -8,13 +8,19 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import select
 import socket
 from typing import Any, Protocol
+
+from pappus.polling import readable
 
 MAX_PACKET = 1 << 20
 HELLO_SECONDS = 10.0
 """A connection that has not introduced itself by then is closed."""
+MAX_HELLO = 16 << 10
+"""Bytes of the line with which a process introduces itself: ten times what ours need."""
+MAX_UNIDENTIFIED = 1024
+"""Connections that may be open without a hello; of more, the oldest is closed: processes of a run introduce themselves
+at once."""
 SILENT_SECONDS = 20
 """A TCP connection whose other machine does not answer for so long is broken."""
 
@@ -43,7 +49,7 @@ class PacketConnection:
 
     def receive(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        while readable(self._socket):
+        while readable([self.fileno()], 0.0):
             piece = self._socket.recv(MAX_PACKET)
             if not piece and messages:
                 break
@@ -76,6 +82,28 @@ class StreamConnection(PacketConnection):
     def send(self, message: dict[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
+    def hello(self) -> dict[str, Any] | None:
+        """The first message, from somebody who may be anybody; None while it is incomplete, `ValueError` if it is none.
+        What follows it is left for `receive`."""
+        if not readable([self.fileno()], 0.0):
+            return None
+        there = self._socket.recv(MAX_HELLO - len(self._rest), socket.MSG_PEEK)
+        if not there:
+            raise ValueError("the connection ended before its hello")
+        self._rest += self._socket.recv(there.find(b"\n") + 1 or len(there))
+        if not self._rest.endswith(b"\n"):
+            if len(self._rest) >= MAX_HELLO:
+                raise ValueError(f"{MAX_HELLO} bytes came without an end of the line")
+            return None
+        line, self._rest = self._rest, b""
+        try:
+            message = json.loads(line)
+        except RecursionError:
+            raise ValueError("the hello is nested too deeply") from None
+        if not isinstance(message, dict):
+            raise ValueError("the hello is no JSON object")
+        return message
+
     def _whole(self, piece: bytes) -> list[bytes]:
         *whole, self._rest = (self._rest + piece).split(b"\n")
         return whole
@@ -104,34 +132,38 @@ class ConnectionListener:
 
     def arrivals(self, now: float) -> list[tuple[dict[str, Any], StreamConnection]]:
         """Connections that were accepted since the last call, each with its hello."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                end, _ = self._listener.accept()
-                self._unidentified[StreamConnection(end)] = now + HELLO_SECONDS
+        self._accept(now + HELLO_SECONDS)
         arrived = []
         for line, until in list(self._unidentified.items()):
             try:
-                heard = line.receive()
-                known = bool(heard) and hmac.compare_digest(str(heard[0].get("token")), self._token)
-            except (OSError, ValueError, AttributeError):
-                heard, known = [{}], False
-            if known:
-                arrived.append((heard[0], line))
-            elif heard or now > until:
-                line.close()
-            else:
+                hello = line.hello()
+            except (OSError, ValueError):
+                self._drop(line)
                 continue
-            del self._unidentified[line]
+            if hello is not None and self._knows(hello):
+                del self._unidentified[line]
+                arrived.append((hello, line))
+            elif hello is not None or now > until:
+                self._drop(line)
         return arrived
+
+    def _accept(self, until: float) -> None:
+        """Take new connections, a bounded number: who connects without end must not hold up the run."""
+        with contextlib.suppress(OSError):  # nobody is there, or he has gone, or there is no descriptor for him
+            for _ in range(MAX_UNIDENTIFIED // 4):
+                self._unidentified[StreamConnection(self._listener.accept()[0])] = until
+                if len(self._unidentified) > MAX_UNIDENTIFIED:
+                    self._drop(next(iter(self._unidentified)))
+
+    def _knows(self, hello: dict[str, Any]) -> bool:
+        token = str(hello.get("token")).encode(errors="replace")  # texts of JSON may hold what UTF-8 cannot
+        return hmac.compare_digest(token, self._token.encode())
+
+    def _drop(self, line: StreamConnection) -> None:
+        del self._unidentified[line]
+        line.close()
 
     def close(self) -> None:
         self._listener.close()
         for line in self._unidentified:
             line.close()
-
-
-def readable(end: socket.socket) -> bool:
-    """Whether something has arrived, or the other end is gone."""
-    poll = select.poll()  # select itself knows no descriptor above 1,023
-    poll.register(end, select.POLLIN)
-    return bool(poll.poll(0))

@@ -26,6 +26,8 @@ from pappus.telemetry.storage import CHECKPOINTS
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
+CONTAINED = ("clients_refused", "batches_skipped")
+"""Counts of what was kept from the weights, for the summary."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 LATE_SECONDS = 60.0
@@ -403,6 +405,7 @@ class Controller:
             extras={
                 "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
                 **run_stats.faults(),
+                **{name: count for name in CONTAINED if (count := run_stats.count(name))},
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
                 **({"unsaved": True} if self._unsaved else {}), **self._storage.to_dict(),
             },

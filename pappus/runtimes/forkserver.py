@@ -15,8 +15,8 @@ import contextlib
 import ctypes
 import gc
 import json
+import math
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -25,6 +25,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from pappus.polling import readable
 from pappus.runtimes.connections import PacketConnection
 
 MAX_DESCRIPTORS = 250
@@ -121,7 +122,7 @@ def serve(fd: int) -> NoReturn:
     children: dict[int, str] = {}
     try:
         while True:
-            ready, _, _ = select.select([server.fileno(), wake_read], [], [])
+            ready = readable([server.fileno(), wake_read], math.inf)
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 _report_ended(server, children)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -15,6 +14,7 @@ import cloudpickle
 
 from pappus.config import SupervisionConfig
 from pappus.errors import RunError, UserError
+from pappus.polling import allow_many_descriptors, readable
 from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
@@ -36,6 +36,7 @@ class LocalRuntime(Supervisor):
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
     ) -> None:
         super().__init__(program, controller, supervision, incarnation)
+        allow_many_descriptors()
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
@@ -84,13 +85,13 @@ class LocalRuntime(Supervisor):
             os.close(descriptor)
 
     def _listen(self, seconds: float) -> None:
-        lines = {process.line: process for process in self._processes.values() if process.line is not None}
-        watched: list[Any] = [self._server.socket, *lines]
-        ready, _, _ = select.select(watched, [], [], seconds)
-        for line, process in lines.items():
-            if line in ready:
-                self._hear(process)
-        if self._server.socket in ready:
+        lines = {process.line.fileno(): process for process in self._processes.values() if process.line is not None}
+        server = self._server.socket.fileno()
+        ready = readable([server, *lines], seconds)
+        for line in ready:
+            if line in lines:
+                self._hear(lines[line])
+        if server in ready:
             for answer in self._server.answers():
                 self._server_says(answer)
 
@@ -142,7 +143,7 @@ class LocalRuntime(Supervisor):
 
     def _await_end(self, running: set[str], deadline: float) -> bool:
         while running and time.monotonic() < deadline:
-            if select.select([self._server.socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if readable([self._server.socket.fileno()], max(0.0, deadline - time.monotonic())):
                 answers = self._server.answers()
                 running -= {answer.get("id") for answer in answers if "status" in answer or "closed" in answer}
                 if any("closed" in answer for answer in answers):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import select
 import sys
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from pappus.config import RunConfig
 from pappus.errors import RunError
+from pappus.polling import readable
 from pappus.runtimes.connections import ConnectionListener, StreamConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
@@ -151,10 +151,7 @@ class RayRuntime(Supervisor):
     def _listen(self, seconds: float) -> None:
         assert self._connection_listener is not None
         lines = {process.line.fileno(): process for process in self._processes.values() if process.line is not None}
-        poll = select.poll()
-        for descriptor in (*lines, *self._connection_listener.descriptors()):
-            poll.register(descriptor, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(1000 * seconds)}
+        ready = set(readable([*lines, *self._connection_listener.descriptors()], seconds))
         for descriptor, process in lines.items():
             if descriptor in ready:
                 self._hear(process)

@@ -24,7 +24,8 @@ import ray
 
 from pappus.data.recorder import PARTS
 from pappus.errors import RunError
-from pappus.runtimes.connections import StreamConnection, readable
+from pappus.polling import readable
+from pappus.runtimes.connections import StreamConnection
 from pappus.runtimes.file_transfer import FileTransfer, PartTransfer
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message, set_threads
 from pappus.runtimes.wiring import Wiring
@@ -137,7 +138,7 @@ class ProcessConnection:
         return ""
 
     def receive(self) -> list[dict[str, Any]]:
-        if readable(self._node_agent) and not self._node_agent.recv(1):
+        if readable([self._node_agent.fileno()], 0.0) and not self._node_agent.recv(1):
             raise ConnectionResetError("the node agent of this node is gone")
         commands = self._line.receive()
         for command in commands:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
-import select
 import signal
 import socket
 import sys
@@ -23,6 +22,7 @@ import numpy as np
 
 from pappus.edges.edge import Edge
 from pappus.errors import PappusError, StorageError
+from pappus.polling import readable
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
@@ -193,7 +193,7 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        select.select([line.fileno()], [], [], COMMAND_SECONDS)
+        readable([line.fileno()], COMMAND_SECONDS)
         if shared.failed:
             raise shared.failed[0]
         for command in line.receive():

@@ -6,18 +6,17 @@ Waking a process that sleeps on another core takes tens of microseconds, longer 
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 
 from pappus.core import Waitable
+from pappus.polling import readable
 
 SPIN_SECONDS = 200e-6
 """How long to poll: a little longer than a small network needs for an answer."""
 ASLEEP = 0.9
 """Share of the usual waiting time to sleep before polling."""
 DECAY = 0.9
-FD_SETSIZE = 1024
 
 
 class Waiter:
@@ -55,20 +54,10 @@ class Waiter:
 
 def _sleep(port: Waitable, commands: int, seconds: float) -> bool:
     fd = port.fileno()
-    woken = _select([commands, fd] if fd >= 0 else [commands], seconds)
+    woken = readable([commands, fd] if fd >= 0 else [commands], seconds)
     if fd in woken:
         port.clear()
     return commands in woken
-
-
-def _select(descriptors: list[int], seconds: float) -> list[int]:
-    """The readable ones. `select` takes no descriptor above 1,023, and `poll` no time below a millisecond."""
-    if max(descriptors) < FD_SETSIZE:
-        return select.select(descriptors, [], [], seconds)[0]
-    poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def spin_for(processes: int, cores: int) -> float:

@@ -97,7 +97,8 @@ def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
     alone = config.learners == 1 or config.device == "cpu" or config.runtime == "ray"
     device = config.device if alone else f"cuda:{index}"
     return LearnerSettings(
-        config.optimizer, config.steps, seed, device, config.precision, run.directory, run.first_weights
+        config.optimizer, config.steps, seed, device, config.precision, run.directory, run.first_weights,
+        config.skips_non_finite,
     )
 
 

@@ -46,7 +46,7 @@ from pappus.topologies.builders import actor_env, build_evaluator, recording_of
 from pappus.topologies.impala import MOST_CHEAP
 from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
 from pappus.topologies.program import Program, Run, derive_seed
-from pappus.transports.addresses import check_wire, with_port
+from pappus.transports.addresses import check_free, check_wire, with_port
 from pappus.types import request_spec
 
 
@@ -71,8 +71,14 @@ class SeedConfig(TopologyConfig):
     wire: WireConfig = field(default_factory=WireConfig)
     """Envs that join from elsewhere."""
 
+    @property
+    def others_may_join(self) -> bool:
+        return bool(self.wire.listen)
+
     def check(self, config: RunConfig) -> None:
         check_wire(self.wire)
+        if config.runtime != "ray":  # on a cluster it is another machine that listens
+            check_free(self.wire.listen)
         check_learners(config)
         if config.learners > 1 and (self.inference_in == "learner" or config.device != "cpu"):
             raise UserError(
@@ -131,6 +137,7 @@ def add_actors(program: Program, run: Run) -> CallsEdge:
     inference = program.connect(CallsEdge(
         "inference", request_spec(env), env.action.array, config.actors, options.env_groups,
         config.envs_per_actor // options.env_groups, options.wire, env.action.choices, Path(config.run_dir).name,
+        config.unroll_length + 1,
     ))
     for i in range(config.actors):
         client = inference.client(i)

@@ -71,6 +71,32 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
         )
 
 
+    for name in ("max_envs", "max_message_mib"):
+        if getattr(wire, name) < 1:
+            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must be at least 1")
+    for name in ("max_client_mib", "max_clients_mib", "unusual_factor"):
+        if not getattr(wire, name) >= 0:
+            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must not be negative")
+
+
+def check_free(listen: str) -> None:
+    """Raise `UserError` for an address at which this machine cannot listen now; it is free again afterwards."""
+    address = Address.parse(listen) if listen else None
+    if address is None or address.path:
+        if address is not None:
+            make_way(address.path)
+        return
+    try:
+        family, kind, _, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server: it may follow a run that ended
+            probe.bind(where)
+            probe.listen(1)  # two may bind with that option, but not listen
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"listen={listen!r} cannot be opened: {reason}; give a free port of this machine") from None
+
+
 def check_files(token_file: str, certificate: str, key: str, authority: str, prefix: str) -> None:
     """Raise `UserError` for files that cannot be read, or that TLS cannot use; empty ones are not given."""
     if bool(certificate) != bool(key):

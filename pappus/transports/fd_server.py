@@ -60,8 +60,8 @@ class FdServer:
             packet = client.recv(_PACKET)
             if packet:
                 return self._answer(client, json.loads(packet))
-        except OSError:
-            pass  # it exited, or does not read its answers
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            pass  # it exited, does not read its answers, or asks for what cannot be
         self._drop(client)
 
     def _answer(self, client: socket.socket, question: dict[str, Any]) -> None:

@@ -55,8 +55,11 @@ class Opening(NamedTuple):
     def decode(cls, message: bytes) -> tuple[Opening, bytes]:
         line, _, hello = message.partition(b"\n")
         try:
-            return cls(*json.loads(line)), hello
-        except (TypeError, ValueError):
+            opening = cls(*json.loads(line))
+            if [type(word) for word in opening] == [str, int, str, int]:
+                return opening, hello
+            raise TypeError
+        except (TypeError, ValueError, RecursionError):
             raise WireError(f"{line[:100]!r} does not open a stream") from None
 
 

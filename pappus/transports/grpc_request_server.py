@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
-import select
 import threading
 import time
 from collections import deque
@@ -22,18 +20,30 @@ import numpy as np
 import optree
 
 from pappus.config import WireConfig
+from pappus.polling import readable
 from pappus.transports import codec
-from pappus.transports.addresses import read_token
-from pappus.transports.grpc_server import SERVER_OPTIONS, Refusal, complaint_about, first_message, listen, understood
+from pappus.transports.admission import Admission, Taken
+from pappus.transports.grpc_server import (
+    SERVER_OPTIONS,
+    Ration,
+    Refusal,
+    Strangers,
+    first_message,
+    listen,
+    understood,
+)
 from pappus.transports.memory import Notifier
+from pappus.transports.plausible import Plausibility
 from pappus.types import Array, ArraySpec, Request
 
 LONGEST_SILENCE = 1e-3
 """Seconds after which a role that never waits runs the event loop."""
 LONGEST_UNCONNECTED = 5e-3
 """The same while no client is connected: how long a client may wait for its Welcome."""
-MAX_ENV_GROUP_BYTES = 256 << 20
-"""Bytes of an env group's tensors, at most."""
+MAX_STRANGERS = 256
+"""Streams that may be open without a Hello."""
+MAX_REFUSALS = 1000
+"""Refusals a minute that are told of."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
@@ -72,6 +82,8 @@ class Stream:
     """A request of each env group: written by its reader when it arrives, read until it is answered."""
     context: Any
     loop: asyncio.AbstractEventLoop
+    nbytes: int = 0
+    """What its envs may take here."""
     waiting: set[int] = field(default_factory=set)
     """Env groups that wait for the server."""
     _outgoing: deque[bytes] = field(default_factory=deque)
@@ -96,14 +108,17 @@ class GrpcRequestServer:
 
     def __init__(
         self, name: str, wire: WireConfig, request: Request, action: ArraySpec, choices: tuple[int, ...], run: str,
-        notifier: Notifier,
+        notifier: Notifier, steps_held: int = 1, memory: int = 16 << 30,
     ) -> None:
+        """`steps_held` and `memory` are for `Admission`."""
         self.name = f"{name} requests"
         self.fileno, self.clear = notifier.fileno, notifier.clear
         self._wire, self._request, self._action, self._notifier = wire, request, action, notifier
         self._welcome = codec.Welcome(codec.layout(request), codec.layout({"action": action})[0], choices, run)
+        self._admission = Admission(wire, request, self._welcome, steps_held, memory)
+        self._plausibility = Plausibility(request, wire.unusual_factor)
+        self._strangers, self._ration, self._refused = Strangers(MAX_STRANGERS), Ration(MAX_REFUSALS), 0
         self._structure: Any = optree.tree_structure(cast(Any, request))
-        self._token = read_token(wire.token_file)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._arrived: deque[GrpcCall] = deque()
@@ -140,6 +155,10 @@ class GrpcRequestServer:
     def news(self) -> list[str]:
         return drain(self._news)
 
+    def refused(self) -> int:
+        refused, self._refused = self._refused, 0
+        return refused
+
     def memory(self) -> list[Array]:
         """No array outlives its client."""
         return []
@@ -148,9 +167,9 @@ class GrpcRequestServer:
         return f"{len(self._streams)} clients are connected to {self.address}"
 
     def _sleep_alone(self, commands: int, seconds: float) -> bool:
-        """While no client is connected, env groups of this machine come first: `select` wakes faster than the loop."""
+        """While no client is connected, env groups of this machine come first: a plain wait wakes faster."""
         notifier = self._notifier.fileno()
-        woken, _, _ = select.select([commands, notifier], [], [], min(seconds, LONGEST_UNCONNECTED))
+        woken = readable([commands, notifier], min(seconds, LONGEST_UNCONNECTED))
         if notifier in woken:
             self._notifier.clear()
         if not woken:
@@ -195,7 +214,8 @@ class GrpcRequestServer:
 
     async def _open(self) -> None:
         largest = sum(spec.nbytes for spec in codec.env_group_specs(self._request, self._wire.max_envs))
-        limit = ("grpc.max_receive_message_length", min(MAX_ENV_GROUP_BYTES, largest) + MAX_HELLO_BYTES)
+        most = self._wire.max_message_mib << 20
+        limit = ("grpc.max_receive_message_length", min(most, largest) + MAX_HELLO_BYTES)
         self._server = grpc.aio.server(options=[*SERVER_OPTIONS, limit])
         handler = grpc.stream_stream_rpc_method_handler(self._act)
         generic = grpc.method_handlers_generic_handler("pappus.Inference", {"Act": handler})
@@ -212,53 +232,32 @@ class GrpcRequestServer:
             await context.write(self._welcome.encode())
             await self._converse(stream, context)
         except Refusal as refusal:
-            who = stream.name if stream else context.peer() or "somebody"
-            self._tell(f"{who} was refused: {refusal.text}")
+            self._tell_refusal(context.peer() or "somebody", stream, refusal.text)
             await context.abort(refusal.code, refusal.text)
         finally:
             if stream is not None:
                 self._forget(stream)
 
     async def _greet(self, context: Any) -> Stream:
-        message = await first_message(context, "Hello")
+        message = await first_message(context, "Hello", self._strangers)
         if len(message) > MAX_HELLO_BYTES:
             raise Refusal("RESOURCE_EXHAUSTED", f"a Hello of {len(message)} bytes; at most {MAX_HELLO_BYTES} may be")
         hello = understood(codec.Hello.decode, message)
-        self._check(hello)
+        streams = self._streams.values()
+        taken = Taken(sum(one.env_groups * one.envs for one in streams), sum(one.nbytes for one in streams))
+        self._admission.check(hello, taken)
         self._numbers += 1
         name = f"{codec.printable(hello.name) or context.peer()} ({hello.env_groups * hello.envs} envs)"
         specs = codec.env_group_specs(self._request, hello.envs)
         readers = [codec.EnvGroupReader(specs) for _ in range(hello.env_groups)]
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
-        stream = Stream(self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop)
+        stream = Stream(
+            self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop,
+            self._admission.nbytes(hello),
+        )
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
         return stream
-
-    def _check(self, hello: codec.Hello) -> None:
-        if hello.protocol != codec.PROTOCOL:
-            text = f"the client speaks protocol {hello.protocol}, and this server speaks {codec.PROTOCOL}"
-            raise Refusal("FAILED_PRECONDITION", text)
-        if not hmac.compare_digest(hello.token.encode(), self._token.encode()):
-            raise Refusal("UNAUTHENTICATED", "the token is wrong" if hello.token else "a token is needed")
-        difference = codec.describe_difference(hello.tensors, self._welcome.tensors)
-        if not difference and hello.action != self._welcome.action:
-            difference = f"the action is {hello.action}, and the run's is {self._welcome.action}"
-        if difference:
-            raise Refusal("INVALID_ARGUMENT", difference)
-        if hello.env_groups < 1 or hello.envs < 1:
-            raise Refusal("INVALID_ARGUMENT", f"env groups={hello.env_groups} and envs={hello.envs} must be at least 1")
-        connected = sum(stream.env_groups * stream.envs for stream in self._streams.values())
-        more = hello.env_groups * hello.envs
-        if connected + more > self._wire.max_envs:
-            passing = more <= self._wire.max_envs  # connected clients may leave
-            raise Refusal(
-                "UNAVAILABLE" if passing else "RESOURCE_EXHAUSTED",
-                f"{connected} envs are connected, {more} more are too many: at most {self._wire.max_envs} may be",
-            )
-        size = sum(spec.nbytes for spec in codec.env_group_specs(self._request, hello.envs))
-        if size > MAX_ENV_GROUP_BYTES:
-            raise Refusal("RESOURCE_EXHAUSTED", f"an env group of {size >> 20} MiB is too large; use more env groups")
 
     async def _converse(self, stream: Stream, context: Any) -> None:
         while (message := await context.read()) is not grpc.aio.EOF:
@@ -277,13 +276,21 @@ class GrpcRequestServer:
             raise Refusal("FAILED_PRECONDITION", f"env group {env_group} sent again before its actions came")
         understood(stream.readers[env_group].read, payload)
         request = stream.requests[env_group]
-        if complaint := complaint_about(request):
+        if complaint := self._plausibility.complaint(request):
             raise Refusal("INVALID_ARGUMENT", complaint)
         return env_group, request
 
     def _tell(self, text: str) -> None:
         self._news.append(text)
         self._wake()
+
+    def _tell_refusal(self, peer: str, stream: Stream | None, text: str) -> None:
+        self._refused += stream is not None
+        passes, held = self._ration.passes()
+        if held:
+            self._tell(f"{held:,} more were refused")
+        if passes:
+            self._tell(f"{stream.name} at {peer} was refused: {text}" if stream else f"{peer} was refused: {text}")
 
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
-import numpy as np
 
 from pappus.config import WireConfig
 from pappus.errors import UserError, WireError
 from pappus.transports.addresses import Address, ips_of, make_way, socket_beside
 from pappus.transports.codec import Buffer
-from pappus.types import Array, Request, leaves_of
 
 HANDSHAKE_SECONDS = 10.0
 """Time limit for a stream's first message, and for the answer to it."""
@@ -29,8 +28,6 @@ SERVER_OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.so_reuseport", 0), ("grpc.http2.max_frame_size", MAX_FRAME_BYTES),
 ]
-LARGEST = 1e15
-"""No valid reward or observation is larger, and a loss would overflow."""
 MAX_REFUSAL = 1000
 """Characters of a status: gRPC sends it in a header, whose size is limited."""
 
@@ -95,13 +92,52 @@ class Refusal(Exception):
         self.code, self.text = grpc.StatusCode[code], text[:MAX_REFUSAL]
 
 
-async def first_message(context: Any, what: str) -> bytes:
+class Ration:
+    """Lets so many lines a minute pass, and counts the others: refusals must not fill the disk."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._clock = most, clock
+        self._began, self._lines = clock(), 0
+
+    def passes(self) -> tuple[bool, int]:
+        """Whether another line may pass, and if a new minute begins, how many could not in the last one."""
+        held = 0
+        if self._clock() - self._began >= 60:
+            held, self._began, self._lines = max(0, self._lines - self._most), self._clock(), 0
+        self._lines += 1
+        return self._lines <= self._most, held
+
+
+class Strangers:
+    """Streams whose first message has not come. Of more than `most` the oldest gives up: clients speak at once."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._limits = most, dict[asyncio.Timeout, None]()
+
+    def add(self, limit: asyncio.Timeout) -> None:
+        self._limits[limit] = None
+        if len(self._limits) > self._most:
+            oldest = next(iter(self._limits))
+            del self._limits[oldest]
+            oldest.reschedule(asyncio.get_running_loop().time())
+
+    def remove(self, limit: asyncio.Timeout) -> None:
+        self._limits.pop(limit, None)
+
+
+async def first_message(context: Any, what: str, strangers: Strangers | None = None) -> bytes:
     """What a stream begins with; a `Refusal` if it does not come."""
+    limit = asyncio.timeout(HANDSHAKE_SECONDS)
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
+        async with limit:
+            if strangers is not None:
+                strangers.add(limit)
             message: bytes = await context.read()
     except TimeoutError:
         raise Refusal("DEADLINE_EXCEEDED", f"no {what} came within {HANDSHAKE_SECONDS:.0f} s") from None
+    finally:
+        if strangers is not None:
+            strangers.remove(limit)
     if message is grpc.aio.EOF:
         raise Refusal("INVALID_ARGUMENT", f"the stream ended before {what}")
     return message
@@ -113,29 +149,3 @@ def understood(decode: Callable[..., Any], data: Buffer, *arguments: Any) -> Any
         return decode(data, *arguments)
     except WireError as error:
         raise Refusal("INVALID_ARGUMENT", str(error)) from None
-
-
-def complaint_about(request: Request) -> str:
-    """What is wrong with a request, in words; empty if nothing is."""
-    for name, flags in (("first", request.first), ("valid", request.valid)):
-        if flags.view(np.uint8).max() > 1:
-            return f"{name!r} holds bytes other than 0 and 1"
-    for name, numbers in (("reward", request.reward), ("episode_return", request.episode_return)):
-        if not sane(numbers):
-            return f"{name!r} is not finite, or beyond ±{LARGEST:g}"
-    discount = request.discount
-    if not (discount.min() >= 0 and discount.max() <= 1):
-        return "'discount' lies outside 0 to 1, or is not finite"
-    if request.episode_length.min() < 0:
-        return "'episode_length' is negative"
-    for leaf in leaves_of(request.observation):
-        if leaf.dtype.kind == "f" and not sane(leaf):
-            return f"an observation is not finite, or beyond ±{LARGEST:g}"
-        if leaf.dtype.kind == "b" and leaf.view(np.uint8).max(initial=0) > 1:
-            return "a bool observation holds bytes other than 0 and 1"
-    return ""
-
-
-def sane(numbers: Array) -> bool:
-    """Whether all of them are finite, and small enough that their squares are."""
-    return bool(numbers.max(initial=0) <= LARGEST and numbers.min(initial=0) >= -LARGEST)

@@ -45,6 +45,11 @@ def test_a_spec_says_what_envs_show_and_accept(tmp_path: Path, text: str, expect
     assert spec_of(tmp_path / "env.yaml", text) == expected
 
 
+def test_a_spec_may_have_bounds(tmp_path: Path) -> None:
+    text = f"observation: {{shape: [2], low: -1, high: [1, .inf]}}\n{GOOD_ACTION}"
+    assert spec_of(tmp_path / "env.yaml", text).observation.bounds == ((-1.0, -1.0), (1.0, float("inf")))
+
+
 def test_a_spec_that_is_missing_or_no_yaml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"missing\.yaml' cannot be read"):
         external_spec(f"spec:{tmp_path}/missing.yaml")
@@ -87,7 +92,12 @@ MALFORMED += [
         ("{shape: [4], dtype: uint16}", "has dtype 'uint16'"),
         ("{shape: [4], dtype: null}", "has dtype None"),
         ("{shape: [4], dtype: [float32]}", "has dtype"),
-        ("{shape: [4], low: 0}", r"has unknown entries \['low'\]"),
+        ("{shape: [4], least: 0}", r"has unknown entries \['least'\]"),
+        ("{shape: [4], low: [0, 1]}", "low and high must be one number each, or one for each of 4 entries"),
+        ("{shape: [4], low: zero}", "low and high must be one number each"),
+        ("{shape: [4], low: .nan}", "low and high must be one number each"),
+        ("{shape: [2], low: 1, high: [2, 0]}", "low may not be above high"),
+        ("{shape: [], dtype: int64, values: [3], low: 0}", "categories count from 0 to values - 1"),
         ("{shape: [2], dtype: int64, values: [10]}", "has 2 entries and values for 1; give one number for each"),
         ("{shape: [], dtype: int64, values: []}", "has 1 entries and values for 0"),
         ("{shape: [1], dtype: int64, values: [0]}", "must be lists of positive whole numbers"),

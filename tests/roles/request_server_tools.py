@@ -59,6 +59,9 @@ class FakeRequestServer:
     def news(self) -> list[str]:
         return []
 
+    def refused(self) -> int:
+        return 0
+
     def memory(self) -> list[Any]:
         return []
 

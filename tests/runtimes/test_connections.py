@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from pappus.runtimes.connections import HELLO_SECONDS, ConnectionListener, PacketConnection, StreamConnection
+from pappus.runtimes import connections
+from pappus.runtimes.connections import (
+    HELLO_SECONDS,
+    MAX_HELLO,
+    ConnectionListener,
+    PacketConnection,
+    StreamConnection,
+)
 
 SECONDS = 10.0
 
@@ -103,3 +110,60 @@ def test_a_hello_in_two_pieces_is_understood() -> None:
     assert arrivals(run_stats)[0][0]["group"] == "replay"
     end.close()
     run_stats.close()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        '{"token":"é"}\n'.encode(), b'{"token":"\\ud800"}\n', b"[" * 100_000 + b"\n", b'{"a":' * 3000 + b"\n",
+        b"x" * 1_000_000,
+    ],
+    ids=["not ASCII", "a lone surrogate", "deep lists", "deep objects", "no end of the line"],
+)
+def test_no_bytes_of_a_stranger_end_the_listener(hello: bytes) -> None:
+    listener = ConnectionListener("127.0.0.1", "secret")
+    stranger = socket.create_connection(listener.address)
+    stranger.setblocking(False)
+    stranger.send(hello)
+    line = StreamConnection.connect(listener.address, {"token": "secret", "group": "learner"})
+    assert [greeting["group"] for greeting, _ in arrivals(listener)] == ["learner"]
+    select.select(listener.descriptors(), [], [], SECONDS)
+    listener.arrivals(time.monotonic())
+    assert len(listener.descriptors()) == 1, "the stranger was dropped"
+    line.close()
+    stranger.close()
+    listener.close()
+
+
+def test_a_stranger_who_sends_without_end_costs_a_bounded_number_of_bytes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        line = StreamConnection(server.accept()[0])
+    with pytest.raises(ValueError, match="without an end of the line"):
+        for _ in range(MAX_HELLO // 1000 + 1):
+            theirs.sendall(b"x" * 1000)
+            select.select([line.fileno()], [], [], SECONDS)
+            assert line.hello() is None
+    theirs.close()
+    line.close()
+
+
+def test_of_too_many_who_say_nothing_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_UNIDENTIFIED", 4)
+    listener = ConnectionListener("127.0.0.1", "secret")
+    silent = [socket.create_connection(listener.address) for _ in range(10)]
+    line = StreamConnection.connect(listener.address, {"token": "secret", "group": "learner"})
+    assert [greeting["group"] for greeting, _ in arrivals(listener)] == ["learner"]
+    assert len(listener.descriptors()) <= 1 + 4
+    for end in [*silent, line, listener]:
+        end.close()
+
+
+def test_what_follows_a_hello_is_not_lost() -> None:
+    listener = ConnectionListener("127.0.0.1", "secret")
+    line = StreamConnection.connect(listener.address, {"token": "secret", "group": "learner"})
+    line.send({"report": 1})
+    ((_, ours),) = arrivals(listener)
+    assert heard(ours, 1) == [{"report": 1}]
+    line.close()
+    listener.close()

@@ -10,11 +10,14 @@ import numpy as np
 import optree
 import pytest
 
-from pappus.transports import grpc_server
+from benchmarks.fuzz import mutate
+from pappus.transports import grpc_request_server, grpc_server
+from pappus.transports.admission import GROUP_BYTES, Taken
 from pappus.transports.codec import EnvGroupReader, Hello, Tensor, encode_env_group, env_group_specs
 from pappus.transports.grpc_request_server import GrpcRequestServer, Stream
-from pappus.transports.grpc_server import Refusal, complaint_about, understood
-from pappus.types import Request
+from pappus.transports.grpc_server import Ration, Refusal, understood
+from pappus.transports.plausible import Plausibility
+from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Request, request_spec
 from tests.contracts.calls_contract import ENVS, REQUEST, take, wait_for
 from tests.wire_tools import (
     TENSORS,
@@ -107,8 +110,8 @@ WRONG_STEPS = {
     "cut off": (steps()[:-1], INVALID, "the message is cut off"),
     "oversized": (bytes(1 << 20), "RESOURCE_EXHAUSTED", "larger than max"),
     "reward nan": (steps(change=setting("reward", np.nan)), INVALID, "'reward' is not finite"),
-    "reward absurd": (steps(change=setting("reward", 3e38)), INVALID, "beyond ±1e+15"),
-    "observation absurd": (steps(change=with_observation("a", -3e38)), INVALID, "beyond ±1e+15"),
+    "reward absurd": (steps(change=setting("reward", 3e38)), INVALID, "beyond ±1e+08"),
+    "observation absurd": (steps(change=with_observation("a", -3e38)), INVALID, "from -1e+08 to 1e+08 is allowed"),
     "reward inf": (steps(change=setting("reward", np.inf)), INVALID, "'reward' is not finite"),
     "return nan": (steps(change=setting("episode_return", np.nan)), INVALID, "'episode_return' is not finite"),
     "discount 2": (steps(change=setting("discount", 2)), INVALID, "'discount' lies outside 0 to 1"),
@@ -193,6 +196,56 @@ def test_whoever_is_refused_is_told_of(request_server: GrpcRequestServer, witnes
     assert "127.0.0.1" in news and "was refused: env groups=0" in news
 
 
+def test_a_client_that_is_dropped_for_its_data_is_named_and_counted(
+    request_server: GrpcRequestServer, witness: Witness
+) -> None:
+    request_server.news()
+    request_server.refused()
+    line = Line(request_server.address, hello(name="sim-7").encode())
+    line.hear()
+    line.say(steps(change=with_observation("a", 0.9e15)))
+    assert line.ending()[0] == INVALID
+    news = wait_for(request_server, lambda: [text for text in request_server.news() if "refused" in text])
+    assert news[0].startswith("sim-7 (4 envs) at ipv4:127.0.0.1:") and "holds 9e+14" in news[0]
+    assert request_server.refused() == 1 and request_server.refused() == 0
+    Line(request_server.address, hello(token="wrong").encode()).ending()
+    assert request_server.refused() == 0, "a stranger is no client"
+
+
+def test_nobody_may_take_more_memory_than_there_is_for_clients() -> None:
+    env = SIZE / ENVS
+    with request_server_at(max_message_mib=1, max_client_mib=2, max_clients_mib=3) as server:
+        per_mib = int(((1 << 20) - GROUP_BYTES) / env / 2)  # a request and the step that is held
+        code, text = Line(server.address, hello(envs=3 * per_mib).encode()).ending()
+        assert code == "RESOURCE_EXHAUSTED" and "use more env groups: max_message_mib is 1" in text
+        code, text = Line(server.address, hello(env_groups=3, envs=per_mib).encode()).ending()
+        assert code == "RESOURCE_EXHAUSTED" and "those of a client at most 2.0; use fewer, or raise max_client" in text
+        first = Line(server.address, hello(env_groups=2, envs=per_mib).encode())
+        first.hear()
+        code, text = Line(server.address, hello(env_groups=2, envs=per_mib).encode()).ending()
+        assert code == "UNAVAILABLE" and "at most 3.0 may be" in text
+        first.close()
+
+
+def test_of_too_many_streams_that_say_nothing_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_request_server, "MAX_STRANGERS", 3)
+    with request_server_at() as server:
+        silent = [Line(server.address) for _ in range(4)]
+        news = wait_for(server, lambda: [text for text in server.news() if "no Hello came" in text])
+        assert len(news) == 1
+        Witness(server).round_trip()
+        for line in silent:
+            line.close()
+
+
+def test_refusals_are_rationed() -> None:
+    now = 0.0
+    ration = Ration(2, lambda: now)
+    assert [ration.passes() for _ in range(5)] == [(True, 0), (True, 0), (False, 0), (False, 0), (False, 0)]
+    now = 61.0
+    assert [ration.passes() for _ in range(3)] == [(True, 3), (True, 0), (False, 0)]
+
+
 def test_a_request_server_that_closes_tells_its_clients_to_come_again() -> None:
     with request_server_at() as request_server:
         line = Line(request_server.address, hello().encode())
@@ -204,26 +257,8 @@ def test_a_bool_observation_holds_zeros_and_ones(request_server: GrpcRequestServ
     flags = np.array([0, 2], np.uint8).view(bool)
     zeros = np.zeros(2, np.float32)
     request = Request(flags, zeros > 0, zeros, zeros, zeros > 0, zeros, zeros.astype(np.int32))
-    assert "bool observation" in complaint_about(request)
-
-
-def mutate(rng: random.Random, message: bytes) -> bytes:
-    """A message with some of its bytes changed, lost, doubled or moved."""
-    data = bytearray(message)
-    for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        at, size = rng.randrange(len(data) + 1), rng.randrange(1, 16)
-        kind = rng.randrange(5)
-        if kind == 0 and at < len(data):
-            data[at] ^= 1 << rng.randrange(8)
-        elif kind == 1 and at < len(data):
-            data[at] = rng.choice((0, 1, 2, 127, 128, 255))
-        elif kind == 2:
-            del data[at : at + size]
-        elif kind == 3:
-            data[at:at] = rng.randbytes(size)
-        else:
-            data[at:at] = data[at : at + size]
-    return bytes(data)
+    spec = request_spec(EnvSpec(ArraySpec((), "bool"), DiscreteAction(2)))
+    assert "bool observation" in Plausibility(spec, 0.0).complaint(request)
 
 
 def accepts(act: Callable[[bytes], object], message: bytes) -> bool:
@@ -250,10 +285,10 @@ def test_150_000_mutated_steps_are_understood_or_refused(request_server: GrpcReq
 
 def test_50_000_mutated_hellos_are_understood_or_refused(request_server: GrpcRequestServer, witness: Witness) -> None:
     rng, original = random.Random(2), hello(env_groups=3, token="", name="fuzz").encode()
-    accepted = 0
+    check, accepted = request_server._admission.check, 0
     for _ in range(50_000):
         mutated = mutate(rng, original)
-        accepted += accepts(lambda message: request_server._check(understood(Hello.decode, message)), mutated)
+        accepted += accepts(lambda message: check(understood(Hello.decode, message), Taken(0, 0)), mutated)
     assert 100 < accepted < 45_000, "the mutations reach both ends"
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from pappus.cli import main
 from pappus.config import WireConfig
 from pappus.errors import PappusError, RunError, UserError
 from pappus.transports import addresses
-from pappus.transports.addresses import Address, check_wire, nearest, read_token, socket_beside
+from pappus.transports.addresses import Address, check_free, check_wire, nearest, read_token, socket_beside
 from pappus.transports.codec import Welcome
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
@@ -296,6 +297,33 @@ def test_a_unix_socket_is_for_its_user_alone_and_replaces_only_what_a_killed_run
     with pytest.raises(UserError, match="is no socket"):
         open_request_server(f"unix:{path}")
     assert path.read_text() == "precious"
+
+
+def test_an_address_is_tried_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with request_server_at() as request_server:
+        with pytest.raises(UserError, match="cannot be opened: Address already in use; give a free port"):
+            check_free(request_server.address)
+        for settings in (["--listen", request_server.address], ["--topology.wire.listen", request_server.address]):
+            words = ["--env", "CartPole-v1", "--run-dir", str(tmp_path / "run"), *settings]
+            began = main(["train", "seed-vtrace", *words])
+            said = capsys.readouterr().err
+            assert began == 2 and not (tmp_path / "run").exists() and len(said.splitlines()) == 1
+            assert f"listen='{request_server.address}' cannot be opened: Address already in use" in said
+    for free in (request_server.address, "127.0.0.1:0", "localhost:0", f"unix:{tmp_path}/wire", ""):
+        check_free(free)
+    with pytest.raises(UserError, match=r"listen='192\.0\.2\.1:5000' cannot be opened"):
+        check_free("192.0.2.1:5000")
+
+
+def test_limits_that_cannot_work_are_refused() -> None:
+    for changes, sentence in [
+        ({"max_message_mib": 0}, "max-message-mib=0 must be at least 1"),
+        ({"max_envs": 0}, "max-envs=0 must be at least 1"),
+        ({"max_client_mib": -1}, "max-client-mib=-1 must not be negative"),
+        ({"unusual_factor": float("nan")}, "unusual-factor=nan must not be negative"),
+    ]:
+        with pytest.raises(UserError, match=sentence):
+            check_wire(WireConfig("127.0.0.1:0", **changes))
 
 
 def test_addresses_that_cannot_be_opened_are_refused_with_a_sentence(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pappus.replay.service.service import Service
 from pappus.replay.storage.memory import projected
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.telemetry.processes import set_title
-from pappus.transports.addresses import check_wire, with_port
+from pappus.transports.addresses import check_free, check_wire, with_port
 
 REPORT_SECONDS = 10.0
 KEPT = 2
@@ -32,6 +32,7 @@ class StandAlone:
 
     def __init__(self, config: str, wire: WireConfig, checkpoints: str, every: float) -> None:
         check_wire(wire, "--")
+        check_free(wire.listen)
         if every and not checkpoints:
             raise UserError("--every needs --checkpoints, a folder to write them to")
         if every < 0:
