@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pappus.arguments import Parser
-from pappus.errors import PappusError, UserError, closest
+from pappus.errors import INCOMPLETE, PappusError, UserError, closest
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -34,9 +34,6 @@ pappus check-env ID                       what an env is, how fast it steps, wha
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
-INCOMPLETE = 3
-"""Exit code of a run that went its way but lost metrics, logs or its last checkpoint to failing storage, or that ended
-for that with --on-storage-failure stop."""
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]

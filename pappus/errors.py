@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+INCOMPLETE = 3
+"""Exit code of a command that went its way but lost metrics, logs or its last checkpoint to failing storage, and of a
+run that --on-storage-failure stop ended."""
+
 
 class PappusError(Exception):
     """Base of every error that Pappus raises on purpose."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from pappus.cli import INCOMPLETE, main
+from pappus.cli import main
+from pappus.errors import INCOMPLETE
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.patient_file import PatientFile
 from tests.process_tools import Training, eventually

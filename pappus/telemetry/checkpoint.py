@@ -106,7 +106,8 @@ class CheckpointStore:
         except OSError as error:
             raise StorageError(f"{str(target)!r} cannot be written: {error.strerror}") from None
         shutil.rmtree(replaced, ignore_errors=True)
-        self._prune()
+        with contextlib.suppress(OSError):  # old ones are removed after the next checkpoint, then
+            self._prune()
         return target
 
     def _put_in_place(self, temporary: Path, target: Path) -> Path:
@@ -166,8 +167,7 @@ class CheckpointStore:
         best = self._best_name()
         for path in newest_first[max(1, self._keep_last or 1) :]:
             if path.name != best:
-                with contextlib.suppress(OSError):  # it is tried again after the next checkpoint
-                    shutil.rmtree(self._set_aside(path), ignore_errors=True)
+                shutil.rmtree(self._set_aside(path), ignore_errors=True)
 
     def _set_aside(self, path: Path) -> Path:
         """Rename a checkpoint before it is deleted: one under its own name is never half deleted."""

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from pappus.config import WireConfig
+from pappus.errors import INCOMPLETE
 from pappus.replay import connect
 from pappus.replay.serve.command import KEPT, StandAlone
 from pappus.replay.service.checkpoint import is_own, sequence_of
 from pappus.replay.service.retention import newest_first
 from tests.replay.test_serve import TABLES, write
+from tests.roles.test_replay_server import full
 
 
 @pytest.fixture
@@ -66,6 +68,22 @@ def test_clocks_that_go_back_change_neither_what_is_kept_nor_what_is_restored(
     os.utime(newest_first(tmp_path / "saved")[0], (0, 0))
     begin(tmp_path).close()
     assert "replay-00000000000000000004: replay 30 items" in capsys.readouterr().err
+
+
+def test_a_server_that_cannot_write_says_so_once_and_again_in_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = begin(tmp_path)
+    write(connect(f"tcp:{server.address}"), 10)
+    monkeypatch.setattr("pappus.replay.service.checkpoint._write_chunks", full)
+    server._save()
+    server._save()
+    assert server._service.info("replay")["size"] == 10
+    server._stopped.set()
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # this process is the tests'
+    monkeypatch.setattr("pappus.replay.serve.command.set_title", lambda _: None)
+    assert server.run() == INCOMPLETE
+    assert capsys.readouterr().err.count("cannot be written: [Errno 28] No space left on device") == 1
 
 
 def test_a_damaged_checkpoint_is_neither_counted_nor_removed(tmp_path: Path, server: StandAlone) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from pappus.config import WireConfig
-from pappus.errors import PappusError, UserError
+from pappus.errors import INCOMPLETE, PappusError, UserError
 from pappus.replay.clients.connect import near_socket
 from pappus.replay.serve.config_file import load_tables
 from pappus.replay.service.checkpoint import load, remove_drafts
@@ -53,9 +53,11 @@ class StandAlone:
         self._near = SocketServer(self._service, memory, path) if path else None
         self._stopped = threading.Event()
         self._reported: dict[str, str] = {}
+        self._failing = False
+        """Whether the last checkpoint could not be written."""
 
     def run(self) -> int:
-        """Serve until SIGINT or SIGTERM; returns the exit code."""
+        """Serve until SIGINT or SIGTERM; returns the exit code, `INCOMPLETE` if the last checkpoint was not written."""
         set_title("replay")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
@@ -70,7 +72,7 @@ class StandAlone:
                 self._save()
                 saved = time.monotonic()
         self.close()
-        return 0
+        return INCOMPLETE if self._failing else 0
 
     def close(self) -> None:
         """End all sessions, and write a last checkpoint with everything that was confirmed to clients."""
@@ -102,8 +104,11 @@ class StandAlone:
         try:
             written = write_own(self._service, self._folder)
         except (PappusError, OSError) as error:
-            _say(f"{error}; the server continues without it")
+            if not self._failing:  # told once, though it is tried again every time
+                _say(f"{error}; the server continues without it")
+            self._failing = True
             return
+        self._failing = False
         _say(f"wrote {written} in {time.monotonic() - began:.1f} s")
         remove_own(self._folder, newest_own(self._folder, KEPT))
 
