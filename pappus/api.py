@@ -38,6 +38,7 @@ from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
+from pappus.trust import RUN_FILE, asked_by, check_trust, remember
 from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Result:
     @cached_property
     def policy(self) -> TrainedPolicy:
         """The newest policy of the run. It keeps its recurrent state between calls, until `reset`."""
-        return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env, system=self.system)
+        env = None if isinstance(self.env, str) else self.env
+        return load_policy(self.directory, env=env, system=self.system, trust=True)
 
 
 def train(
@@ -77,12 +79,12 @@ def train(
 
 def resume(
     run: str | Path, env: EnvLike | None = None, system: System | None = None,
-    settings: Mapping[str, Any] | None = None, **named: Unpack[Settings],
+    settings: Mapping[str, Any] | None = None, trust: bool = False, **named: Unpack[Settings],
 ) -> Result:
     """Continue a run from its newest checkpoint, with the settings that you change. Give `env` and `system` again where
-    they were Python values."""
+    they were Python values; `trust` what its config asks for, if you did not ask for it in this folder before."""
     directory = Path(run)
-    found, config = saved_config(directory, system)
+    found, config = saved_config(directory, system, trust=trust, without=() if env is None else ("env",))
     config = same_system(override(config, {**(settings or {}), **named}), found)
     if isinstance(env, str) and env != config.env:
         raise UserError(f"the run was trained on env {config.env!r}, not {env!r}; start a new run")
@@ -90,17 +92,22 @@ def resume(
 
 
 def configure(
-    system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None
+    system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None,
+    trust: bool = False,
 ) -> RunConfig:
-    """The resolved config: defaults < preset < file < settings."""
+    """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
+    little as its directory."""
     chosen = find_system(system)
     written = load_file(file) if file is not None else {}
+    typed = ["system", *(["env"] if env else [])]
     env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
     env = env_of_data(data, env) if data else env
     config = dataclasses.replace(chosen.defaults, env=env)
     for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
     config = override(config, written, str(file))
+    if file is not None and file.name == RUN_FILE and not trust:
+        check_trust(f"file {str(file)!r}", asked_by(config, chosen.defaults, typed))
     return same_system(override(config, settings or {}), chosen)
 
 
@@ -195,7 +202,8 @@ def _execute(
     store = CheckpointStore(directory / "checkpoints", config.checkpoint.keep_last)
     program = system.topology.build(run)
     checkpoint, metadata = find_resumable(store, run, program) if resumed else (None, None)
-    (directory / "config.yaml").write_text(to_yaml(config))
+    (directory / RUN_FILE).write_text(to_yaml(config))
+    remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds)
     with RunLog(directory, resume_step=metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
@@ -295,7 +303,7 @@ def new_directory(config: RunConfig) -> Path:
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second
         directory = directory.with_name(f"{directory.name}+")
-    if (directory / "config.yaml").exists():
+    if (directory / RUN_FILE).exists():
         raise UserError(
             f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}"
         )

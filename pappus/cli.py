@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pappus.arguments import Parser
+from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import PappusError, UserError, closest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
-pappus train --resume RUN [options]       continue from the newest checkpoint
+pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
@@ -32,6 +32,8 @@ pappus check-env ID                       what an env is, how fast it steps, wha
 """
 
 HELP = ("-h", "--help")
+ACTIONS = {"--vary": "append", "--trust": "store_true"}
+"""Options that are not one value."""
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -46,8 +48,6 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     began = time.monotonic()
     words = list(sys.argv[1:] if words is None else words)
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # --env my_env:make finds my_env.py where the command was given
     try:
         return _dispatch(words, began)
     except PappusError as error:
@@ -80,24 +80,26 @@ def _dispatch(words: list[str], began: float) -> int:
 
 
 def _train(words: list[str], began: float) -> int:
-    given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs")
-    run = given.pop("--resume")
+    given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
+    run, trust = given.pop("--resume"), given.pop("--trust")
+    if trust and run is None and not _value(words, "--config"):
+        raise UserError("--trust is for what a run directory names; give it with --resume or --config")
     several = any(value is not None for value in given.values())
     if several or (run and (Path(run) / "population.json").is_file()):
-        return _train_population(run, given, rest)
+        return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
     if _value(words, "--runtime") not in ("inline", "ray") and not any(word in HELP for word in words):
         ForkServer.prestart()
     from pappus import api
 
-    system, config = _config(words) if run is None else _resumed_config(run, rest)
+    system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
     directory = None if run is None else Path(run).resolve()
     result = api.execute(config, config.env, directory, began, system)
     return 130 if result.summary.exit_reason == "interrupted" else 0
 
 
-def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
+def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
     """The system and the config of a run that continues with other words."""
     from pappus import api
     from pappus.settings import parse
@@ -108,7 +110,7 @@ def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
     if not Path(run).is_dir():
         raise UserError(f"{run!r} is no run directory; `ls runs` shows what there is")
     name = words.pop(0) if words and not words[0].startswith("-") else ""
-    system, config = saved_config(Path(run))
+    system, config = saved_config(Path(run), trust=trust, without=())
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
     return system, api.same_system(parse(config, words), system)
@@ -120,7 +122,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     from pappus.settings import load_file, parse
     from pappus.systems import find_system
 
-    given, rest = _taken(words, "--config")
+    given, rest = _taken(words, "--config", "--trust")
     if not rest or rest[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
     if _value(rest, "--system"):
@@ -132,7 +134,8 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     def config_of(system: System, words: Sequence[str]) -> RunConfig:
         data = {"data": value} if (value := _value(words, "--data")) else {}
         called = name if system.found_as == asked.found_as else system.pair
-        return parse(api.configure(system, _value(words, "--env"), data, file), words, f"pappus train {called}")
+        resolved = api.configure(system, _value(words, "--env"), data, file, given["--trust"])
+        return parse(resolved, words, f"pappus train {called}")
 
     words_given = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
     written = load_file(file) if file is not None else {}
@@ -145,7 +148,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     return system, config_of(system, rest)
 
 
-def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
+def _train_population(run: str | None, given: dict[str, Any], words: list[str], trust: bool) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
     from pappus.beginnings import with_data
@@ -155,14 +158,14 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
     if run is not None:
         if words or any(value is not None for value in given.values()):
             raise UserError(f"population {run!r} goes on as it was begun; leave the other options out")
-        return population.saved_population(Path(run)).run()
+        return population.saved_population(Path(run), trust).run()
     if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
     if not words or words[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
-    runs = members.members_of(words[0], words[1:], seeds, varied)
+    runs = members.members_of(words[0], [*words[1:], *(["--trust"] if trust else [])], seeds, varied)
     configs = []
     for i, (system, config) in enumerate([_config(member.words) for member in runs]):
         settled = with_data(config, config.env)[0]
@@ -209,6 +212,7 @@ def _actor(words: list[str], began: float) -> int:
     parser.add_argument("--certificate", default="", help="mutual TLS: certificate of this actor (PEM)")
     parser.add_argument("--key", default="", help="mutual TLS: its private key (PEM)")
     parser.add_argument("--config", help="YAML file with env_options, as in a run's config.yaml")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     try:
         from pappus.remote import RemoteActor
@@ -226,11 +230,14 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the envs (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
-    print(evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video))
+    print(evaluate(
+        arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video, trust=arguments.trust
+    ))
     return 0
 
 
@@ -273,10 +280,11 @@ def _check_env(words: list[str], began: float) -> int:
 
 
 def _taken(words: Sequence[str], *options: str) -> tuple[dict[str, Any], list[str]]:
-    """The value of each option (None if it is not there, all values of --vary), and the words without them."""
+    """The value of each option (None if it is not there, all values of --vary, whether --trust is there), and the words
+    without them."""
     parser = Parser(prog="pappus train", add_help=False, allow_abbrev=False)
     for option in options:
-        parser.add_argument(option, dest=option, action="append" if option == "--vary" else "store")
+        parser.add_argument(option, dest=option, action=ACTIONS.get(option, "store"))
     found, rest = parser.parse_known_args(words)
     return vars(found), rest
 

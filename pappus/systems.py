@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -32,6 +32,7 @@ from pappus.imports import imported
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
 from pappus.topologies import a3c, apex, gorila, impala, offline, seed, seed_replay, seed_sync, single, sync
+from pappus.trust import REACHES, RUN_FILE, asked_by, check_trust, system_asked
 
 Value = TypeVar("Value", AlgorithmSpec, Topology, System)
 
@@ -330,11 +331,20 @@ def _imported(text: str, kind: type[Value], what: str) -> Value:
     return value
 
 
-def saved_config(directory: Path, system: System | None = None) -> tuple[System, RunConfig]:
-    """The system and the resolved config of a run directory; `system` where it was given as a Python value."""
-    path = directory / "config.yaml"
+def saved_config(
+    directory: Path, system: System | None = None, *, trust: bool = False, without: Collection[str] = tuple(REACHES)
+) -> tuple[System, RunConfig]:
+    """The system and the resolved config of a run directory; `system` where it was given as a Python value. Without
+    `trust`, `UserError` where it asks for what this user did not ask for here (`trust.py`), except by settings that the
+    caller does `without`."""
+    path = directory / RUN_FILE
     if not path.is_file():
         raise UserError(f"{str(directory)!r} is no run directory: it has no config.yaml; `ls runs` shows what there is")
-    content = load_file(path)
+    content, source = load_file(path), f"run {str(directory)!r}"
+    if system is None and not trust:
+        check_trust(source, system_asked(str(content.get("system", ""))))
     found = system or find_system(str(content.get("system", "")))
-    return found, override(found.defaults, content, str(path))
+    config = override(found.defaults, content, str(path))
+    if not trust:
+        check_trust(source, asked_by(config, found.defaults, (*without, *(["system"] if system else []))))
+    return found, config

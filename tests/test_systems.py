@@ -219,7 +219,9 @@ def test_an_own_system_is_trained_evaluated_resumed_and_seeded_from_its_folder(o
     assert {path.name for path in (own_folder / "seeds").iterdir()} >= {"seed-1", "seed-2"}
     elsewhere = own_folder / "elsewhere"
     elsewhere.mkdir()
-    lost = run(elsewhere, "eval ../run")
+    strange = run(elsewhere, "eval ../run")
+    assert strange.returncode == 2 and "asks for system='my_module:my_system', which runs code" in strange.stderr
+    lost = run(elsewhere, "eval ../run --trust")
     assert lost.returncode == 2 and "there is no module 'my_module' here; run this in the folder" in lost.stderr
 
 
