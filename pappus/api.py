@@ -17,7 +17,7 @@ from pappus.beginnings import EnvLike, first_weights, with_data
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
 from pappus.data.specs import check_spec, data_notes, env_of_data, spec_of
-from pappus.errors import UserError
+from pappus.errors import RunError, UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
@@ -31,7 +31,7 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
+from pappus.telemetry.checkpoint import CheckpointStore, has_checkpoint, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
@@ -43,6 +43,9 @@ from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
+
+REMOVE_IT = "remove it and start anew, or start with another --run-dir"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -254,8 +257,9 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[
     """The newest checkpoint and its metadata, if this run can continue from it."""
     checkpoint = store.latest()
     if checkpoint is None:
-        raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
+        raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; {REMOVE_IT}")
     metadata = read_manifest(checkpoint)["metadata"]
+    _check_metadata(checkpoint, metadata)
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
     size = stored_weights(checkpoint).size
@@ -266,6 +270,18 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[
         )
     _check_weights_roles(checkpoint, run, program)
     return checkpoint, metadata
+
+
+def _check_metadata(checkpoint: Path, metadata: dict[str, Any]) -> None:
+    """Raise `RunError` unless it says how far the run had come."""
+    kinds = {
+        "env": str, "steps": int, "updates": int, "wall_seconds": int | float, "train_seconds": int | float,
+        "env_seconds": int | float, "best_return": int | float | None,
+    }
+    for name, kind in kinds.items():
+        value: Any = metadata.get(name, 0.0 if name == "env_seconds" else None)
+        if not isinstance(value, kind) or (kind is int and not 0 <= value < 1 << 62):
+            raise RunError(f"checkpoint {str(checkpoint)!r} says {name}={value!r:.60}; use another one, or start anew")
 
 
 def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
@@ -304,9 +320,9 @@ def new_directory(config: RunConfig) -> Path:
     while not config.run_dir and directory.exists():  # another run began in the same second
         directory = directory.with_name(f"{directory.name}+")
     if (directory / RUN_FILE).exists():
-        raise UserError(
-            f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}"
-        )
+        saved = has_checkpoint(directory / "checkpoints")
+        remedy = f"give another, or go on with --resume {directory}" if saved else f"it saved no checkpoint; {REMOVE_IT}"
+        raise UserError(f"run_dir={str(directory)!r} holds a run already; {remedy}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -148,7 +148,9 @@ def find_checkpoint(run: Path, which: str) -> Path:
     store = CheckpointStore(run / "checkpoints")
     path = store.best() if which == "best" else store.latest()
     if path is None:
-        raise UserError(f"{str(run)!r} holds no {which} checkpoint; train it first, or go on with --resume")
+        why = f": {store.warnings[-1]}" if store.warnings else ""
+        remedy = "use --checkpoint latest" if which == "best" and store.latest() else "train it first"
+        raise UserError(f"{str(run)!r} holds no {which} checkpoint{why}; {remedy}")
     return path
 
 

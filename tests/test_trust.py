@@ -201,7 +201,7 @@ def test_a_strangers_population_gives_no_commands(tmp_path: Path, harm: Path) ->
 
 @pytest.mark.parametrize("name", ["..", "../../home", "/home", "a/b", ""])
 def test_a_population_empties_no_folder_but_its_own(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no name of a run in this folder"):
+    with pytest.raises(UserError, match="is no name of a run in its folder"):
         saved_population(population(tmp_path, name=name), trust=True)
 
 
