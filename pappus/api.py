@@ -321,7 +321,8 @@ def new_directory(config: RunConfig) -> Path:
         directory = directory.with_name(f"{directory.name}+")
     if (directory / RUN_FILE).exists():
         saved = has_checkpoint(directory / "checkpoints")
-        remedy = f"give another, or go on with --resume {directory}" if saved else f"it saved no checkpoint; {REMOVE_IT}"
+        again = f"give another, or go on with --resume {directory}"
+        remedy = again if saved else f"it saved no checkpoint; {REMOVE_IT}"
         raise UserError(f"run_dir={str(directory)!r} holds a run already; {remedy}")
     try:
         directory.mkdir(parents=True, exist_ok=True)

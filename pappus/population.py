@@ -227,10 +227,10 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
         if jobs < 1 or not all(isinstance(text, str) for text in texts):
             raise ValueError("it holds no runs")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{str(path)!r} cannot be read ({error!r:.100}); start the runs anew in another folder") from None
+        raise UserError(f"{str(path)!r} cannot be read ({error!r:.100}); start anew in another folder") from None
     for member in members:
         if not MEMBER.fullmatch(member.name):  # its folder may be emptied
-            raise UserError(f"{str(path)!r}: {member.name!r} is no name of a run in its folder; start the runs in another")
+            raise UserError(f"{str(path)!r}: {member.name!r} is no name of a run in its folder; start in another")
     if not trust:
         check_trust(f"population {str(directory)!r}", [_commands(members)])
     return Population(directory.resolve(), members, jobs, resumed=True, trust=trust)

@@ -246,9 +246,10 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
     elif hint is Any or (hint in (bool, str, types.NoneType) and isinstance(value, hint)):
         return value
     elif hint is int and isinstance(value, float) and value % 1 == 0:  # 1e6 in a file
-        return int(value)
+        return _checked(int(value), hint, name)
     elif hint in (int, float) and isinstance(value, (int, hint)) and not isinstance(value, bool):
-        return hint(value)
+        if isinstance(value, float) or abs(value) < 1 << 63:
+            return hint(value)
     elif hint is str and isinstance(value, Path):
         return str(value)
     raise UserError(f"{name}={value!r} must be {_kind(hint)}{' or auto' if name in AUTOMATIC else ''}")
