@@ -31,7 +31,7 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, has_checkpoint, read_manifest
+from pappus.telemetry.checkpoint import REMOVE_IT, CheckpointStore, has_checkpoint, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
@@ -43,9 +43,6 @@ from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
-
-REMOVE_IT = "remove it and start anew, or start with another --run-dir"
-
 
 @dataclass(frozen=True)
 class Result:
@@ -257,7 +254,7 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[
     """The newest checkpoint and its metadata, if this run can continue from it."""
     checkpoint = store.latest()
     if checkpoint is None:
-        raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; {REMOVE_IT}")
+        raise no_checkpoint(Path(run.config.run_dir))
     metadata = read_manifest(checkpoint)["metadata"]
     _check_metadata(checkpoint, metadata)
     if metadata["env"] != run.config.env:
@@ -274,12 +271,12 @@ def find_resumable(store: CheckpointStore, run: Run, program: Program) -> tuple[
 
 def _check_metadata(checkpoint: Path, metadata: dict[str, Any]) -> None:
     """Raise `RunError` unless it says how far the run had come."""
-    kinds = {
+    kinds: dict[str, Any] = {
         "env": str, "steps": int, "updates": int, "wall_seconds": int | float, "train_seconds": int | float,
         "env_seconds": int | float, "best_return": int | float | None,
     }
     for name, kind in kinds.items():
-        value: Any = metadata.get(name, 0.0 if name == "env_seconds" else None)
+        value = metadata.get(name, 0.0 if name == "env_seconds" else None)
         if not isinstance(value, kind) or (kind is int and not 0 <= value < 1 << 62):
             raise RunError(f"checkpoint {str(checkpoint)!r} says {name}={value!r:.60}; use another one, or start anew")
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pappus import early
 from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import PappusError, UserError, closest
+from pappus.names import check_system
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -84,13 +86,18 @@ def _train(words: list[str], began: float) -> int:
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
         raise UserError("--trust is for what a run directory names; give it with --resume or --config")
-    several = any(value is not None for value in given.values())
-    if several or (run and (Path(run) / "population.json").is_file()):
+    several, helps = any(value is not None for value in given.values()), any(word in HELP for word in words)
+    begun = bool(run) and (Path(run) / "population.json").is_file()
+    if not helps and not begun:
+        _check_early(run, rest)
+    if several or begun:
         return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
-    if _value(words, "--runtime") not in ("inline", "ray") and not any(word in HELP for word in words):
+    if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
+    if run is None and not helps:
+        early.check_env_id(_value(rest, "--env"), rest)
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
@@ -99,16 +106,29 @@ def _train(words: list[str], began: float) -> int:
     return 130 if result.summary.exit_reason == "interrupted" else 0
 
 
+def _check_early(run: str | None, words: list[str]) -> None:
+    """Refuse what can be refused before torch is loaded."""
+    if run is not None and _value(words, "--config"):
+        raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
+    if run is not None:
+        early.check_run(run, resume=True)
+        early.check_options([word for i, word in enumerate(words) if i or word.startswith("-")], "pappus train")
+        return
+    if not words or words[0].startswith("-"):
+        raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
+    if _value(words, "--system"):
+        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
+    file = _value(words, "--config")
+    early.check_start(words[0], _value(words, "--env"), _value(words, "--data"), file)
+    early.check_options(_taken(words[1:], "--config")[1], f"pappus train {words[0]}")
+
+
 def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
     """The system and the config of a run that continues with other words."""
     from pappus import api
     from pappus.settings import parse
     from pappus.systems import saved_config
 
-    if _value(words, "--config"):
-        raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
-    if not Path(run).is_dir():
-        raise UserError(f"{run!r} is no run directory; `ls runs` shows what there is")
     name = words.pop(0) if words and not words[0].startswith("-") else ""
     system, config = saved_config(Path(run), trust=trust, without=())
     if name and name != config.system:
@@ -125,8 +145,6 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     given, rest = _taken(words, "--config", "--trust")
     if not rest or rest[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
-    if _value(rest, "--system"):
-        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     name, *rest = rest
     file = Path(given["--config"]) if given["--config"] else None
     asked, plain = find_system(name), [word for word in rest if word not in HELP]
@@ -162,8 +180,6 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
     if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
-    if not words or words[0].startswith("-"):
-        raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
     runs = members.members_of(words[0], [*words[1:], *(["--trust"] if trust else [])], seeds, varied)
     configs = []
@@ -232,6 +248,7 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
+    early.check_run(arguments.run)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
@@ -259,6 +276,8 @@ def _systems(words: list[str], began: float) -> int:
     parser = Parser(prog="pappus systems", description="List every system, or show one of them.")
     parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
     name = parser.parse_args(words).system
+    if name:
+        check_system(name)
     from pappus import listing
 
     print(listing.one_system(name) if name else listing.all_systems())

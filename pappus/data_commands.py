@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pappus.arguments import TRUST_HELP, Parser
+from pappus.early import check_run
 from pappus.errors import UserError, closest
 
 FORMATS = ("hdf5", "arrow", "parquet")
@@ -51,6 +52,8 @@ def _record(words: list[str]) -> int:
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given = vars(parser.parse_args(words))
+    if given["policy"] != "random":
+        check_run(given["policy"])
     from pappus.play import Playing, play
 
     print(play(Playing(**{**given, "out": Path(given["out"]).resolve()})))
@@ -124,6 +127,7 @@ def _estimate(words: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of resampling and fits (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
+    check_run(arguments.run)
     from pappus.judging.estimates import estimate
 
     found = estimate(

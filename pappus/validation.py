@@ -54,12 +54,28 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
 """Rules, and the settings that must keep each (every number of a list), unless they are None or the config has none of
 that name. Settings of one algorithm or topology that depend on each other are checked where they are."""
 
+NO_ENV = "--env is missing; give a Gymnasium id such as --env CartPole-v1"
+NO_DATA = "--data is missing: {!r} learns from a data set; give its folder, such as --data DIR"
+
 
 def validate(config: RunConfig) -> None:
     """Raise `UserError` for the first rule that a config breaks."""
     _validate_data(config)
     if not config.env:
-        raise UserError("--env is missing; give a Gymnasium id such as --env CartPole-v1")
+        raise UserError(NO_ENV)
+    validate_numbers(config)
+    if config.learners > 1 and not config.topology.many_learners:
+        raise UserError(
+            f"learners={config.learners}: in {config.system_name!r} no learners share their updates; use --learners 1, "
+            "or impala, seed-vtrace or ppo"
+        )
+    config.topology.check(config)
+    _validate_device(config)
+    _validate_cluster(config)
+
+
+def validate_numbers(config: RunConfig) -> None:
+    """Raise `UserError` for the first number that breaks a rule of its own, whatever the others are."""
     for rule, holds, names in RULES:
         for name in names:
             value: object = config
@@ -69,14 +85,6 @@ def validate(config: RunConfig) -> None:
             _require(all(holds(one) for one in numbers if isinstance(one, int | float)), name, value, rule)
     for name, value in _numbers(config):
         _require(not math.isnan(value), name, value, "must be a number")
-    if config.learners > 1 and not config.topology.many_learners:
-        raise UserError(
-            f"learners={config.learners}: in {config.system_name!r} no learners share their updates; use --learners 1, "
-            "or impala, seed-vtrace or ppo"
-        )
-    config.topology.check(config)
-    _validate_device(config)
-    _validate_cluster(config)
 
 
 def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -93,7 +101,7 @@ def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
 def _validate_data(config: RunConfig) -> None:
     name, uses = config.system_name, config.topology.uses_data
     if uses == "only" and not config.data:
-        raise UserError(f"--data is missing: {name!r} learns from a data set; give its folder, such as --data DIR")
+        raise UserError(NO_DATA.format(name))
     if uses == "only" and config.record:
         raise UserError(f"record={config.record!r}: {name!r} plays nothing that could be recorded; leave --record out")
     if uses == "no" and config.data:

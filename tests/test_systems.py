@@ -100,7 +100,7 @@ def test_the_list_shows_every_system_and_one_of_them_with_its_figure() -> None:
 
 def test_a_system_that_a_package_registers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("theirs", "tests.own_system:small_impala", "pappus.systems")
-    monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
+    monkeypatch.setattr("pappus.names.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
     assert find_system("theirs").defaults.system == "theirs"
     assert ["theirs", "vtrace@impala"] in [line.split()[:2] for line in listing.all_systems().splitlines()]
     with pytest.raises(UserError, match="did you mean 'theirs'"):
@@ -109,7 +109,7 @@ def test_a_system_that_a_package_registers_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_registered_system_that_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("broken", "tests.own_system:nothing", "pappus.systems")
-    monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
+    monkeypatch.setattr("pappus.names.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
     assert "has no 'nothing'" in listing.all_systems()
 
 

@@ -83,6 +83,7 @@ def test_code_that_a_run_directory_names_is_not_imported(
     content: dict[str, Any], named: str, command: str, harm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = run_directory(tmp_path, content)
+    (directory / "checkpoints" / "step-1").mkdir(parents=True)
     assert main([*command.split(), str(directory)]) == 2
     error = capsys.readouterr().err.strip()
     assert named in error and "add --trust (Python: trust=True)" in error and "\n" not in error

@@ -39,15 +39,16 @@ def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[s
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        return _find_spec(name, name, [])
+        return find_spec(name, name, [])
     module = imported_module(module_name, f"env {name!r}")
     factory: Callable[..., Any] | None = getattr(module, attribute, None)
     if callable(factory):
         return factory
-    return _find_spec(attribute, name, [other for other, value in vars(module).items() if callable(value)])
+    return find_spec(attribute, name, [other for other, value in vars(module).items() if callable(value)])
 
 
-def _find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
+def find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
+    """Gymnasium's spec of an id; `name` is what the user wrote, `functions` what else he may have meant."""
     registered = gym.registry.get(env_id)
     if registered is None and importlib.util.find_spec("ale_py") is not None:
         gym.register_envs(importlib.import_module("ale_py"))

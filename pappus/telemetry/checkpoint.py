@@ -2,7 +2,7 @@
 
     checkpoints/
       step-000000012345/   whole: it got this name only after every byte was on the disk
-        checkpoint.json    format, versions, metadata, size and sha256 of every other file
+        checkpoint.json    format, versions, metadata, size and sha256 of every other file, and its own sha256
         learner.json  learner.safetensors  …
       .partial-step-…/     being written, or left by a run that was killed
       best                 the name of the best one
@@ -26,6 +26,7 @@ PARTIAL, REPLACED = ".partial-", ".replaced-"
 MANIFEST = "checkpoint.json"
 GARBAGE = "?"
 """What the file `best` names when it names nothing."""
+REMOVE_IT = "remove it and start anew, or start with another --run-dir"
 SEAL = "sha256"
 """Key of the manifest's own digest; older ones have none."""
 FORMAT = "pappus-checkpoint"
@@ -165,6 +166,11 @@ def has_checkpoint(directory: Path) -> bool:
     """Whether a checkpoint is there, be it one that a killed run left under another name."""
     named = (*directory.glob("step-*"), *directory.glob(f"{PARTIAL}step-*"), *directory.glob(f"{REPLACED}step-*"))
     return any(path.name.startswith("step-") or _problem(path) is None for path in named)
+
+
+def no_checkpoint(directory: Path) -> UserError:
+    """What to say where a run directory cannot be resumed."""
+    return UserError(f"{str(directory)!r} holds no checkpoint to resume from; {REMOVE_IT}")
 
 
 def _problem(path: Path) -> PappusError | None:
