@@ -17,7 +17,7 @@ from pappus.beginnings import EnvLike, first_weights, with_data
 from pappus.config import RunConfig, Settings
 from pappus.data.dataset import open_dataset
 from pappus.data.specs import check_spec, data_notes, env_of_data, spec_of
-from pappus.errors import UserError
+from pappus.errors import RunError, UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
@@ -32,13 +32,14 @@ from pappus.runtimes.local import LocalRuntime
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
-from pappus.telemetry.checkpoint import CheckpointStore, read_manifest
+from pappus.telemetry.checkpoint import REMOVE_IT, CheckpointStore, has_checkpoint, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
+from pappus.trust import RUN_FILE, asked_by, check_trust, remember
 from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class Result:
     @cached_property
     def policy(self) -> TrainedPolicy:
         """The newest policy of the run. It keeps its recurrent state between calls, until `reset`."""
-        return load_policy(self.directory, env=None if isinstance(self.env, str) else self.env, system=self.system)
+        env = None if isinstance(self.env, str) else self.env
+        return load_policy(self.directory, env=env, system=self.system, trust=True)
 
 
 def train(
@@ -80,12 +82,12 @@ def train(
 
 def resume(
     run: str | Path, env: EnvLike | None = None, system: System | None = None,
-    settings: Mapping[str, Any] | None = None, **named: Unpack[Settings],
+    settings: Mapping[str, Any] | None = None, trust: bool = False, **named: Unpack[Settings],
 ) -> Result:
     """Continue a run from its newest checkpoint, with the settings that you change. Give `env` and `system` again where
-    they were Python values."""
+    they were Python values; `trust` what its config asks for, if you did not ask for it in this folder before."""
     directory = Path(run)
-    found, config = saved_config(directory, system)
+    found, config = saved_config(directory, system, trust=trust, without=() if env is None else ("env",))
     config = same_system(override(config, {**(settings or {}), **named}), found)
     if isinstance(env, str) and env != config.env:
         raise UserError(f"the run was trained on env {config.env!r}, not {env!r}; start a new run")
@@ -93,17 +95,22 @@ def resume(
 
 
 def configure(
-    system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None
+    system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None,
+    trust: bool = False,
 ) -> RunConfig:
-    """The resolved config: defaults < preset < file < settings."""
+    """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
+    little as its directory."""
     chosen = find_system(system)
     written = load_file(file) if file is not None else {}
+    typed = ["system", *(["env"] if env else [])]
     env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
     env = env_of_data(data, env) if data else env
     config = dataclasses.replace(chosen.defaults, env=env)
     for preset in presets_for(chosen, env):
         config = override(config, preset.settings, f"preset {preset.envs}")
     config = override(config, written, str(file))
+    if file is not None and file.name == RUN_FILE and not trust:
+        check_trust(f"file {str(file)!r}", asked_by(config, chosen.defaults, typed))
     return same_system(override(config, settings or {}), chosen)
 
 
@@ -202,6 +209,7 @@ def _execute(
     store, spare = open_stores(directory, fallback, config)
     checkpoint, metadata = find_resumable(store, run, program, spare) if resumed else (None, None)
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
+    remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds)
     with open_log(directory, config, metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory)
@@ -286,9 +294,10 @@ def find_resumable(
     """The newest checkpoint, be it in the fallback directory, and its metadata, if this run can continue from it."""
     newest = [path for one in (store, fallback) if one is not None and (path := one.latest()) is not None]
     if not newest:
-        raise UserError(f"{str(run.directory)!r} holds no checkpoint to resume from; start it anew without --resume")
-    checkpoint = max(newest, key=lambda path: int(read_manifest(path)["metadata"]["updates"]))
+        raise no_checkpoint(Path(run.config.run_dir))
+    checkpoint = max(newest, key=lambda path: read_manifest(path)["metadata"].get("updates", 0))
     metadata = read_manifest(checkpoint)["metadata"]
+    _check_metadata(checkpoint, metadata)
     if metadata["env"] != run.config.env:
         raise UserError(f"the run was trained on env {metadata['env']!r}, not {run.config.env!r}; start a new run")
     size = stored_weights(checkpoint).size
@@ -299,6 +308,18 @@ def find_resumable(
         )
     _check_weights_roles(checkpoint, run, program)
     return checkpoint, metadata
+
+
+def _check_metadata(checkpoint: Path, metadata: dict[str, Any]) -> None:
+    """Raise `RunError` unless it says how far the run had come."""
+    kinds: dict[str, Any] = {
+        "env": str, "steps": int, "updates": int, "wall_seconds": int | float, "train_seconds": int | float,
+        "env_seconds": int | float, "best_return": int | float | None,
+    }
+    for name, kind in kinds.items():
+        value = metadata.get(name, 0.0 if name == "env_seconds" else None)
+        if not isinstance(value, kind) or (kind is int and not 0 <= value < 1 << 62):
+            raise RunError(f"checkpoint {str(checkpoint)!r} says {name}={value!r:.60}; use another one, or start anew")
 
 
 def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
@@ -354,10 +375,11 @@ def new_directory(config: RunConfig) -> Path:
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second
         directory = directory.with_name(f"{directory.name}+")
-    if (directory / "config.yaml").exists():
-        raise UserError(
-            f"run_dir={str(directory)!r} holds a run already; give another, or go on with --resume {directory}"
-        )
+    if (directory / RUN_FILE).exists():
+        saved = has_checkpoint(directory / "checkpoints")
+        again = f"give another, or go on with --resume {directory}"
+        remedy = again if saved else f"it saved no checkpoint; {REMOVE_IT}"
+        raise UserError(f"run_dir={str(directory)!r} holds a run already; {remedy}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

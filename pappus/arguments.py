@@ -7,6 +7,8 @@ from typing import NoReturn
 
 from pappus.errors import UserError
 
+TRUST_HELP = "run the code that the run directory names, whoever wrote it (docs/guide/security.md)"
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that raises `UserError` where argparse would print and exit."""

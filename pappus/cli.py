@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pappus.arguments import Parser
+from pappus import early
+from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import INCOMPLETE, PappusError, UserError, closest
+from pappus.names import check_system
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -21,7 +23,7 @@ USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
-pappus train --resume RUN [options]       continue from the newest checkpoint
+pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
@@ -34,6 +36,8 @@ pappus check-env ID                       what an env is, how fast it steps, wha
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
+ACTIONS = {"--vary": "append", "--trust": "store_true"}
+"""Options that are not one value."""
 
 SERVE_USAGE = """\
 pappus serve SYSTEM --env-spec FILE [--listen ADDRESS] [options of pappus train SYSTEM]
@@ -48,8 +52,6 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     began = time.monotonic()
     words = list(sys.argv[1:] if words is None else words)
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # --env my_env:make finds my_env.py where the command was given
     try:
         return _dispatch(words, began)
     except PappusError as error:
@@ -84,18 +86,25 @@ def _dispatch(words: list[str], began: float) -> int:
 def _train(words: list[str], began: float) -> int:
     if RESUME_OR_START in words:
         return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
-    given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs")
-    run = given.pop("--resume")
-    several = any(value is not None for value in given.values())
-    if several or (run and (Path(run) / "population.json").is_file()):
-        return _train_population(run, given, rest)
+    given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
+    run, trust = given.pop("--resume"), given.pop("--trust")
+    if trust and run is None and not _value(words, "--config"):
+        raise UserError("--trust is for what a run directory names; give it with --resume or --config")
+    several, helps = any(value is not None for value in given.values()), any(word in HELP for word in words)
+    begun = bool(run) and (Path(run) / "population.json").is_file()
+    if not helps and not begun:
+        _check_early(run, rest)
+    if several or begun:
+        return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
-    if _value(words, "--runtime") not in ("inline", "ray") and not any(word in HELP for word in words):
+    if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
+    if run is None and not helps:
+        early.check_env_id(_value(rest, "--env"), rest)
     from pappus import api
 
-    system, config = _config(words) if run is None else _resumed_config(run, rest)
+    system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
     directory = None if run is None else Path(run).resolve()
     result = api.execute(config, config.env, directory, began, system)
     if result.summary.exit_reason == "interrupted":
@@ -105,7 +114,7 @@ def _train(words: list[str], began: float) -> int:
 
 def _resume_or_start(words: list[str], began: float) -> int:
     """Whatever became of a run, the same command leads to its end: schedulers repeat it after each preemption."""
-    given, rest = _taken(words, "--run-dir", "--resume", "--config")
+    given, rest = _taken(words, "--run-dir", "--resume", "--config", "--trust")
     if any(word in HELP for word in words):
         return _train(words, began)
     if not given["--run-dir"] or given["--resume"]:
@@ -113,29 +122,44 @@ def _resume_or_start(words: list[str], began: float) -> int:
     from pappus.continuing import Beginning, done
 
     beginning, directory = Beginning.of(Path(given["--run-dir"])), given["--run-dir"]
+    trust = ["--trust"] if given["--trust"] else []
     if beginning is Beginning.POPULATION:
-        return _train(["--resume", directory], began)
+        return _train(["--resume", directory, *trust], began)
     if beginning is Beginning.NOTHING:
-        return _train(words, began)
-    outcome = done(Path(directory), _resumed_config(directory, list(rest))[1])
+        started = [word for word in words if word != "--trust"]  # nothing of a stranger is there
+        return _train([*started, *trust] if given["--config"] else started, began)
+    outcome = done(Path(directory), _resumed_config(directory, list(rest), bool(trust))[1])
     if outcome:
         print(f"pappus: {directory} is finished: {outcome}; nothing is left to do")
         return 0
-    return _train([*rest, "--resume", directory], began)
+    return _train([*rest, "--resume", directory, *trust], began)
 
 
-def _resumed_config(run: str, words: list[str]) -> tuple[System, RunConfig]:
+def _check_early(run: str | None, words: list[str]) -> None:
+    """Refuse what can be refused before torch is loaded."""
+    if run is not None and _value(words, "--config"):
+        raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
+    if run is not None:
+        early.check_run(run, resume=True)
+        early.check_options([word for i, word in enumerate(words) if i or word.startswith("-")], "pappus train")
+        return
+    if not words or words[0].startswith("-"):
+        raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
+    if _value(words, "--system"):
+        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
+    file = _value(words, "--config")
+    early.check_start(words[0], _value(words, "--env"), _value(words, "--data"), file)
+    early.check_options(_taken(words[1:], "--config")[1], f"pappus train {words[0]}")
+
+
+def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
     """The system and the config of a run that continues with other words."""
     from pappus import api
     from pappus.settings import parse
     from pappus.systems import saved_config
 
-    if _value(words, "--config"):
-        raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
-    if not Path(run).is_dir():
-        raise UserError(f"{run!r} is no run directory; `ls runs` shows what there is")
     name = words.pop(0) if words and not words[0].startswith("-") else ""
-    system, config = saved_config(Path(run))
+    system, config = saved_config(Path(run), trust=trust, without=())
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
     return system, api.same_system(parse(config, words), system)
@@ -147,11 +171,9 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     from pappus.settings import load_file, parse
     from pappus.systems import find_system
 
-    given, rest = _taken(words, "--config")
+    given, rest = _taken(words, "--config", "--trust")
     if not rest or rest[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
-    if _value(rest, "--system"):
-        raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
     name, *rest = rest
     file = Path(given["--config"]) if given["--config"] else None
     asked, plain = find_system(name), [word for word in rest if word not in HELP]
@@ -159,7 +181,8 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     def config_of(system: System, words: Sequence[str]) -> RunConfig:
         data = {"data": value} if (value := _value(words, "--data")) else {}
         called = name if system.found_as == asked.found_as else system.pair
-        return parse(api.configure(system, _value(words, "--env"), data, file), words, f"pappus train {called}")
+        resolved = api.configure(system, _value(words, "--env"), data, file, given["--trust"])
+        return parse(resolved, words, f"pappus train {called}")
 
     words_given = [word[2:].partition("=")[0] for word in rest if word.startswith("--")]
     written = load_file(file) if file is not None else {}
@@ -172,7 +195,7 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     return system, config_of(system, rest)
 
 
-def _train_population(run: str | None, given: dict[str, Any], words: list[str]) -> int:
+def _train_population(run: str | None, given: dict[str, Any], words: list[str], trust: bool) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
     from pappus.beginnings import with_data
@@ -182,14 +205,12 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str]) 
     if run is not None:
         if words or any(value is not None for value in given.values()):
             raise UserError(f"population {run!r} goes on as it was begun; leave the other options out")
-        return population.saved_population(Path(run)).run()
+        return population.saved_population(Path(run), trust).run()
     if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
-    if not words or words[0].startswith("-"):
-        raise UserError("which system? write pappus train SYSTEM --env ID --seeds 1..5")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
-    runs = members.members_of(words[0], words[1:], seeds, varied)
+    runs = members.members_of(words[0], [*words[1:], *(["--trust"] if trust else [])], seeds, varied)
     configs = []
     for i, (system, config) in enumerate([_config(member.words) for member in runs]):
         settled = with_data(config, config.env)[0]
@@ -236,6 +257,7 @@ def _actor(words: list[str], began: float) -> int:
     parser.add_argument("--certificate", default="", help="mutual TLS: certificate of this actor (PEM)")
     parser.add_argument("--key", default="", help="mutual TLS: its private key (PEM)")
     parser.add_argument("--config", help="YAML file with env_options, as in a run's config.yaml")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     try:
         from pappus.remote import RemoteActor
@@ -253,11 +275,15 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the envs (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
+    early.check_run(arguments.run)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
-    print(evaluate(arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video))
+    print(evaluate(
+        arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video, trust=arguments.trust
+    ))
     return 0
 
 
@@ -279,6 +305,8 @@ def _systems(words: list[str], began: float) -> int:
     parser = Parser(prog="pappus systems", description="List every system, or show one of them.")
     parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
     name = parser.parse_args(words).system
+    if name:
+        check_system(name)
     from pappus import listing
 
     print(listing.one_system(name) if name else listing.all_systems())
@@ -300,10 +328,11 @@ def _check_env(words: list[str], began: float) -> int:
 
 
 def _taken(words: Sequence[str], *options: str) -> tuple[dict[str, Any], list[str]]:
-    """The value of each option (None if it is not there, all values of --vary), and the words without them."""
+    """The value of each option (None if it is not there, all values of --vary, whether --trust is there), and the words
+    without them."""
     parser = Parser(prog="pappus train", add_help=False, allow_abbrev=False)
     for option in options:
-        parser.add_argument(option, dest=option, action="append" if option == "--vary" else "store")
+        parser.add_argument(option, dest=option, action=ACTIONS.get(option, "store"))
     found, rest = parser.parse_known_args(words)
     return vars(found), rest
 

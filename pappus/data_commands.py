@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pappus.arguments import Parser
+from pappus.arguments import TRUST_HELP, Parser
+from pappus.early import check_run
 from pappus.errors import UserError, closest
 
 FORMATS = ("hdf5", "arrow", "parquet")
@@ -49,7 +50,10 @@ def _record(words: list[str]) -> int:
     parser.add_argument("--sample", action="store_true", help="sample from the policy, as its actors did")
     parser.add_argument("--seed", type=int, default=0, help="of envs and actions (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given = vars(parser.parse_args(words))
+    if given["policy"] != "random":
+        check_run(given["policy"])
     from pappus.play import Playing, play
 
     print(play(Playing(**{**given, "out": Path(given["out"]).resolve()})))
@@ -119,15 +123,18 @@ def _estimate(words: list[str]) -> int:
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions of a greedy policy")
     parser.add_argument("--clip", type=float, default=1e6, help="largest importance weight (default: 1e6)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     parser.add_argument("--seed", type=int, default=0, help="of resampling and fits (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
+    check_run(arguments.run)
     from pappus.judging.estimates import estimate
 
     found = estimate(
         arguments.run, arguments.data, arguments.methods.split(",") if arguments.methods else None,
         confidence=arguments.confidence, discount=arguments.discount, greedy=arguments.greedy,
         epsilon=arguments.epsilon, clip=arguments.clip, seed=arguments.seed, checkpoint=arguments.checkpoint,
+        trust=arguments.trust,
     )
     print(json.dumps(found.as_json()) if arguments.json else found)
     return 0
@@ -152,7 +159,9 @@ def _import(words: list[str]) -> int:
     from pappus.data.columns import USUAL
     from pappus.data.copying import NewSet
     from pappus.data.importing import import_columns, spaces_of
+    from pappus.trust import env_asked, remember
 
+    remember(env_asked(arguments["env"]))
     new = NewSet(*spaces_of(arguments["env"], arguments["spaces"]), arguments["format"], arguments["env"])
     names = {kind: arguments[kind] for kind in USUAL if arguments[kind]}
     files = [Path(file) for file in arguments["files"]]

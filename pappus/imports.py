@@ -1,9 +1,18 @@
-"""What a setting names as `module:name`: your own systems, env backends, networks and replay selectors."""
+"""What a setting names as `module:name`: your own systems, env backends, networks and replay selectors.
+
+Modules of Python and of installed packages come first. The working directory is looked at last, and only for a module
+that is named so: it may be full of a stranger's files, and other imports must not find them.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+import traceback
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
+from types import ModuleType
 from typing import Any
 
 from pappus.errors import UserError
@@ -14,19 +23,53 @@ def imported(text: str, what: str) -> Any:
     module, _, name = text.partition(":")
     if not module or module.startswith(".") or not name:
         raise UserError(f"{what}{text!r} must be module:name, such as my_module:my_name")
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise UserError(
-                f"{what}{text!r}: there is no module {module!r} here; run this in the folder that holds it, or add "
-                "that folder to PYTHONPATH"
-            ) from None
-        raise UserError(f"{what}{text!r}: module {module!r} cannot be imported: {error}") from error
+    found = imported_module(module, f"{what}{text!r}")
     if not hasattr(found, name):
         place = getattr(found, "__file__", None) or "built in"
         raise UserError(f"{what}{text!r}: module {module!r} ({place}) has no {name!r}")
     return getattr(found, name)
+
+
+def imported_module(module: str, what: str) -> ModuleType:
+    """A module by its name; what is wrong with it is a sentence that begins with `what`."""
+    try:
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if not _is_missing(module, error) or not _found_here(module):
+                raise
+            return importlib.import_module(module)
+    except Exception as error:  # whatever the module does when it is imported
+        if isinstance(error, ModuleNotFoundError) and _is_missing(module, error):
+            raise UserError(
+                f"{what}: there is no module {module!r} here; run this in the folder that holds it, or add that folder "
+                "to PYTHONPATH"
+            ) from None
+        raise UserError(f"{what}: module {module!r} cannot be imported: {told(error)}") from error
+
+
+def told(error: Exception) -> str:
+    """What an exception of a user's code says, in one line, and where it was raised."""
+    text = " ".join(str(error).split())
+    kind = "" if isinstance(error, ImportError) and text else f"{type(error).__name__}: "
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{kind}{text or 'no words'}{place}"
+
+
+def _is_missing(module: str, error: ModuleNotFoundError) -> bool:
+    """Whether the module itself, or a package that it is in, was not found."""
+    return f"{module}.".startswith(f"{error.name}.")
+
+
+def _found_here(module: str) -> bool:
+    """Whether the working directory holds a module; then it is looked at from now on, after everything else."""
+    here = os.getcwd()
+    if here in sys.path or PathFinder.find_spec(module.partition(".")[0], [here]) is None:
+        return False
+    sys.path.append(here)
+    importlib.invalidate_caches()
+    return True
 
 
 def imported_callable(text: str, what: str, entry: EntryPoint | None = None) -> Any:

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from pappus.errors import UserError
-from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system, registered_systems
+from pappus.names import registered_systems
+from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system
 
 
 def all_systems() -> str:

@@ -14,15 +14,17 @@ import numpy as np
 
 from pappus.accelerator import one_thread
 from pappus.algorithms.dqn import GREEDY
-from pappus.config import EnvOptions
+from pappus.config import EnvOptions, RunConfig
 from pappus.data.recorder import LOG_PROB, EpisodeRecorder, Recording
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
 from pappus.record import RunRecording, about_env
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS
+from pappus.system import System
 from pappus.systems import saved_config
-from pappus.trained import find_checkpoint, stored_policy
+from pappus.trained import find_checkpoint, stored_policy, unused_settings
+from pappus.trust import env_asked, remember
 from pappus.types import ACTION_MASK, ActionSpec, Array, ContinuousAction, Timestep
 
 RANDOM = "random"
@@ -45,6 +47,8 @@ class Playing:
     """Sample actions from the policy, as its actors did."""
     seed: int = 0
     checkpoint: str = "latest"
+    trust: bool = False
+    """Run the code that the run directory names, whoever wrote it."""
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -118,8 +122,9 @@ def play(playing: Playing) -> str:
     """Record the episodes, and say what was recorded."""
     options, name = EnvOptions(), playing.env
     if playing.policy != RANDOM:
-        _, config = saved_config(Path(playing.policy))
+        _, config = saved_run(playing)
         options, name = config.env_options, playing.env or config.env
+    remember(env_asked(playing.env))
     with contextlib.closing(make_env(name, min(playing.episodes, MAX_ENVS), playing.seed, options)) as env:
         player = player_of(playing, env)
         how = {"policy": playing.policy, "epsilon": playing.epsilon, "sampled": playing.sample}
@@ -132,12 +137,17 @@ def play(playing: Playing) -> str:
     return f"{whole.finish()} (mean return {np.mean(returns):.2f} ± {np.std(returns):.2f})"
 
 
+def saved_run(playing: Playing) -> tuple[System, RunConfig]:
+    """The system and the config of the run whose policy plays."""
+    return saved_config(Path(playing.policy), trust=playing.trust, without=unused_settings(playing.env))
+
+
 def player_of(playing: Playing, env: VectorEnv) -> Player:
     """The policy that acts."""
     if playing.policy == RANDOM:
         return RandomPlayer(env.spec.action, playing.seed)
     run = Path(playing.policy)
-    system, config = saved_config(run)
+    system, config = saved_run(playing)
     path, seed = find_checkpoint(run, playing.checkpoint), playing.seed if playing.sample else None
     policy = stored_policy(system, config, env.spec, path, env.num_envs, seed)
     if not playing.sample:

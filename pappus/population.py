@@ -34,8 +34,11 @@ from pappus.errors import UserError
 from pappus.members import Member
 from pappus.telemetry.checkpoint import has_checkpoint
 from pappus.telemetry.processes import on_ending, usable_cores
+from pappus.trust import Asked, check_trust, remember
 
 FILE = "population.json"
+MEMBER = re.compile(r"[\w+-][\w.+-]*")
+"""A member's name, which is also that of its folder."""
 OUTPUT = "output.txt"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
@@ -60,6 +63,8 @@ class Population:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     resumed: bool = False
+    trust: bool = False
+    """Members that go on run the code that their directories name, whoever wrote them."""
 
     def run(self) -> int:
         """Train all; the exit code."""
@@ -97,7 +102,8 @@ class Population:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
         begun = has_checkpoint(directory / "checkpoints")
-        words = ["--resume", str(directory)] if begun else [*member.words, "--run-dir", str(directory)]
+        again = ["--resume", str(directory), *(["--trust"] if self.trust else [])]
+        words = again if begun else [*member.words, "--run-dir", str(directory)]
         if self.resumed and not begun:  # it was killed before its first checkpoint, and starts anew
             for path in directory.glob("*"):
                 if path.is_dir():
@@ -106,10 +112,11 @@ class Population:
                     path.unlink()
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / OUTPUT).open("ab") as output:
-            command = [sys.executable, "-m", "pappus", "train", *words]
+            command = [sys.executable, "-P", "-m", "pappus", "train", *words]  # nothing is imported from this folder
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             self.running[member.name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent, env=environment,
             )
 
     def _collect(self) -> None:
@@ -182,6 +189,7 @@ class Population:
             "results": {member.name: self.summary(member) for member in self.members}, "verdict": self.verdict(),
         }
         (self.directory / FILE).write_text(json.dumps(content, indent=1))
+        remember([_commands(self.members)])
 
 
 def jobs_of(text: str | None, inline: bool) -> int:
@@ -202,10 +210,30 @@ def new_directory(given: str | None, system: str, env: str) -> Path:
     return directory
 
 
-def saved_population(directory: Path) -> Population:
-    content = json.loads((directory / FILE).read_text())
-    members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
-    return Population(directory.resolve(), members, content["jobs"], resumed=True)
+def saved_population(directory: Path, trust: bool = False) -> Population:
+    """The population of a folder. What it names are commands: `UserError` without `trust`, if this user did not give
+    them here himself."""
+    path = directory / FILE
+    try:
+        content = json.loads(path.read_text())
+        members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
+        jobs = int(content["jobs"])
+        texts = [text for member in members for text in (member.name, member.setting, *member.words)]
+        if jobs < 1 or not all(isinstance(text, str) for text in texts):
+            raise ValueError("it holds no runs")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error!r:.100}); start anew in another folder") from None
+    for member in members:
+        if not MEMBER.fullmatch(member.name):  # its folder may be emptied
+            raise UserError(f"{str(path)!r}: {member.name!r} is no name of a run in its folder; start in another")
+    if not trust:
+        check_trust(f"population {str(directory)!r}", [_commands(members)])
+    return Population(directory.resolve(), members, jobs, resumed=True, trust=trust)
+
+
+def _commands(members: Sequence[Member]) -> Asked:
+    words = [list(member.words) for member in members]
+    return Asked("its runs", words, "runs commands")
 
 
 def interval(values: Sequence[float]) -> str:

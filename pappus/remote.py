@@ -21,6 +21,7 @@ from pappus.settings import load_file, override
 from pappus.telemetry.processes import on_ending, set_title
 from pappus.transports.addresses import Address, check_files
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
+from pappus.trust import RUN_FILE, asked_by, check_trust
 
 REPORT_SECONDS = 5.0
 
@@ -53,7 +54,7 @@ class RemoteActor:
         seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
         return cls(
             Address.parse(arguments.connect), arguments.env, arguments.envs, arguments.env_groups, seed, identity,
-            env_options(arguments.config), arguments.patience, arguments.steps,
+            env_options(arguments.config, arguments.trust), arguments.patience, arguments.steps,
         )
 
     def run(self) -> int:
@@ -87,12 +88,16 @@ class RemoteActor:
         self._actor.close()
 
 
-def env_options(config: str | None) -> EnvOptions:
-    """The env options of a config file, or the defaults."""
+def env_options(config: str | None, trust: bool = False) -> EnvOptions:
+    """The env options of a config file, or the defaults. That of a run may name code (`trust.py`)."""
     if config is None:
         return EnvOptions()
     options = load_file(Path(config)).get("env_options", {})
-    return override(RunConfig(AlgorithmConfig()), {"env_options": options}, config).env_options
+    plain = RunConfig(AlgorithmConfig())
+    found = override(plain, {"env_options": options}, config)
+    if Path(config).name == RUN_FILE and not trust:
+        check_trust(f"file {config!r}", asked_by(found, plain))
+    return found.env_options
 
 
 def _say(text: str) -> None:

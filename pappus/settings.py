@@ -33,6 +33,8 @@ ALIASES = {
 
 AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
+DEEPEST, MOST = 32, 100_000
+"""Levels and values of a file with settings."""
 UNIONS = (Union, types.UnionType)
 Config = TypeVar("Config")
 Given: TypeAlias = list[tuple[list[str], Any]]
@@ -97,12 +99,28 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
 def load_file(path: Path) -> dict[str, Any]:
     """Settings of a YAML file, as `override` takes them."""
     try:
-        content = yaml.load(path.read_text(), _Loader)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        _check_size(content)
+    except Exception as error:  # PyYAML lets many kinds through
         raise UserError(f"config file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise UserError(f"config file {str(path)!r} holds no settings; write NAME: VALUE lines")
     return content
+
+
+def _check_size(content: Any) -> None:
+    """Refuse what no config is like: YAML's references can say a lot in few words, and even hold themselves."""
+    level, count = [content], 0
+    for _ in range(DEEPEST):
+        mappings = [one for one in level if isinstance(one, dict)]
+        lists = [one for one in level if isinstance(one, list)]
+        count += len(level) + sum(map(len, [*mappings, *lists]))
+        if count > MOST:
+            break
+        level = [inner for one in mappings for inner in one.values()] + [inner for one in lists for inner in one]
+        if not level:
+            return
+    raise ValueError(f"it is no config, with more than {MOST:,} values or {DEEPEST} levels")
 
 
 def to_yaml(config: RunConfig) -> str:
@@ -232,9 +250,10 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
     elif hint is Any or (hint in (bool, str, types.NoneType) and isinstance(value, hint)):
         return value
     elif hint is int and isinstance(value, float) and value % 1 == 0:  # 1e6 in a file
-        return int(value)
+        return _checked(int(value), hint, name)
     elif hint in (int, float) and isinstance(value, (int, hint)) and not isinstance(value, bool):
-        return hint(value)
+        if isinstance(value, float) or abs(value) < 1 << 63:
+            return hint(value)
     elif hint is str and isinstance(value, Path):
         return str(value)
     raise UserError(f"{name}={value!r} must be {_kind(hint)}{' or auto' if name in AUTOMATIC else ''}")

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,9 +28,11 @@ from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import RunConfig
 from pappus.errors import UserError, closest
 from pappus.imports import imported
+from pappus.names import PAIRS, check_system, registered_systems, run_file
 from pappus.settings import load_file, override
 from pappus.system import AlgorithmSpec, System, Topology
 from pappus.topologies import a3c, apex, gorila, impala, offline, seed, seed_replay, seed_sync, single, sync
+from pappus.trust import REACHES, asked_by, check_trust, system_asked
 
 Value = TypeVar("Value", AlgorithmSpec, Topology, System)
 
@@ -167,8 +168,8 @@ TOPOLOGIES: dict[str, Topology] = _by_name(
 )
 
 
-def _named(name: str, pair: str, purpose: str, paper: str, settings: Mapping[str, Any] | None = None) -> System:
-    algorithm, topology = pair.split("@")
+def _named(name: str, purpose: str, paper: str, settings: Mapping[str, Any] | None = None) -> System:
+    algorithm, topology = PAIRS[name].split("@")
     return System(
         ALGORITHMS[algorithm], TOPOLOGIES[topology], name, settings or {}, purpose=purpose, paper=paper, found_as=name
     )
@@ -176,103 +177,103 @@ def _named(name: str, pair: str, purpose: str, paper: str, settings: Mapping[str
 
 SYSTEMS: dict[str, System] = _by_name(
     _named(
-        "impala", "vtrace@impala", "most steps per second: actors lag behind, and the learner corrects for it",
+        "impala", "most steps per second: actors lag behind, and the learner corrects for it",
         "Espeholt et al. 2018, IMPALA",
     ),
     _named(
-        "seed-vtrace", "vtrace@seed", "central inference: large networks, actors without one, anywhere",
+        "seed-vtrace", "central inference: large networks, actors without one, anywhere",
         "Espeholt et al. 2019, SEED RL",
     ),
     _named(
-        "appo", "appo@impala", "IMPALA with PPO's clipped surrogate",
+        "appo", "IMPALA with PPO's clipped surrogate",
         "Petrenko et al. 2020, Sample Factory; OpenAI 2018, Rapid",
     ),
     _named(
-        "seed-appo", "appo@seed", "the same with central inference",
+        "seed-appo", "the same with central inference",
         "Espeholt et al. 2019, SEED RL; Petrenko et al. 2020, Sample Factory",
     ),
     _named(
-        "ppo", "ppo@sync", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
+        "ppo", "synchronous rollouts, several epochs per batch: steady, few settings to tune",
         "Schulman et al. 2017, Proximal Policy Optimization Algorithms",
     ),
     _named(
-        "pqn", "pqn@sync", "Q-learning from fresh batches of many envs: no replay, no target network",
+        "pqn", "Q-learning from fresh batches of many envs: no replay, no target network",
         "Gallici et al. 2024, Simplifying Deep Temporal Difference Learning",
     ),
     _named(
-        "a2c", "a2c@sync", "synchronous rollouts, one update per batch: A3C without its asynchrony",
+        "a2c", "synchronous rollouts, one update per batch: A3C without its asynchrony",
         "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning; Wu et al. 2017",
         {"envs_per_actor": 32, "unroll_length": 16},
     ),
     _named(
-        "a3c", "a2c@a3c", "workers that compute gradients on their own envs and update shared weights",
+        "a3c", "workers that compute gradients on their own envs and update shared weights",
         "Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning",
     ),
     _named(
-        "apex-dqn", "dqn@apex", "many actors, one prioritized replay: few env steps, discrete actions",
+        "apex-dqn", "many actors, one prioritized replay: few env steps, discrete actions",
         "Horgan et al. 2018, Distributed Prioritized Experience Replay",
         {"batch_size": 512, "optimizer.clip_norm": 40.0},
     ),
     _named(
-        "apex-ddpg", "ddpg@apex", "the same for continuous actions",
+        "apex-ddpg", "the same for continuous actions",
         "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
         {"algorithm": {
             "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0, "noise.sigma": 0.3,
         }},
     ),
     _named(
-        "r2d2", "r2d2@apex", "Ape-X with memory: recurrent networks, replayed sequences",
+        "r2d2", "Ape-X with memory: recurrent networks, replayed sequences",
         "Kapturowski et al. 2019, Recurrent Experience Replay in Distributed RL",
     ),
     _named(
-        "seed-r2d2", "r2d2@seed", "R2D2 with central inference",
+        "seed-r2d2", "R2D2 with central inference",
         "Espeholt et al. 2019, SEED RL; Kapturowski et al. 2019", {"batch_size": 64},
     ),
     _named(
-        "gorila-dqn", "dqn@gorila", "bundles of actor, replay and learner around sharded parameter servers",
+        "gorila-dqn", "bundles of actor, replay and learner around sharded parameter servers",
         "Nair et al. 2015, Massively Parallel Methods for Deep Reinforcement Learning",
         {"algorithm.target_every": 500},
     ),
     _named(
-        "dqn", "dqn@single", "one agent in one thread, discrete actions: the reference",
+        "dqn", "one agent in one thread, discrete actions: the reference",
         "Mnih et al. 2015, Human-level control; with what Hessel et al. 2018 found to matter",
         {"algorithm": {"epsilon.schedule": "linear", "target_every": 500}},
     ),
     _named(
-        "ddpg", "ddpg@single", "one agent in one thread, continuous actions: the reference",
+        "ddpg", "one agent in one thread, continuous actions: the reference",
         "Lillicrap et al. 2016, Continuous control with deep reinforcement learning",
     ),
     _named(
-        "td3", "td3@single", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
+        "td3", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
     ),
-    _named("bc", "bc@offline", "imitate the policies behind a data set: the baseline", "Pomerleau 1988, ALVINN"),
+    _named("bc", "imitate the policies behind a data set: the baseline", "Pomerleau 1988, ALVINN"),
     _named(
-        "filtered-bc", "bc@offline", "imitate the tenth of the episodes with the highest returns",
+        "filtered-bc", "imitate the tenth of the episodes with the highest returns",
         "Chen et al. 2021, Decision Transformer (there: 10 %BC)", {"topology.best": 0.1},
     ),
     _named(
-        "cql-dqn", "cql-dqn@offline", "Q-learning from a data set, discrete actions",
+        "cql-dqn", "Q-learning from a data set, discrete actions",
         "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning", {"batch_size": 32},
     ),
     _named(
-        "td3-bc", "td3-bc@offline", "control from data, the simplest: TD3 that stays near the data's actions",
+        "td3-bc", "control from data, the simplest: TD3 that stays near the data's actions",
         "Fujimoto and Gu 2021, A Minimalist Approach to Offline Reinforcement Learning",
     ),
     _named(
-        "rebrac", "rebrac@offline", "control from data: TD3+BC with larger networks, layer norms and two penalties",
+        "rebrac", "control from data: TD3+BC with larger networks, layer norms and two penalties",
         "Tarasov et al. 2023, Revisiting the Minimalist Approach to Offline Reinforcement Learning",
     ),
     _named(
-        "iql", "iql@offline", "any actions, from data that mixes good and bad: asks for no action that is not in it",
+        "iql", "any actions, from data that mixes good and bad: asks for no action that is not in it",
         "Kostrikov et al. 2021, Offline Reinforcement Learning with Implicit Q-Learning",
     ),
     _named(
-        "awac", "awac@offline", "any actions, from data and then online: clones what is better than the policy",
+        "awac", "any actions, from data and then online: clones what is better than the policy",
         "Nair et al. 2020, AWAC: Accelerating Online Reinforcement Learning with Offline Datasets",
     ),
     _named(
-        "cql", "cql@offline", "control from data, cautiously: values are held down where there is none",
+        "cql", "control from data, cautiously: values are held down where there is none",
         "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning",
     ),
 )
@@ -297,13 +298,8 @@ def find_system(text: str | System) -> System:
     registered = registered_systems()
     if text in registered:
         return replace(_imported(registered[text], System, "system"), found_as=text)
-    names = [*SYSTEMS, *registered]
-    raise UserError(f"unknown system {text!r}{closest(text, names)}; `pappus systems` lists them all")
-
-
-def registered_systems() -> dict[str, str]:
-    """Systems of installed packages: `module:name` by name."""
-    return {entry.name: entry.value for entry in entry_points(group="pappus.systems")}
+    check_system(text)
+    raise AssertionError(f"system {text!r} has a name and is not there")
 
 
 def _pair(text: str) -> System:
@@ -330,11 +326,18 @@ def _imported(text: str, kind: type[Value], what: str) -> Value:
     return value
 
 
-def saved_config(directory: Path, system: System | None = None) -> tuple[System, RunConfig]:
-    """The system and the resolved config of a run directory; `system` where it was given as a Python value."""
-    path = directory / "config.yaml"
-    if not path.is_file():
-        raise UserError(f"{str(directory)!r} is no run directory: it has no config.yaml; `ls runs` shows what there is")
-    content = load_file(path)
+def saved_config(
+    directory: Path, system: System | None = None, *, trust: bool = False, without: Collection[str] = tuple(REACHES)
+) -> tuple[System, RunConfig]:
+    """The system and the resolved config of a run directory; `system` where it was given as a Python value. Without
+    `trust`, `UserError` where it asks for what this user did not ask for here (`trust.py`), except by settings that the
+    caller does `without`."""
+    path = run_file(directory)
+    content, source = load_file(path), f"run {str(directory)!r}"
+    if system is None and not trust:
+        check_trust(source, system_asked(str(content.get("system", ""))))
     found = system or find_system(str(content.get("system", "")))
-    return found, override(found.defaults, content, str(path))
+    config = override(found.defaults, content, str(path))
+    if not trust:
+        check_trust(source, asked_by(config, found.defaults, (*without, *(["system"] if system else []))))
+    return found, config

@@ -29,6 +29,7 @@ from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import CheckpointStore
 from pappus.telemetry.weights import stored_weights
 from pappus.transports.memory import HeapBlock
+from pappus.trust import ENV, REACHES
 from pappus.types import Array, EnvSpec, Nest, Timestep, map_leaves
 
 FRAMES_PER_SECOND = 30
@@ -101,10 +102,12 @@ class Evaluation:
 
 
 def load_policy(
-    run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None, system: System | None = None
+    run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None, system: System | None = None,
+    trust: bool = False,
 ) -> TrainedPolicy:
-    """The policy of a run. Give `env` and `system` again where they were Python values that no name finds."""
-    found, config = saved_config(Path(run), system)
+    """The policy of a run. Give `env` and `system` again where they were Python values that no name finds; `trust` the
+    code that its config names, if you did not name it yourself in this folder before."""
+    found, config = saved_config(Path(run), system, trust=trust, without=unused_settings(env))
     path = find_checkpoint(Path(run), checkpoint)
     vector = env_to_act_in(env or config.env, config.env_options)
     return TrainedPolicy(vector, stored_policy(found, config, vector.spec, path, 1))
@@ -112,12 +115,13 @@ def load_policy(
 
 def evaluate(
     run: str | Path, episodes: int = 20, seed: int = 0, checkpoint: str = "latest", video: Path | None = None,
-    env: Callable[..., Any] | None = None, system: System | None = None,
+    env: Callable[..., Any] | None = None, system: System | None = None, trust: bool = False,
 ) -> Evaluation:
-    """Play whole greedy episodes with the policy of a run; with `video`, one by one and recorded there."""
+    """Play whole greedy episodes with the policy of a run; with `video`, one by one and recorded there. For `env`,
+    `system` and `trust` see `load_policy`."""
     if episodes < 1:
         raise UserError(f"episodes={episodes} plays nothing; use 1 or more")
-    found, config = saved_config(Path(run), system)
+    found, config = saved_config(Path(run), system, trust=trust, without=unused_settings(env))
     path, source = find_checkpoint(Path(run), checkpoint), env or config.env
     if video is not None:
         vector: VectorEnv = Recorder(source, seed, config.env_options, video, episodes)
@@ -135,19 +139,26 @@ def evaluate(
     return Evaluation(tuple(row[0] for row in played), tuple(row[1] for row in played), path)
 
 
+def unused_settings(env: object) -> tuple[str, ...]:
+    """Settings that mean nothing to who plays: by which a run reaches out, and the env's name where it is given."""
+    return (*REACHES, *(["env"] if env else []))
+
+
 def find_checkpoint(run: Path, which: str) -> Path:
     store = CheckpointStore(run / "checkpoints")
     path = store.best() if which == "best" else store.latest()
     if path is None:
-        raise UserError(f"{str(run)!r} holds no {which} checkpoint; train it first, or go on with --resume")
+        why = f": {store.warnings[-1]}" if store.warnings else ""
+        remedy = "use --checkpoint latest" if which == "best" and store.latest() else "train it first"
+        raise UserError(f"{str(run)!r} holds no {which} checkpoint{why}; {remedy}")
     return path
 
 
 def policy_on_data(
-    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None
+    run: str | Path, spec: EnvSpec, checkpoint: str = "latest", system: System | None = None, trust: bool = False
 ) -> LocalPolicy:
     """The policy of a run for observations of this spec, which need no env: those of a data set."""
-    found, config = saved_config(Path(run), system)
+    found, config = saved_config(Path(run), system, trust=trust, without=(*REACHES, *ENV))
     return stored_policy(found, config, spec, find_checkpoint(Path(run), checkpoint), 1)
 
 

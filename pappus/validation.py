@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
@@ -14,39 +16,55 @@ from pappus.errors import UserError
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     ("must be at least 1", lambda value: value >= 1, (
         "steps", "envs_per_actor", "unroll_length", "queue_size", "learners", "evaluation.episodes",
-        "checkpoint.keep_last",
+        "checkpoint.keep_last", "network.core_size", "network.hidden_sizes", "env_options.atari.max_frames",
+        "env_options.atari.screen_size", "topology.wire.max_envs",
     )),
     ("must be positive", lambda value: value > 0, (
         "seconds", "optimizer.learning_rate", "optimizer.clip_norm", "checkpoint.every_seconds",
         "evaluation.max_seconds", "supervision.stop_seconds", "supervision.grace_seconds", "cluster.patience",
-        "env_options.atari.frame_skip", "env_options.atari.frame_stack",
+        "env_options.atari.frame_skip", "env_options.atari.frame_stack", "algorithm.rho_clip", "evaluation.at_steps",
     )),
     ("must not be negative", lambda value: value >= 0, (
         "actors", "envs", "max_envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
         "supervision.hang_seconds", "env_options.step_timeout",
+        "supervision.max_deaths_in_a_row", "optimizer.epsilon", "env_options.threads", "env_options.atari.noop_max",
+        "algorithm.c_clip", "algorithm.baseline_cost", "algorithm.epsilon.alpha", "algorithm.epsilon.steps",
+        "algorithm.head_size",
     )),
     ("must not be negative; 0 takes one unroll of every env", lambda value: value >= 0, ("batch_size",)),
     ("must lie between 0 and 1", lambda value: 0 <= value <= 1, (
         "optimizer.decay", "optimizer.momentum", "algorithm.discount", "env_options.atari.sticky_actions",
+        "algorithm.gae_lambda", "algorithm.trace_lambda",
     )),
-    ("must be a finite number", math.isfinite, ("target_return",)),
+    ("must be a finite number", math.isfinite, (
+        "target_return", "optimizer.learning_rate", "optimizer.epsilon", "algorithm.baseline_cost",
+        "algorithm.entropy_cost", "algorithm.reward_scale", "algorithm.epsilon.alpha", "algorithm.noise.sigma",
+        "algorithm.rescaling", "algorithm.smoothing", "algorithm.alpha", "algorithm.beta", "algorithm.awac_lambda",
+        "algorithm.policy_penalty", "algorithm.critic_penalty", "algorithm.temperature", "algorithm.entropy_per_action",
+        "topology.inference_deadline_ms",
+    )),
+    ("must not be 0: nothing would be learned", lambda value: value != 0, ("algorithm.reward_scale",)),
+    ("must not be negative; -1 chooses by measurement", lambda value: value >= 0 or value == -1, (
+        "topology.inference_deadline_ms",
+    )),
+    ("must be at most a million", lambda value: value <= 1_000_000, (
+        "actors", "envs", "envs_per_actor", "learners", "queue_size", "network.core_size", "network.hidden_sizes",
+        "env_options.threads", "algorithm.head_size",
+    )),
 )
-"""Rules, and the settings that must keep each, unless they are None or the config has none of that name."""
+"""Rules, and the settings that must keep each (every number of a list), unless they are None or the config has none of
+that name. Settings of one algorithm or topology that depend on each other are checked where they are."""
+
+NO_ENV = "--env is missing; give a Gymnasium id such as --env CartPole-v1"
+NO_DATA = "--data is missing: {!r} learns from a data set; give its folder, such as --data DIR"
 
 
 def validate(config: RunConfig) -> None:
     """Raise `UserError` for the first rule that a config breaks."""
     _validate_data(config)
     if not config.env:
-        raise UserError("--env is missing; give a Gymnasium id such as --env CartPole-v1")
-    for rule, holds, names in RULES:
-        for name in names:
-            value: object = config
-            for part in name.split("."):
-                value = getattr(value, part, None)
-            _require(not isinstance(value, int | float) or holds(value), name, value, rule)
-    steps = config.evaluation.at_steps
-    _require(min(steps, default=1) > 0, "evaluation.at_steps", steps, "must be positive")
+        raise UserError(NO_ENV)
+    validate_numbers(config)
     if config.learners > 1 and not config.topology.many_learners:
         raise UserError(
             f"learners={config.learners}: in {config.system_name!r} no learners share their updates; use --learners 1, "
@@ -57,10 +75,34 @@ def validate(config: RunConfig) -> None:
     _validate_cluster(config)
 
 
+def validate_numbers(config: RunConfig) -> None:
+    """Raise `UserError` for the first number that breaks a rule of its own, whatever the others are."""
+    for rule, holds, names in RULES:
+        for name in names:
+            value: object = config
+            for part in name.split("."):
+                value = getattr(value, part, None)
+            numbers = value if isinstance(value, tuple) else (value,)
+            _require(all(holds(one) for one in numbers if isinstance(one, int | float)), name, value, rule)
+    for name, value in _numbers(config):
+        _require(not math.isnan(value), name, value, "must be a number")
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every setting that is a number, by its dotted name."""
+    for item in dataclasses.fields(config):
+        value, name = getattr(config, item.name), prefix + item.name
+        if dataclasses.is_dataclass(value):
+            yield from _numbers(value, f"{name}.")
+        else:
+            values = value if isinstance(value, tuple) else (value,)
+            yield from ((name, one) for one in values if isinstance(one, float))
+
+
 def _validate_data(config: RunConfig) -> None:
     name, uses = config.system_name, config.topology.uses_data
     if uses == "only" and not config.data:
-        raise UserError(f"--data is missing: {name!r} learns from a data set; give its folder, such as --data DIR")
+        raise UserError(NO_DATA.format(name))
     if uses == "only" and config.record:
         raise UserError(f"record={config.record!r}: {name!r} plays nothing that could be recorded; leave --record out")
     if uses == "no" and config.data:

@@ -66,6 +66,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests ask for is not remembered as what whoever runs them asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _warm_fork_servers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ForkServer, "__init__", fork_servers_from_the_template)

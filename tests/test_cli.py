@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,12 @@ WRONG = [
     ("train impala --env CartPole-v1 --system impala", "--system is no option"),
     ("train impala --env CartPole-v1 --optimizer.clip-norm -1", "optimizer.clip_norm=-1.0 must be positive"),
     ("train impala --env CartPole-v1 --algorithm.discount 5", "algorithm.discount=5.0 must lie between 0 and 1"),
+    ("train impala --env CartPole-v1 --algorithm.rho-clip -1", "algorithm.rho_clip=-1.0 must be positive"),
+    ("train impala --env CartPole-v1 --algorithm.c-clip -1", "algorithm.c_clip=-1.0 must not be negative"),
+    ("train impala --env CartPole-v1 --supervision.max-deaths-in-a-row -1", "in_a_row=-1 must not be negative"),
+    ("train impala --env CartPole-v1 --env-options.kwargs colour red", "env 'CartPole-v1' cannot be made with env_opt"),
+    (f"train impala --env CartPole-v1 --steps {'9' * 40}", "must be a whole number"),
+    (f"train impala --env CartPole-v1 --seconds {'9' * 400}", "must be a number or none"),
     ("train impala --env CartPole-v1 --target-return nan", "target_return=nan must be a finite number"),
     ("train --resume nowhere --config x.yaml", "--config and --resume exclude each other"),
     ("train impala --env CartPole-v1 --resume-or-start", "--resume-or-start finds its run by --run-dir DIR alone"),
@@ -114,9 +121,37 @@ def test_a_run_without_a_checkpoint_cannot_be_resumed_or_evaluated(
 ) -> None:
     (tmp_path / "config.yaml").write_text("system: impala\nenv: CartPole-v1\n")
     assert main(["train", "--resume", str(tmp_path)]) == 2
-    assert "no checkpoint to resume from" in capsys.readouterr().err
+    assert "no checkpoint to resume from; remove it and start anew, or" in capsys.readouterr().err
+    assert main(["train", "impala", "--env", "CartPole-v1", "--run-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "holds a run already; it saved no checkpoint; remove it and start anew" in error and "--resume" not in error
     assert main(["eval", str(tmp_path)]) == 2
-    assert "holds no latest checkpoint" in capsys.readouterr().err
+    assert "holds no latest checkpoint; train it first" in capsys.readouterr().err
+
+
+def test_garbage_in_a_run_directory_is_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = "train a2c --env CartPole-v1 --runtime inline --steps 40 --envs-per-actor 2 --evaluation.episodes 1"
+    assert main([*line.split(), "--run-dir", str(tmp_path / "run")]) == 0
+    checkpoints = tmp_path / "run" / "checkpoints"
+    (checkpoints / "best").write_bytes(b"\xff\x00")
+    capsys.readouterr()
+    assert main(["eval", str(tmp_path / "run"), "--checkpoint", "best"]) == 2
+    assert "best' names no checkpoint; use --checkpoint latest" in capsys.readouterr().err
+    manifest = next(checkpoints.glob("step-*")) / "checkpoint.json"
+    content = json.loads(manifest.read_text())
+    changes = [{"steps": "many"}, {"updates": -1}, {"env": None}, {"weights_roles": 3}, {"weights_roles": ["../x"]}]
+    for change in changes:
+        forged = {key: value for key, value in content.items() if key != "sha256"}
+        manifest.write_text(json.dumps(forged | {"metadata": content["metadata"] | change}))
+        assert main(["train", "--resume", str(tmp_path / "run"), "--steps", "80"]) in (1, 2)
+        error = capsys.readouterr().err
+        assert error.startswith("pappus: ") and error.count("\n") == 1, error
+    manifest.write_text(json.dumps(content | {"metadata": {}}))
+    assert main(["eval", str(tmp_path / "run")]) == 1
+    assert "its content changed since it was written" in capsys.readouterr().err
+    (tmp_path / "run" / "config.yaml").write_bytes(b"\x93NUMPY\x00\xff")
+    assert main(["eval", str(tmp_path / "run")]) == 2
+    assert "config.yaml' cannot be read" in capsys.readouterr().err
 
 
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_preset(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -204,3 +206,35 @@ def test_batches_that_are_not_finite_are_skipped_where_others_may_join() -> None
     ]:
         config = RunConfig(AlgorithmConfig(), topology=topology, on_non_finite=choice)  # type: ignore[arg-type]
         assert config.skips_non_finite == skips
+
+
+SENSIBLE = {
+    "algorithm.entropy_cost": {-1}, "algorithm.entropy_per_action": {-1}, "algorithm.reward_scale": {-1},
+    "target_return": {-1}, "topology.inference_deadline_ms": {-1},
+}
+"""Settings for which a negative number means something."""
+
+
+@pytest.mark.parametrize("name", [*SYSTEMS, "pqn@seed"])
+def test_no_number_of_a_config_may_be_nonsense(name: str) -> None:
+    system = find_system(name)
+    actors = 2 if system.topology.config.uses_data == "no" and system.topology.name != "single" else 1
+    data = system.topology.config.uses_data == "only"
+    config = replace(system.defaults, env="CartPole-v1", actors=0 if data else actors, device="cpu", data="x" * data)
+    validate(config)
+    for setting, value in _numbers_of(config):
+        for bad in (-1, math.nan):
+            if bad in SENSIBLE.get(setting, ()) or (bad != bad and not isinstance(value, float)):
+                continue
+            with pytest.raises(UserError):
+                validate(override(config, {setting: (bad,) if isinstance(value, tuple) else bad}))
+                pytest.fail(f"{setting}={bad}")
+
+
+def _numbers_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for item in fields(config):
+        value, name = getattr(config, item.name), prefix + item.name
+        if is_dataclass(value):
+            yield from _numbers_of(value, f"{name}.")
+        elif isinstance(value, int | float | tuple) and not isinstance(value, bool):
+            yield name, value

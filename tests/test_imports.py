@@ -18,6 +18,8 @@ from pappus.imports import imported, imported_callable
         ("y = 1", "mine:x", r"thing 'mine:x': module 'mine' \(.*mine.py\) has no 'x'"),
         ("import not_installed", "mine:x", "'mine' cannot be imported: No module named 'not_installed'"),
         ("from mine import later", "mine:x", "'mine' cannot be imported: cannot import name 'later'"),
+        ("x = 1 / 0", "mine:x", r"cannot be imported: ZeroDivisionError: division by zero \(.*mine.py, line 1\)"),
+        ("x = (", "mine:x", "'mine' cannot be imported: SyntaxError: '\\(' was never closed"),
         ("x = 1", "mine:", "must be module:name"),
     ],
 )

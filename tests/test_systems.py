@@ -100,7 +100,7 @@ def test_the_list_shows_every_system_and_one_of_them_with_its_figure() -> None:
 
 def test_a_system_that_a_package_registers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("theirs", "tests.own_system:small_impala", "pappus.systems")
-    monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
+    monkeypatch.setattr("pappus.names.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
     assert find_system("theirs").defaults.system == "theirs"
     assert ["theirs", "vtrace@impala"] in [line.split()[:2] for line in listing.all_systems().splitlines()]
     with pytest.raises(UserError, match="did you mean 'theirs'"):
@@ -109,7 +109,7 @@ def test_a_system_that_a_package_registers_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_registered_system_that_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("broken", "tests.own_system:nothing", "pappus.systems")
-    monkeypatch.setattr("pappus.systems.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
+    monkeypatch.setattr("pappus.names.entry_points", lambda group: [entry] if group == "pappus.systems" else [])
     assert "has no 'nothing'" in listing.all_systems()
 
 
@@ -219,7 +219,9 @@ def test_an_own_system_is_trained_evaluated_resumed_and_seeded_from_its_folder(o
     assert {path.name for path in (own_folder / "seeds").iterdir()} >= {"seed-1", "seed-2"}
     elsewhere = own_folder / "elsewhere"
     elsewhere.mkdir()
-    lost = run(elsewhere, "eval ../run")
+    strange = run(elsewhere, "eval ../run")
+    assert strange.returncode == 2 and "asks for system='my_module:my_system', which runs code" in strange.stderr
+    lost = run(elsewhere, "eval ../run --trust")
     assert lost.returncode == 2 and "there is no module 'my_module' here; run this in the folder" in lost.stderr
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from pappus.envs.spaces import Space
 from pappus.errors import UserError
+from pappus.trust import check_trust, env_asked
 
 DataFormat: TypeAlias = Literal["hdf5", "arrow", "parquet"]
 FORMATS: tuple[str, ...] = get_args(DataFormat)
@@ -90,6 +91,9 @@ def minari_package() -> Any:
 def _space(content: Mapping[str, Any], key: str, folder: Path) -> Space:
     from minari.serialization import deserialize_space
 
+    if key not in content:
+        remedy = "import it first, then record or import the set again"
+        check_trust(f"data set {str(folder)!r}", env_asked(env_of(content)), remedy)
     try:
         found: Space = deserialize_space(content[key]) if key in content else _space_of_env(content, key)
     except Exception as error:  # whatever stands there: it describes no space

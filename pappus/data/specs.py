@@ -13,6 +13,7 @@ from pappus.data.dataset import Dataset, completed, open_dataset
 from pappus.envs.external import DATA_PREFIX, has_no_env
 from pappus.envs.spaces import Space
 from pappus.envs.vector import LAST_ACTION, env_spec, make_env, spec_with_last_inputs
+from pappus.trust import check_trust, env_asked
 from pappus.types import ContinuousAction, EnvSpec
 
 NO_ENV = "none"
@@ -20,11 +21,16 @@ NO_ENV = "none"
 
 
 def env_of_data(data: str, env: str) -> str:
-    """The env that was asked for, or that of the data; `data:DIR` where there is none."""
+    """The env that was asked for, or that of the data; `data:DIR` where there is none. An env that only the data names
+    must not run code (`trust.py`)."""
     if env and env != NO_ENV:
         return env
     dataset = open_dataset(data)
-    return (dataset.env if env != NO_ENV else "") or f"{DATA_PREFIX}{dataset.path}"
+    if env == NO_ENV or not dataset.env:
+        return f"{DATA_PREFIX}{dataset.path}"
+    remedy = f"give it yourself with --env {dataset.env}; --env {NO_ENV} does without"
+    check_trust(f"data set {str(dataset.path)!r}", env_asked(dataset.env), remedy)
+    return dataset.env
 
 
 def folder_of_data(data: str) -> str:

@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from pappus.config import EnvOptions
 from pappus.envs.gym_backend import make_gym_vector
 from pappus.envs.gym_vector import GymVector, GymVectorEnv, autoreset_mode
-from pappus.envs.vector import EnvSource, VectorEnv, backend_of, first_env_seed, make_env
+from pappus.envs.vector import EnvSource, VectorEnv, backend_of, first_env_seed, make_env, making
 from pappus.envs.watch import Notes, WatchedEnv, WatchedVectorEnv
 from pappus.types import ACTION_MASK, Array, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest, Timestep
 
@@ -70,7 +70,8 @@ def check_env(env: EnvSource, options: EnvOptions, seconds: float = 2.0) -> Repo
 def _look_at_source(env: EnvSource, options: EnvOptions, report: Report) -> bool:
     """Note what the env declares; whether its episodes are limited in time, as far as that can be known."""
     ours = backend_of(env, options) == "gymnasium"
-    made: Any = make_gym_vector(env, 1, options.kwargs) if ours else make_env(env, 1, 0, options)
+    with making(env, options):
+        made: Any = make_gym_vector(env, 1, options.kwargs) if ours else make_env(env, 1, 0, options)
     with contextlib.closing(made):
         source: Any = made if ours else getattr(made, "env", None)
         if not hasattr(source, "single_observation_space"):  # a backend that is not built on Gymnasium

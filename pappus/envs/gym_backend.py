@@ -18,6 +18,7 @@ from pappus.config import EnvOptions
 from pappus.envs.gym_vector import GymVector, GymVectorEnv, trusting
 from pappus.envs.vector import first_env_seed
 from pappus.errors import UserError, closest
+from pappus.imports import imported_module
 
 
 def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: EnvOptions) -> GymVectorEnv:
@@ -38,24 +39,16 @@ def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[s
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        return _find_spec(name, name, [])
-    module = _import(module_name, name)
+        return find_spec(name, name, [])
+    module = imported_module(module_name, f"env {name!r}")
     factory: Callable[..., Any] | None = getattr(module, attribute, None)
     if callable(factory):
         return factory
-    return _find_spec(attribute, name, [other for other, value in vars(module).items() if callable(value)])
+    return find_spec(attribute, name, [other for other, value in vars(module).items() if callable(value)])
 
 
-def _import(module_name: str, env: str) -> Any:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise UserError(f"env {env!r} needs module {module_name!r}, which cannot be found; check PYTHONPATH") from None
-
-
-def _find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
+def find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
+    """Gymnasium's spec of an id; `name` is what the user wrote, `functions` what else he may have meant."""
     registered = gym.registry.get(env_id)
     if registered is None and importlib.util.find_spec("ale_py") is not None:
         gym.register_envs(importlib.import_module("ale_py"))

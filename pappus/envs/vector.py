@@ -15,7 +15,7 @@ short name with an entry point:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeAlias
@@ -24,8 +24,8 @@ import numpy as np
 
 from pappus.config import EnvOptions
 from pappus.envs.external import DATA_PREFIX, external_spec, is_external
-from pappus.errors import UserError, closest
-from pappus.imports import imported_callable
+from pappus.errors import PappusError, UserError, closest
+from pappus.imports import imported_callable, told
 from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
 
 EnvSource: TypeAlias = str | Callable[..., Any]
@@ -181,8 +181,26 @@ def make_env(env: EnvSource, num_envs: int, seed: int, options: EnvOptions) -> V
         raise UserError(f"env {env!r} runs in another process and cannot be made here")
     if isinstance(env, str) and env.startswith(DATA_PREFIX):
         raise UserError(f"env {env!r} is only known by its data and cannot be made; give the env that it is of")
-    made = find_backend(backend_of(env, options))(env, num_envs, seed, options)
+    backend = find_backend(backend_of(env, options))
+    with making(env, options):
+        made = backend(env, num_envs, seed, options)
     return WithLastInputs(made) if options.last_inputs else made
+
+
+@contextlib.contextmanager
+def making(env: EnvSource, options: EnvOptions) -> Iterator[None]:
+    """Whatever an env's constructor raises becomes a sentence with its place."""
+    try:
+        yield
+    except PappusError:
+        raise
+    except Exception as error:
+        kwargs = f" with env_options.kwargs={options.kwargs!r:.200}" if options.kwargs else ""
+        raise UserError(f"env {_name(env)!r} cannot be made{kwargs}: {told(error)}") from error
+
+
+def _name(env: EnvSource) -> str:
+    return env if isinstance(env, str) else str(getattr(env, "__qualname__", type(env).__name__))
 
 
 def env_spec(env: EnvSource, options: EnvOptions) -> EnvSpec:

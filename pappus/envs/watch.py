@@ -11,6 +11,9 @@ from gymnasium import spaces
 from pappus.envs.gym_vector import GymVector
 from pappus.types import Array, Nest
 
+RESET = ("observation", "info")
+STEP = ("observation", "reward", "terminated", "truncated", "info")
+
 
 class Notes:
     """Problems, each kind at each place once, with where it was seen first."""
@@ -35,12 +38,12 @@ class WatchedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._notes = notes
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self._values("reset", self.env.reset(seed=seed, options=options), RESET)
         self._look(observation, info)
         return observation, info
 
     def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, info = self._values("step", self.env.step(action), STEP)
         self._look(observation, info)
         if isinstance(reward, bool) or not isinstance(reward, float | int | np.floating | np.integer):
             self._notes.add("reward", "type", f"is {reward!r} of type {type(reward).__name__}; return a float")
@@ -50,6 +53,13 @@ class WatchedEnv(gym.Wrapper[Any, Any, Any, Any]):
             if not isinstance(flag, bool | np.bool_):
                 self._notes.add(name, "type", f"is {flag!r} of type {type(flag).__name__}; return a bool")
         return observation, reward, terminated, truncated, info
+
+    def _values(self, method: str, returned: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+        if isinstance(returned, tuple) and len(returned) == len(names):
+            return returned
+        found = f"{len(returned)} values" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+        self._notes.add(method, "values", f"returns {found}; return the tuple ({', '.join(names)})")
+        raise ValueError(self._notes.problems[-1])
 
     def _look(self, observation: Nest, info: Any) -> None:
         if not isinstance(info, dict):

@@ -26,7 +26,7 @@ from pappus.ops.bootstrap import episode_interval, jackknife_interval
 from pappus.roles.acting import LocalPolicy
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.trained import policy_on_data
+from pappus.trained import policy_on_data, unused_settings
 from pappus.types import Array, ContinuousAction, EnvSpec
 
 WEIGHTED = ("is", "wis", "dr", "wdr")
@@ -52,14 +52,14 @@ def estimate(
     run: str | Path, data: str | Path, methods: Sequence[str] | None = None, *, confidence: float = 0.95,
     discount: float = 0.99, greedy: bool = False, epsilon: float = 0.0, clip: float = LARGEST_WEIGHT, seed: int = 0,
     checkpoint: str = "latest", env: Callable[..., Any] | None = None, system: System | None = None,
-    fqe: FQEConfig | None = None,
+    fqe: FQEConfig | None = None, trust: bool = False,
 ) -> Estimates:
     """Estimate the discounted return of a run's policy from a data set, without an env.
 
     `methods` are of `is`, `wis`, `dr`, `wdr` and `fqe`; by default all that the policy allows. The policy is the one
     that samples, where it does; `greedy` asks for its most likely actions. `epsilon` is the share of random actions of
     a policy that has one best action. No importance weight is larger than `clip`. Give `env` and `system` again where
-    they were Python values.
+    they were Python values; for `trust` see `load_policy`.
     """
     question = Question(
         tuple(methods or METHODS), confidence, discount, clip, Asked(greedy, epsilon, seed), fqe or FQEConfig()
@@ -68,9 +68,9 @@ def estimate(
     dataset = open_dataset(data)
     if dataset.num_episodes < 1:
         raise UserError(f"data {str(data)!r} holds no episode, so nothing can be estimated; record one or more")
-    _, config = saved_config(Path(run), system)
+    _, config = saved_config(Path(run), system, trust=trust, without=unused_settings(env))
     spec = _spec_of(dataset, config, env)
-    policy = policy_on_data(run, spec, checkpoint, system)
+    policy = policy_on_data(run, spec, checkpoint, system, trust)
     described = _described(policy, spec, question.asked)
     with one_thread():  # the networks are small: more threads would only wait for each other
         logged = read_logged(dataset, policy, spec, config.env_options.last_inputs, question.asked)

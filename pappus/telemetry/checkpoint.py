@@ -2,7 +2,7 @@
 
     checkpoints/
       step-000000012345/   whole: it got this name only after every byte was on the disk
-        checkpoint.json    format, versions, metadata, size and sha256 of every other file
+        checkpoint.json    format, versions, metadata, size and sha256 of every other file, and its own sha256
         learner.json  learner.safetensors  …
       .partial-step-…/     being written, or left by a run that was killed
       best                 the name of the best one
@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,16 @@ from typing import Any
 import safetensors
 
 from pappus.errors import PappusError, RunError, StorageError, UserError
-from pappus.telemetry.files import sync, versions, write_json, write_text
+from pappus.telemetry.files import jsonable, sync, versions, write_json, write_text
 from pappus.telemetry.state_codec import Encoder, decode
 
 PARTIAL, REPLACED = ".partial-", ".replaced-"
 MANIFEST = "checkpoint.json"
+GARBAGE = "?"
+"""What the file `best` names when it names nothing."""
+REMOVE_IT = "remove it and start anew, or start with another --run-dir"
+SEAL = "sha256"
+"""Key of the manifest's own digest; older ones have none."""
 FORMAT = "pappus-checkpoint"
 FORMAT_VERSION = 1
 
@@ -62,8 +68,8 @@ def load_state(directory: Path | str, name: str) -> Any:
             raise RunError(f"checkpoint {str(directory)!r} lacks {path.name}; use an earlier checkpoint of the run")
     try:
         return decode(json.loads(tree.read_text(encoding="utf-8")), load_file(tensors))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
-        raise _damaged(Path(directory), name, str(error)) from None
+    except Exception as error:  # it never was a nest of ours
+        raise _damaged(Path(directory), name, f"{type(error).__name__}: {error}") from None
 
 
 class CheckpointStore:
@@ -132,6 +138,9 @@ class CheckpointStore:
     def best(self) -> Path | None:
         """The checkpoint marked best; None if none was, or if it is damaged (with a warning)."""
         name = self._best_name()
+        if name == GARBAGE:
+            self.warnings.append(f"{str(self.directory / 'best')!r} names no checkpoint")
+            return None
         return self.directory / name if name and self._is_good(self.directory / name) else None
 
     def latest(self) -> Path | None:
@@ -158,9 +167,12 @@ class CheckpointStore:
 
     def _best_name(self) -> str:
         try:
-            return (self.directory / "best").read_text(encoding="utf-8").strip()
+            name = (self.directory / "best").read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return ""
+        except (OSError, ValueError):
+            return GARBAGE
+        return name if re.fullmatch(r"step-\d+", name, re.ASCII) else GARBAGE
 
     def _prune(self) -> None:
         newest_first = sorted(self._checkpoints(), key=_sequence_of, reverse=True)
@@ -198,6 +210,11 @@ def has_checkpoint(directory: Path) -> bool:
     return any(path.name.startswith("step-") or _problem(path) is None for path in named)
 
 
+def no_checkpoint(directory: Path) -> UserError:
+    """What to say where a run directory cannot be resumed."""
+    return UserError(f"{str(directory)!r} holds no checkpoint to resume from; {REMOVE_IT}")
+
+
 def _problem(path: Path) -> PappusError | None:
     try:
         verify(path)
@@ -212,10 +229,17 @@ def _write_manifest(directory: Path, step: int, sequence: int, metadata: dict[st
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         sync(path)
         files[path.relative_to(directory).as_posix()] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
-    write_json(directory / MANIFEST, {
+    content = jsonable({
         "format": FORMAT, "format_version": FORMAT_VERSION, "step": step, "sequence": sequence, "versions": versions(),
         "metadata": metadata, "files": files,
     })
+    write_json(directory / MANIFEST, {**content, SEAL: _seal(content)})
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """A digest of the manifest itself, which lists all the others."""
+    rest = {key: value for key, value in content.items() if key != SEAL}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -228,7 +252,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError(
             f"{str(directory)!r} is no checkpoint, it has no {MANIFEST}; pass a RUN/checkpoints/step-… directory"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(directory, MANIFEST, str(error)) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{str(directory / MANIFEST)!r} was not written by Pappus; pass a checkpoint of a Pappus run")
@@ -236,11 +260,14 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not isinstance(version, int):
         raise _damaged(directory, MANIFEST, f"its format_version is {version!r}")
     if version > FORMAT_VERSION:
-        writer = content.get("versions", {}).get("pappus", "unknown")
+        versions_there = content.get("versions")
+        writer = versions_there.get("pappus", "unknown") if isinstance(versions_there, dict) else "unknown"
         raise NewerFormatError(
             f"checkpoint {str(directory)!r} has format {version} (Pappus {writer}), this Pappus reads up to "
             f"{FORMAT_VERSION}; upgrade Pappus"
         )
+    if content.get(SEAL, _seal(content)) != _seal(content) or not isinstance(content.get("metadata"), dict):
+        raise _damaged(directory, MANIFEST, "its content changed since it was written")
     return content
 
 
@@ -254,7 +281,7 @@ def verify(directory: Path) -> dict[str, Any]:
         raise _damaged(directory, MANIFEST, "it lists no files") from None
     for name, (size, digest) in expected.items():
         path = directory / name
-        if not path.is_file():
+        if not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
             raise _damaged(directory, name, "it is missing")
         if path.stat().st_size != size:
             raise _damaged(directory, name, f"it has {path.stat().st_size} bytes instead of {size}")
@@ -267,7 +294,7 @@ def _sequence_of(directory: Path) -> int:
     """The number of a checkpoint within its run, from 1; 0 if it does not say."""
     try:
         return int(json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sequence"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pappus.errors import RunError
 from pappus.kinds import LEARNER
 from pappus.telemetry.checkpoint import load_state, read_manifest
 from pappus.types import Array
@@ -13,9 +14,16 @@ from pappus.types import Array
 
 def stored_weights(checkpoint: Path) -> Array:
     """All weights of a checkpoint, in one flat array."""
-    return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in weights_roles(checkpoint)])
+    try:
+        return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in weights_roles(checkpoint)])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise RunError(f"checkpoint {str(checkpoint)!r} holds no weights ({error!r:.80}); use another one") from None
 
 
 def weights_roles(checkpoint: Path) -> list[str]:
     """The roles that saved the weights, in the order of their shards, as the checkpoint says."""
-    return list(read_manifest(checkpoint)["metadata"].get("weights_roles", [LEARNER.name]))
+    manifest = read_manifest(checkpoint)
+    names = manifest["metadata"].get("weights_roles", [LEARNER.name])
+    if not isinstance(names, list) or not all(f"{name}.json" in manifest["files"] for name in names):
+        raise RunError(f"checkpoint {str(checkpoint)!r} does not hold what it says, {names!r:.80}; use another one")
+    return names

@@ -116,3 +116,18 @@ class NoSeed(Counter):
 
     def reset(self) -> Any:  # type: ignore[override]
         return np.zeros(2), {}
+
+
+class OldStep(Counter):
+    """Returns what Gym's envs returned before there were truncations."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class OldReset(Counter):
+    """Returns what Gym's envs returned before resets had infos."""
+
+    def reset(self, **how: Any) -> Any:
+        return super().reset(**how)[0]

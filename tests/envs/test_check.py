@@ -41,6 +41,11 @@ def test_a_sound_env_has_no_problems_and_is_measured(source: Any) -> None:
         (broken_envs.InfiniteReward, "reward is inf; return finite numbers"),
         (broken_envs.EndsWithNumber, "terminated is 0 of type int; return a bool"),
         (broken_envs.ForbidsEverything, "action_mask forbids everything for choice 1; allow at least one"),
+        (
+            broken_envs.OldStep,
+            "step returns 4 values; return the tuple (observation, reward, terminated, truncated, info)",
+        ),
+        (broken_envs.OldReset, "reset returns a ndarray; return the tuple (observation, info)"),
         (broken_envs.NoSeed, "NoSeed.reset takes no seed; write reset(self, *, seed=None, options=None)"),
     ],
 )

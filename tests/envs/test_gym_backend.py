@@ -64,7 +64,7 @@ def test_a_module_and_an_id_name_an_env() -> None:
     ("name", "sentence"),
     [
         ("CartPol-v1", "did you mean 'CartPole-v1'"),
-        ("no_such_module:make", "needs module 'no_such_module'"),
+        ("no_such_module:make", "there is no module 'no_such_module' here"),
         ("tests.envs.toy_envs:Countr", "no Gymnasium id and no function of a module; did you mean 'Counter'"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pappus.errors import RunError, UserError
+from pappus.errors import PappusError, RunError, UserError
 from pappus.telemetry.checkpoint import CheckpointStore, load_state, save_state, verify
 
 
@@ -174,4 +174,45 @@ def test_files_in_folders_are_checked_too(tmp_path):
     path = store.commit(temporary, {})
     (path / "replay" / "chunk").write_bytes(b"abd")
     with pytest.raises(RunError, match="replay/chunk"):
+        verify(path)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"\x00", b"../../elsewhere", b"/", b"step-1\nstep-2", b""])
+def test_garbage_instead_of_the_best_is_none_with_a_warning(tmp_path, content):
+    store = CheckpointStore(tmp_path, keep_last=3)
+    path = _save(store, 1)
+    (tmp_path / "best").write_bytes(content)
+    assert store.best() is None and "best' names no checkpoint" in store.warnings[0]
+    assert store.latest() == path and _save(store, 2)
+
+
+@pytest.mark.parametrize("change", [
+    {"metadata": {"steps": 9}}, {"metadata": 3}, {"files": {}}, {"versions": None}, {"sequence": 1e999}, {"step": "x"},
+])
+def test_an_altered_manifest_is_damage(tmp_path, change):
+    store = CheckpointStore(tmp_path, keep_last=3)
+    good, bad = _save(store, 1), _save(store, 2)
+    content = json.loads((bad / "checkpoint.json").read_text())
+    (bad / "checkpoint.json").write_text(json.dumps(content | change))
+    assert store.latest() == good and "content changed since it was written" in store.warnings[0]
+
+
+@pytest.mark.parametrize("change", [
+    {"metadata": 3}, {"files": 3}, {"files": {"/etc/hostname": {"bytes": 1, "sha256": ""}}}, {"files": {"\0": {}}},
+    {"format_version": "x"}, {"format_version": 99, "versions": 3},
+])
+def test_a_forged_manifest_is_a_sentence(tmp_path, change):
+    store = CheckpointStore(tmp_path, keep_last=3)
+    path = _save(store, 1)
+    content = json.loads((path / "checkpoint.json").read_text()) | change
+    del content["sha256"]
+    (path / "checkpoint.json").write_text(json.dumps(content))
+    with pytest.raises(PappusError):
+        store.latest()
+
+
+def test_a_manifest_of_brackets_is_damage(tmp_path):
+    path = _save(CheckpointStore(tmp_path, keep_last=3), 1)
+    (path / "checkpoint.json").write_text("[" * 100_000)
+    with pytest.raises(PappusError, match="is damaged"):
         verify(path)
