@@ -54,6 +54,12 @@ class Address:
 
 def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
     """Raise `UserError` for what cannot work or would leave a door open; options are named with their prefix."""
+    for name in ("max_envs", "max_message_mib"):
+        if getattr(wire, name) < 1:
+            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must be at least 1")
+    for name in ("max_client_mib", "max_clients_mib", "unusual_factor"):
+        if not getattr(wire, name) >= 0:
+            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must not be negative")
     if not wire.listen:
         return
     if importlib.util.find_spec("grpc") is None:
@@ -70,13 +76,6 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
             f"{prefix}token-file or {prefix}client-authority, or say {prefix}insecure"
         )
 
-
-    for name in ("max_envs", "max_message_mib"):
-        if getattr(wire, name) < 1:
-            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must be at least 1")
-    for name in ("max_client_mib", "max_clients_mib", "unusual_factor"):
-        if not getattr(wire, name) >= 0:
-            raise UserError(f"{prefix}{name.replace('_', '-')}={getattr(wire, name)} must not be negative")
 
 
 def check_free(listen: str) -> None:
