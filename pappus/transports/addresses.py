@@ -77,7 +77,6 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
         )
 
 
-
 def check_free(listen: str) -> None:
     """Raise `UserError` for an address at which this machine cannot listen now; it is free again afterwards."""
     address = Address.parse(listen) if listen else None
