@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pappus.population import interval
+from pappus.ops.intervals import interval
 
 STEPS, SECONDS, RETURN = 0, 1, 2
 """Columns of a curve."""

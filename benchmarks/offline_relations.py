@@ -18,12 +18,12 @@ import json
 import math
 import tempfile
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
 import pappus
 from pappus.data.dataset import lengths_and_returns, open_dataset
-from pappus.population import T_QUANTILES
+from pappus.ops.intervals import half_interval
 
 BEHAVIOUR = "behaviour"
 """In relations: the mean return of the data."""
@@ -58,13 +58,6 @@ class Cell(NamedTuple):
 
     returns: list[float]
     speeds: list[float]
-
-
-def half_interval(values: list[float]) -> float:
-    """Half of the 95 % interval of the mean; 0 for one value."""
-    if len(values) < 2:
-        return 0.0
-    return T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1] * stdev(values) / math.sqrt(len(values))
 
 
 def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any]) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.peers import ppo_work as work
 from benchmarks.peers.environments import HERE, ensure_environment
 from benchmarks.throughput import provenance
-from pappus.population import T_QUANTILES
+from pappus.ops.intervals import T_QUANTILES
 
 Curve: TypeAlias = list[tuple[int, float, float]]
 """Steps, seconds since the process began, return."""

@@ -12,12 +12,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
-import math
 import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -32,6 +30,7 @@ from rich.table import Table
 
 from pappus.errors import UserError
 from pappus.members import Member
+from pappus.ops.intervals import interval
 from pappus.telemetry.checkpoint import has_checkpoint
 from pappus.telemetry.processes import on_ending, usable_cores
 from pappus.trust import Asked, check_trust, remember
@@ -46,11 +45,6 @@ STOP_SECONDS = 1000.0
 """How long members may take to save and stop; each ends within its own `--supervision.grace-seconds`."""
 _PR_SET_PDEATHSIG = 1
 DONE = ("steps done", "time is up", "target reached")
-T_QUANTILES = (
-    12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09,
-    2.09,
-)
-"""97.5 % quantiles of Student's t with 1, 2, … degrees of freedom."""
 
 
 @dataclass
@@ -234,17 +228,6 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
-
-
-def interval(values: Sequence[float]) -> str:
-    """Mean ± half of its 95 % interval (Student's t)."""
-    mean = statistics.fmean(values)
-    digits = 0 if abs(mean) >= 1000 else 1
-    if len(values) < 2:
-        return f"{mean:,.{digits}f}"
-    quantile = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
 
 
 def _newest(path: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import pytest
 from pappus.cli import main
 from pappus.errors import UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
-from pappus.population import Population, interval, saved_population
+from pappus.ops.intervals import interval
+from pappus.population import Population, saved_population
 from pappus.telemetry.checkpoint import CheckpointStore, has_checkpoint
 
 TINY = [

@@ -8,7 +8,7 @@ has no actors: its steps are its updates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,11 @@ from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal,
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments
-from pappus.replay.sampling.kept_rows import NewRows, RowNumbers
+from pappus.roles.device_rows import DeviceRows, keep_pictures
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
 from pappus.types import Array, Nest, leaves_of, map_leaves
 
-SHARE_OF_MEMORY = 0.5
-"""Of the device's free memory, how much pictures of the table may take."""
 INFO_UPDATES = 200
 """Updates between two reports of the table's counts."""
 AGE_UPDATES = 8
@@ -167,43 +165,6 @@ class ReplayTraining(Training):
 
     def close(self) -> None:
         self._source.close()
-
-
-def keep_pictures(source: ItemSource, free: int, tell: Callable[[str], None]) -> None:
-    """Have pictures sent once, if they fit into the device's free memory, or `tell` why not."""
-    needed = source.picture_bytes()
-    if needed > SHARE_OF_MEMORY * free:
-        tell(
-            f"pictures of replay would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on "
-            "the device: they are sent with every batch"
-        )
-    elif needed:
-        source.keep_rows()
-
-
-class DeviceRows:
-    """Rows of large columns that came with earlier batches, on the device: batches are gathered there. Number 0 stands
-    for zeros."""
-
-    def __init__(self, device: str, tell: Callable[[str], None] = lambda _: None) -> None:
-        """`tell` is called with a message when memory is taken."""
-        self._device, self._tell = device, tell
-        self._columns: dict[str, torch.Tensor] = {}
-
-    def store(self, new_rows: Iterable[NewRows]) -> None:
-        """Store what comes with a batch."""
-        for column, numbers, values, most in new_rows:
-            rows = torch.from_numpy(values).to(self._device)
-            if column not in self._columns:
-                self._columns[column] = kept = rows.new_zeros(most + 1, *rows.shape[1:])
-                self._tell(f"pictures of replay are kept on {self._device}: {kept.nbytes / 2**30:.1f} GiB")
-            self._columns[column].index_copy_(0, torch.from_numpy(numbers).to(self._device), rows)
-
-    def tensor(self, leaf: Array | RowNumbers) -> torch.Tensor:
-        """A leaf of a batch as a tensor; on the device where it is kept there."""
-        if isinstance(leaf, RowNumbers):
-            return self._columns[leaf.column][torch.from_numpy(leaf.numbers).to(self._device)]
-        return torch.from_numpy(leaf)
 
 
 class TargetNetwork:

@@ -15,12 +15,12 @@ from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
-from pappus.runtimes.saves import Saves
 from pappus.telemetry.checkpoint import CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
+from pappus.telemetry.saves import Saves
 from pappus.telemetry.storage import CHECKPOINTS
 
 LOG_SECONDS = 1.0

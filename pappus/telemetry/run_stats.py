@@ -6,17 +6,17 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
 from pappus.telemetry import verdict as verdicts
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import cpu_seconds, resident_bytes, usable_cores
+from pappus.telemetry.processes import cpu_seconds, usable_cores
+from pappus.telemetry.role_stats import Event, RoleStats
 from pappus.telemetry.verdict import RoleView
-from pappus.telemetry.window import Totals, Window, full_name, totals_of, window_scalars
+from pappus.telemetry.window import Totals, Window, full_name, window_scalars
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
@@ -25,51 +25,6 @@ BYTES = "_bytes"
 Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
 """How a process came to its end: in an env, because it hung, or in any other way."""
 NO_EPISODE = "no episode finished yet"
-
-
-class Event(NamedTuple):
-    """A line for the log; `time` is wall time, `role` is empty for the run itself."""
-
-    time: float
-    role: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.role}: {self.text}" if self.role else self.text
-
-
-@dataclass
-class _Role:
-    kind: RoleKind
-    window: Window
-    heard_at: float
-    run: Totals = field(default_factory=Totals)
-    gauges: dict[str, float] = field(default_factory=dict)
-    pid: int | None = None
-    node: str = ""
-    measured: tuple[int, float] | None = None
-    restarts: int = 0
-    _pending: Totals = field(default_factory=Totals)
-    _started: bool = False
-
-    @property
-    def memory(self) -> int | None:
-        if self.measured is not None:
-            return self.measured[0]
-        return None if self.pid is None else resident_bytes(self.pid)
-
-    def add(self, report: Report) -> None:
-        """Rates and shares start with the first count, and `run` ends with the last one."""
-        self.gauges.update(report["gauges"])
-        if report["counts"] and not self._started:
-            self._started = True
-            self.window.clear()
-        self.window.add(report)
-        if self._started:
-            self._pending.add(totals_of(report))
-        if report["counts"]:
-            self.run.add(self._pending)
-            self._pending = Totals()
 
 
 class RunStats:
@@ -91,7 +46,7 @@ class RunStats:
         """What cannot be written, and what was lost of it; empty while all is well."""
         self.cores = cores or usable_cores()
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
-        self._roles: dict[str, _Role] = {}
+        self._roles: dict[str, RoleStats] = {}
         self._counts: Counter[str] = Counter()
         self._faults: dict[str, Counter[str]] = {what: Counter() for what in get_args(Fault)}
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
@@ -263,7 +218,7 @@ class RunStats:
         elsewhere = {(role.node, role.pid): role.measured[1] for role in roles if role.measured is not None}
         return sum(cpu_seconds(pid) or 0.0 for pid in here if pid is not None) + sum(elsewhere.values())
 
-    def _view(self, name: str, role: _Role, run_seconds: float) -> RoleView:
+    def _view(self, name: str, role: RoleStats, run_seconds: float) -> RoleView:
         totals = role.run if run_seconds else role.window.totals()
         seconds = run_seconds or totals.seconds or 1.0
         waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
@@ -275,9 +230,9 @@ class RunStats:
             silent_seconds=0.0 if run_seconds else self._clock() - role.heard_at,
         )
 
-    def _role(self, name: str) -> _Role:
+    def _role(self, name: str) -> RoleStats:
         if name not in self._roles:
-            self._roles[name] = _Role(self.kind(name), Window(self._window, self._clock), self._clock())
+            self._roles[name] = RoleStats(self.kind(name), Window(self._window, self._clock), self._clock())
         return self._roles[name]
 
     def _remember(self, event: Event) -> None:

@@ -20,7 +20,7 @@ from pappus.replay.clients.client import DirectSession
 from pappus.replay.sampling.kept_rows import KeptRows, RowNumbers
 from pappus.replay.storage.chunks import Columns
 from pappus.replay.storage.row_copies import RowCopies, rows_to_copy
-from pappus.roles.replay_training import DeviceRows, keep_pictures
+from pappus.roles.device_rows import DeviceRows, keep_pictures
 from pappus.types import Array, ArraySpec, EnvSpec, Timestep, leaves_of
 from tests.recording.streams import ENV, Streams, dqn, r2d2
 
