@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
 from pappus.telemetry.checkpoint import REMOVE_IT, CheckpointStore, has_checkpoint, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
+from pappus.telemetry.files import locked
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
@@ -336,21 +336,6 @@ def _check_weights_roles(checkpoint: Path, run: Run, program: Program) -> None:
         f"the checkpoint holds the weights of {', '.join(found)}, but this config has {', '.join(expected)}; resume "
         f"with {' '.join(words) or 'the topology settings that the run was started with'}"
     )
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Two runs must not write to one directory."""
-    try:
-        file = (directory / "lock").open("w")
-    except OSError as error:
-        raise UserError(f"run_dir={str(directory)!r} cannot be written: {error.strerror}; give another") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{str(directory)!r} is in use by a running process; wait for its end or stop it") from None
-        yield
 
 
 def fallback_directory(config: RunConfig, directory: Path, resumed: bool) -> Path | None:

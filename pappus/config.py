@@ -415,6 +415,7 @@ class Settings(TypedDict, total=False):
     device: str
     precision: Literal["auto", "float32", "bfloat16"]
     target_return: float | None
+    on_non_finite: Literal["auto", "skip", "stop"]
     run_dir: str | Path
     record: str | Path
     topology: TopologyConfig | Mapping[str, Any]

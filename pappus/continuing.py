@@ -7,11 +7,11 @@ import json
 import shutil
 from pathlib import Path
 
-from pappus.api import locked
 from pappus.config import RunConfig
 from pappus.population import DONE, FILE
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import has_checkpoint
+from pappus.telemetry.files import locked
 
 GOALS = ("steps", "seconds", "target_return")
 """Settings that say when a run is finished."""

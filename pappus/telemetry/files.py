@@ -1,18 +1,22 @@
-"""Files that are whole or absent whenever the power goes, and versions of what wrote them."""
+"""Files that are whole or absent whenever the power goes, versions of what wrote them, and the lock of a run."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from pappus.errors import UserError
 
 PACKAGES = ("pappus", "torch", "numpy", "gymnasium")
 
@@ -75,3 +79,18 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Two runs must not write to one directory."""
+    try:
+        file = (directory / "lock").open("w")
+    except OSError as error:
+        raise UserError(f"run_dir={str(directory)!r} cannot be written: {error.strerror}; give another") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{str(directory)!r} is in use by a running process; wait for its end or stop it") from None
+        yield

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from pappus.config import CheckpointConfig, StorageConfig
+from pappus.config import CheckpointConfig, StorageConfig, SupervisionConfig
 from pappus.errors import RoleDied, StorageError
 from pappus.runtimes import supervisor
+from pappus.runtimes.heartbeats import Heartbeats
 from pappus.runtimes.supervisor import ManagedProcess
 from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
 from pappus.topologies.program import Program
@@ -152,7 +153,7 @@ def managed(saved: bool) -> ManagedProcess:
     made = Program("toy")
     made.add(CONSUMER if saved else PRODUCER, Consumer if saved else Producer, durable=saved)
     (group,) = made.groups().items()
-    return ManagedProcess(*group)
+    return ManagedProcess(*group, Heartbeats(group[1], SupervisionConfig()))
 
 
 def die_often(process: ManagedProcess, clock: list[float], life: float, times: int, *, asked: bool = False) -> int:
