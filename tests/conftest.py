@@ -78,3 +78,4 @@ def _warm_fork_servers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ForkServer, "__init__", fork_servers_from_the_template)
         yield
+        ForkServer.discard()  # a refused command may leave one; it hears no SIGTERM, and multiprocessing sends no other
