@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 
 from pappus.config import RunConfig
+from pappus.errors import UserError
 from pappus.population import DONE, FILE
+from pappus.settings import load_file
 from pappus.systems import saved_config
-from pappus.telemetry.checkpoint import has_checkpoint
+from pappus.telemetry.checkpoint import fallback_of, has_checkpoint
 from pappus.telemetry.files import locked
 
 GOALS = ("steps", "seconds", "target_return")
@@ -29,14 +31,21 @@ class Beginning(enum.Enum):
 
     @classmethod
     def of(cls, directory: Path) -> Beginning:
-        """What `directory` holds. What is left of a run without a checkpoint is removed."""
+        """What `directory` holds. What is left of a run without a checkpoint is removed; anything else is refused."""
         if (directory / FILE).is_file():
             return cls.POPULATION
         if has_checkpoint(directory / "checkpoints"):
             return cls.RUN
-        if (directory / "config.yaml").exists():
-            with locked(directory):  # it may have begun a moment ago
-                _clear(directory)
+        if not (directory / "config.yaml").exists():
+            return cls.NOTHING
+        written = load_file(directory / "config.yaml")
+        if not (directory / "lock").exists() or "system" not in written:
+            raise UserError(f"{str(directory)!r} has a config.yaml that is not of a run; give another --run-dir")
+        fallback = fallback_of(directory, written)
+        if fallback is not None and has_checkpoint(fallback / "checkpoints"):
+            return cls.RUN
+        with locked(directory):  # it may have begun a moment ago
+            _clear(directory)
         return cls.NOTHING
 
 

@@ -59,15 +59,15 @@ def check_env_id(env: str, words: Sequence[str]) -> None:
 
 def check_run(run: str, resume: bool = False) -> None:
     """Raise `UserError` for a run directory that is none, or from which nothing can be resumed."""
-    from pappus.telemetry.checkpoint import has_checkpoint, no_checkpoint
+    from pappus.telemetry.checkpoint import fallback_of, has_checkpoint, no_checkpoint
     from pappus.telemetry.files import locked
 
     directory, written = Path(run), load_file(run_file(Path(run)))
     if not resume or has_checkpoint(directory / "checkpoints"):
         return
     with locked(directory):  # a run that has just begun has no checkpoint yet
-        storage = written.get("storage")
-    if not (isinstance(storage, dict) and storage.get("fallback_dir")):  # where there may be one
+        fallback = fallback_of(directory, written)
+    if fallback is None or not has_checkpoint(fallback / "checkpoints"):
         raise no_checkpoint(directory)
 
 

@@ -55,6 +55,7 @@ def test_a_finished_run_of_which_more_is_asked_goes_on(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
+    (run / "lock").touch()
     (run / "config.yaml").write_text("system: ppo\nenv: CartPole-v1\n")
     (run / "metrics.jsonl").write_text('{"step": 77}\n')
     (run / "log.txt").write_text("what happened\n")
@@ -76,3 +77,23 @@ def test_a_part_that_is_killed_leaves_no_summary_of_an_earlier_one(
 
     monkeypatch.setattr("pappus.api._drive", dies)
     assert command(run, 400) == 130
+
+
+def test_a_folder_of_something_else_is_refused_and_stays_as_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("learning_rate: 1\n")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "mine.pt").write_text("weeks of work")
+    assert command(tmp_path, 200) == 2
+    assert "has a config.yaml that is not of a run; give another --run-dir" in capsys.readouterr().err
+    assert (tmp_path / "checkpoints" / "mine.pt").read_text() == "weeks of work"
+
+
+def test_a_run_whose_checkpoint_is_in_its_fallback_goes_on_from_there(tmp_path: Path) -> None:
+    run, spare = tmp_path / "run", tmp_path / "spare"
+    assert command(run, 200, "--fallback-dir", str(spare)) == 0
+    (spare / "run" / "checkpoints").rmdir()
+    (run / "checkpoints").rename(spare / "run" / "checkpoints")
+    assert command(run, 400, "--fallback-dir", str(spare)) == 0
+    assert "resumed from" in (run / "log.txt").read_text() and summary(run)["steps"] >= 400

@@ -51,7 +51,7 @@ def _watched(seconds: float, overdue: Callable[[], bool]) -> Iterator[None]:
         yield
         return
     watchdog = Watchdog(seconds, overdue)
-    before = signal.set_wakeup_fd(watchdog.bell, warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(watchdog.wakeup_fd, warn_on_full_buffer=False)
     os.register_at_fork(after_in_child=watchdog.forget)
     watchdog.start()
     try:
@@ -63,7 +63,7 @@ def _watched(seconds: float, overdue: Callable[[], bool]) -> Iterator[None]:
 
 class Watchdog(threading.Thread):
     """Breaks this process off when its grace is over: a main thread that hangs looks at no clock, and in native code it
-    does not even hear signals. Python's own handler, in C, rings the `bell`: it writes their numbers there.
+    does not even hear signals. Python's own handler, in C, writes their numbers to `wakeup_fd`.
 
     `KeyboardInterrupt` reaches what runs or sleeps in Python. For what hangs in native code only the exit of the
     process is left; a console or a notebook is not taken away from its user. `overdue` says that the run should have
@@ -77,30 +77,30 @@ class Watchdog(threading.Thread):
         self._seconds, self._overdue = seconds, overdue
         self._interrupt, self._leave = interrupt or _interrupt_main, leave or _leave
         self._interrupt_at = self._leave_at = math.inf
-        self._ears, self.bell = os.pipe()
-        os.set_blocking(self.bell, False)
+        self._heard_fd, self.wakeup_fd = os.pipe()
+        os.set_blocking(self.wakeup_fd, False)
 
     def run(self) -> None:
         poll = select.poll()
-        poll.register(self._ears, select.POLLIN)
+        poll.register(self._heard_fd, select.POLLIN)
         while True:
             until = min(self._interrupt_at, self._leave_at, time.monotonic() + LOOK_SECONDS)
-            numbers = os.read(self._ears, 64) if poll.poll(1000 * max(0.0, until - time.monotonic())) else None
+            numbers = os.read(self._heard_fd, 64) if poll.poll(1000 * max(0.0, until - time.monotonic())) else None
             if numbers == b"":
-                return os.close(self._ears)
+                return os.close(self._heard_fd)
             now = time.monotonic()
             for number in numbers or b"":
                 self._hear(number, now)
             self._act(now)
 
     def stop(self) -> None:
-        os.close(self.bell)
-        self.bell = -1
+        os.close(self.wakeup_fd)
+        self.wakeup_fd = -1
         self.join()
 
     def forget(self) -> None:
-        """In a process that was forked from this one, such as an env's: Ctrl-C reaches both, and would ring twice."""
-        if self.bell >= 0:
+        """In a process that was forked from this one, such as an env's: Ctrl-C reaches both, but counts once."""
+        if self.wakeup_fd >= 0:
             signal.set_wakeup_fd(-1)
 
     def _hear(self, number: int, now: float) -> None:

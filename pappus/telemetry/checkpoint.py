@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,13 @@ def has_checkpoint(directory: Path) -> bool:
     """Whether a checkpoint is there, be it one that a killed run left under another name."""
     named = (*directory.glob("step-*"), *directory.glob(f"{PARTIAL}step-*"), *directory.glob(f"{REPLACED}step-*"))
     return any(path.name.startswith("step-") or _problem(path) is None for path in named)
+
+
+def fallback_of(directory: Path, written: Mapping[str, Any]) -> Path | None:
+    """Where checkpoints of a run may be that its own directory could not take, by its config.yaml."""
+    storage = written.get("storage")
+    folder = storage.get("fallback_dir") if isinstance(storage, dict) else None
+    return Path(folder) / directory.resolve().name if isinstance(folder, str) and folder else None
 
 
 def no_checkpoint(directory: Path) -> UserError:

@@ -88,7 +88,7 @@ class Heard:
 def test_what_hangs_is_interrupted_and_then_left() -> None:
     heard = Heard()
     watchdog = heard.watchdog(0.02)
-    os.write(watchdog.bell, bytes([signal.SIGCHLD, signal.SIGTERM]))
+    os.write(watchdog.wakeup_fd, bytes([signal.SIGCHLD, signal.SIGTERM]))
     assert heard.left.wait(10) and heard.order == ["interrupted", "left"]
     watchdog.stop()
 
@@ -97,7 +97,7 @@ def test_a_second_ctrl_c_leaves_what_does_not_hear_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr("pappus.runtimes.interrupts.LAST_SECONDS", 0.02)
     heard = Heard()
     watchdog = heard.watchdog(3600.0)
-    os.write(watchdog.bell, bytes([signal.SIGINT, signal.SIGINT]))
+    os.write(watchdog.wakeup_fd, bytes([signal.SIGINT, signal.SIGINT]))
     assert heard.left.wait(10) and heard.order == ["left"]
     watchdog.stop()
 
