@@ -65,10 +65,13 @@ class Cost:
     inference_ms: float
     bytes_per_step: float
 
+    def seconds(self, share: float) -> float:
+        """Seconds of something that is in use by this share, or this many of it, per million frames."""
+        return share * 1e6 / FRAMES_PER_STEP / self.steps_per_second
+
     def money(self, core_hour: float, gpu_hour: float) -> float:
         """Price of a million frames, for the cores that computed and the whole GPU."""
-        hours = 1e6 / FRAMES_PER_STEP / self.steps_per_second / 3600
-        return hours * (self.cores * core_hour + gpu_hour)
+        return self.seconds(self.cores * core_hour + gpu_hour) / 3600
 
 
 def measure(words: list[str], directory: Path) -> Cost:
@@ -103,9 +106,10 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = ["--actors", str(arguments.actors), "--envs-per-actor", str(arguments.envs_per_actor)]
     sizes += ["--batch-size", str(arguments.batch_size)]
-    prices = f"a core hour at ${arguments.core_hour:g}, a GPU hour at ${arguments.gpu_hour:g}"
+    prices = f"per million frames, a core hour at ${arguments.core_hour:g}, a GPU hour at ${arguments.gpu_hour:g}"
     table = Table(title=f"{arguments.env}: {prices}")
-    for column in ("network", "system", "steps/s", "cores", "GPU %", "inference ms", "bytes/step", "$ per M frames"):
+    costs = ("core s", "GPU s in use", "$")
+    for column in ("network", "system", "steps/s", "cores", "GPU %", "inference ms", "bytes/step", *costs):
         table.add_column(column, justify="left" if column in ("network", "system") else "right")
     for network, system in product(arguments.networks, ("impala", "seed-vtrace")):
         with tempfile.TemporaryDirectory() as parent:
@@ -114,8 +118,8 @@ def main() -> None:
             cost = measure(words, Path(parent) / "run")
         table.add_row(
             network, system, f"{cost.steps_per_second:,.0f}", f"{cost.cores:.1f}", f"{cost.gpu_use:.0f}",
-            f"{cost.inference_ms:.2f}", f"{cost.bytes_per_step:,.0f}",
-            f"{cost.money(arguments.core_hour, arguments.gpu_hour):.3f}",
+            f"{cost.inference_ms:.2f}", f"{cost.bytes_per_step:,.0f}", f"{cost.seconds(cost.cores):,.0f}",
+            f"{cost.seconds(cost.gpu_use / 100):,.1f}", f"{cost.money(arguments.core_hour, arguments.gpu_hour):.3f}",
         )
     Console(width=120).print(table)
 

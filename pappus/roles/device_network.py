@@ -48,7 +48,7 @@ class DeviceNetwork:
         self._flat = FlatParameters(self._network, DTYPES[precision], str(accelerator.device))
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
-        self._generator = torch.Generator(accelerator.device).manual_seed(seed)
+        self._seed, self._generator = seed, torch.Generator(accelerator.device).manual_seed(seed)
         self.size = 0
         """Places for envs; the one behind them is for rows that only fill a batch."""
         self._states: Nest = self._network.initial_state(1)
@@ -112,7 +112,10 @@ class DeviceNetwork:
             size *= 2
         if size not in self._batches:
             like = self.store.observation if self.store.spare else self._observation
-            self._batches[size] = StaticBatch(size, like, self.accelerator, self._act, self._generator, self.tell)
+            generator = self._generator
+            if self.accelerator.real:  # each captured graph has its own
+                generator = torch.Generator(self.accelerator.device).manual_seed(self._seed + size)
+            self._batches[size] = StaticBatch(size, like, self.accelerator, self._act, generator, self.tell)
         return self._batches[size]
 
     def round_down(self, num_envs: int) -> int:
@@ -131,7 +134,7 @@ class DeviceNetwork:
             before = map_leaves(lambda leaf: leaf[rows], self._states)
             exploration = getattr(self._network, "exploration", None) if stores else batch.exploration
             action, behaviour, state = self._algorithm.act(
-                self._step, batch.observation, first, before, self._generator, exploration
+                self._step, batch.observation, first, before, batch.generator, exploration
             )
             for into, leaf in zip(leaves_of(self._states), leaves_of(state), strict=True):
                 into[rows] = leaf
@@ -146,7 +149,7 @@ class StaticBatch:
         generator: torch.Generator, tell: Callable[[str], None],
     ) -> None:
         """`like` are observations `[N, …]`."""
-        self._accelerator, self._act = accelerator, act
+        self._accelerator, self._act, self.generator = accelerator, act, generator
         self._host_numbers = accelerator.pinned((3, size), torch.int64)
         self.observation: Nest = map_leaves(lambda leaf: leaf.new_zeros(size, *leaf.shape[1:]), like)
         self.numbers = torch.zeros(3, size, dtype=torch.int64, device=accelerator.device)
