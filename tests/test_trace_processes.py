@@ -72,7 +72,7 @@ def trained(start: Start, *words: str) -> Training:
     return training
 
 
-@pytest.mark.parametrize("words", [["impala"], ["apex-dqn", "--topology.replay.warm-up", "200"]], ids=["impala", "apex"])
+@pytest.mark.parametrize("words", [["impala"], ["apex-dqn", "--topology.replay.warm-up", "200"]], ids=" ".join)
 def test_a_run_with_a_killed_actor_is_replayed_to_the_same_weights(
     start: Start, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ from pappus.errors import RecordingError, RunError
 
 FOLDER = "trace"
 """Where the trace is, within a run's directory."""
-ENTRY = re.compile(rb"[a-z]+( [0-9a-f]+)*")
+ENTRY = re.compile(rb"[a-z]+( [0-9a-z.-]+)*")
 NAME = re.compile(r"(.+)\.(\d+)\.log")
 BEGIN, READ, COMMIT, TAKE, TOTAL, PUBLISH, HASH = "begin", "read", "commit", "take", "total", "publish", "hash"
 INSERT, DRAW, UPDATE, EVICT = "insert", "draw", "update", "evict"
@@ -38,10 +38,11 @@ class TraceEnded(Exception):
 
 
 class TraceLog:
-    """Writes the trace of one life of a role. Its first line is the id of the process."""
+    """Writes the trace of one life of a role. Its first line is the id of the process, for whoever looks at it."""
 
     def __init__(self, folder: Path, role: str, incarnation: int) -> None:
-        self._path = folder / f"{role}.{incarnation}.log"
+        self.life = f"{role}.{incarnation}"
+        self._path = folder / f"{self.life}.log"
         self._at_end: list[Callable[[], None]] = []
         try:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
@@ -76,8 +77,7 @@ class Life:
     """One life of a role, from its trace: who it was, and what it met, entry by entry."""
 
     def __init__(self, role: str, incarnation: int, lines: list[bytes]) -> None:
-        self.role, self.incarnation, self._lines, self._at = role, incarnation, lines, 0
-        self.pid = self.next("pid")[0]
+        self.role, self.incarnation, self._lines, self._at = role, incarnation, lines, 1
         self.spent: list[Callable[[], bool]] = []
         """For every port: whether all that was seen of this life in the run has been seen in the replay."""
 
@@ -91,6 +91,11 @@ class Life:
             if not ENTRY.fullmatch(line):
                 raise TraceError(f"line {number} of {str(path)!r} is no entry of a trace: {line!r:.60}; it was changed")
         return cls(found[1], int(found[2]), lines) if len(lines) > 1 else None
+
+    @property
+    def key(self) -> str:
+        """How other traces call it."""
+        return f"{self.role}.{self.incarnation}"
 
     @property
     def name(self) -> str:
@@ -111,7 +116,7 @@ class Life:
         word = what.encode() + b" "
         self._lines = [line for line in self._lines if not line.startswith(word)]
 
-    def peek(self, *kinds: str) -> tuple[str, list[int]]:
+    def peek(self, *kinds: str) -> tuple[str, list[str]]:
         """The next entry, which must be of one of these kinds. `TraceEnded` if there is none."""
         if self._at >= len(self._lines):
             raise TraceEnded
@@ -121,13 +126,17 @@ class Life:
                 f"{self.name} is about to {' or '.join(kinds)}, and its trace says {self.upcoming()!r}: the code, the "
                 "config or the trace is not that of the run"
             )
-        return what, [int(value) for value in values]
+        return what, values
 
     def next(self, what: str) -> list[int]:
-        """The values of the next entry, which is then past."""
-        values = self.peek(what)[1]
+        """The numbers of the next entry, which is then past."""
+        values = [int(value) for value in self.peek(what)[1]]
         self._at += 1
         return values
+
+    def skip(self) -> None:
+        """The next entry is past."""
+        self._at += 1
 
     def upcoming(self) -> str:
         """The next entry, as it is written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ def begin(directory: Path, config: str) -> Path:
     """Make the folder of a run's trace: config, machine and versions."""
     folder = directory / FOLDER
     try:
+        if folder.exists():  # of a run that was killed before its first checkpoint, and starts anew
+            shutil.rmtree(folder)
         folder.mkdir()
         write_text(folder / RUN_FILE, config)
         write_json(folder / FACTS_FILE, facts())

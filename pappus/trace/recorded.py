@@ -7,7 +7,7 @@
     writer of weights    publish V CRC  a version, about to be published
                          hash V SHA     sha256 of some of them, and of the last
     counter              total N        the sum that was read
-    replay service       insert PID N CRC, draw N LEFT, update N, evict N      in the order of its lock
+    replay service       insert WHO N CRC, draw N LEFT, update N, evict N      in the order of its lock
 
 Whoever waits writes nothing.
 """
@@ -196,7 +196,7 @@ class RecordedReplay(SharedReplay):
 
     def __init__(self, edge: ReplayEdge, block: Block, log: TraceLog) -> None:
         super().__init__(edge.spec, block.memory.view(np.int64), edge.name)
-        self._log = log
+        self._log, self._client = log, log.life
 
     def host(self) -> SharedReplayHost:
         host = super().host()
@@ -211,8 +211,7 @@ class RecordedService:
         self._log = log
 
     def inserted(self, who: str, priorities: Array) -> None:
-        pid = who.rpartition(" ")[2]  # `replay.wire.sockets.connect` says which process it is
-        self._log.write(entries.INSERT, pid, len(priorities), zlib.crc32(priorities.data))
+        self._log.write(entries.INSERT, who, len(priorities), zlib.crc32(priorities.data))
 
     def drawn(self, count: int, missing: int) -> None:
         self._log.write(entries.DRAW, count, missing)

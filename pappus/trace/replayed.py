@@ -66,14 +66,14 @@ class ReplayedTrace:
     def __init__(self, lives: dict[str, list[Life]], listener: Listener) -> None:
         if not any(life.all(entries.PUBLISH) for life in lives.get(LEARNER.name, ())):
             raise TraceError("the trace has no weights: the run ended before there were any")
-        self.lives, (learner,) = lives, lives[LEARNER.name]
+        self.lives, (learner,) = _seen(lives), lives[LEARNER.name]
         self.hashes = {int(version): sha for version, sha in learner.all(entries.HASH)}
         learner.leave_out(entries.HASH)
         learner.cut_after(entries.PUBLISH)  # what was left in queues when the run ended was taken, and counted
         self.published = [int(version) for version, _ in learner.all(entries.PUBLISH)]
         if len(lives.get(REPLAY.name, ())) > 1:
             raise TraceError("replay died in the run, and the trace does not hold the tables that it came back with")
-        self.versions = Versions([life for one in lives.values() for life in one])
+        self.versions = Versions([life for one in self.lives.values() for life in one])
         self.listener = listener
         self._tables: dict[str, ReplayedTable] = {}
 
@@ -97,8 +97,19 @@ class ReplayedTrace:
                 raise TraceError("the trace has nothing of replay: the run ended before there was any")
             (service,) = self.lives[REPLAY.name]
             everyone = [life for lives in self.lives.values() for life in lives]
-            self._tables[edge.name] = ReplayedTable(edge.spec, service, {life.pid: life for life in everyone})
+            self._tables[edge.name] = ReplayedTable(edge.spec, service, {life.key: life for life in everyone})
         return self._tables[edge.name]
+
+
+def _seen(lives: dict[str, list[Life]]) -> dict[str, list[Life]]:
+    """Without the lives of which others saw nothing: such a one may have died of its env as soon as it began."""
+    effects = (entries.COMMIT, entries.TAKE, entries.PUBLISH, entries.INSERT)
+    writers = {who for one in lives.get(REPLAY.name, ()) for who, *_ in one.all(entries.INSERT)}
+    seen = {
+        role: [life for life in one if life.key in writers or any(life.all(effect) for effect in effects)]
+        for role, one in lives.items()
+    }
+    return {role: one for role, one in seen.items() if one}
 
 
 class ReplayedEdges:
@@ -171,12 +182,12 @@ class ReplayedSource(RingSource):
         self._life, self._about_to_update = life, about_to_update
 
     def take(self, count: int, most: list[int] | None = None) -> list[Unroll] | None:
-        _, recorded = self._life.peek(entries.TAKE)
+        recorded = [int(number) for number in self._life.peek(entries.TAKE)[1]]
         if sum(recorded) != count or len(recorded) != len(self._rings):
             raise TraceError(f"{self._life.name} takes {count} slots, and its trace says {self._life.upcoming()!r}")
         batch = super().take(count, recorded)
         if batch is not None:
-            self._life.next(entries.TAKE)
+            self._life.skip()
             self._about_to_update()
         return batch
 
@@ -217,13 +228,13 @@ class ReplayedReader(FlatWeights):
 
     def version(self) -> int:
         """The version that the trace says, or -1 until it is published."""
-        _, (recorded,) = self._life.peek(entries.READ)
-        flat = self._history.take(recorded)
+        number = int(self._life.peek(entries.READ)[1][0])
+        flat = self._history.take(number)
         if flat is None:
             return -1
-        self._life.next(entries.READ)
-        self._flat, self._number = flat, recorded
-        return recorded
+        self._life.skip()
+        self._flat, self._number = flat, number
+        return number
 
     def read(self, into: Array) -> int:
         np.copyto(into, self._flat)

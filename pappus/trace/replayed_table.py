@@ -39,27 +39,27 @@ are evicted for lack of them only where the trace says so. Memory that is not us
 class ReplayedTable:
     """The service of a replay edge, driven by its trace."""
 
-    def __init__(self, spec: ReplaySpec, life: Life, lives: Mapping[int, Life]) -> None:
+    def __init__(self, spec: ReplaySpec, life: Life, lives: Mapping[str, Life]) -> None:
         self.spec = dataclasses.replace(spec, max_steps=SPARE * spec.max_steps)
         self.service = self.spec.service()
         self.life, self._lives = life, lives
-        self._writers: dict[int, ReplayedSession] = {}
+        self._writers: dict[str, ReplayedSession] = {}
         self._learner, self._trajectory = Holder("learner"), spec.layout.trajectory()
         self._parts: list[Drawn] = []
         self._numbers: list[int] = []
         self.batches: deque[ItemBatch] = deque()
         self.updates: deque[tuple[Array, Array]] = deque()
         """Priorities of batches that the run's table had not got yet."""
-        self.inserts = {pid: 0 for pid in lives}
-        """Entries of every process that are still to come."""
-        for pid, *_ in life.all(entries.INSERT):
-            if int(pid) not in self.inserts:
-                raise TraceError(f"process {pid} inserted items, and no role of the trace was that process")
-            self.inserts[int(pid)] += 1
+        self.inserts = dict.fromkeys(lives, 0)
+        """Entries of every life that are still to come."""
+        for who, *_ in life.all(entries.INSERT):
+            if who not in self.inserts:
+                raise TraceError(f"{who} inserted items, and there is no {who}.log; the trace is not whole")
+            self.inserts[who] += 1
 
     def writer(self, life: Life, envs: int, history: int) -> TrajectoryWriter:
-        self._writers[life.pid] = ReplayedSession(self, life.name)
-        return TrajectoryWriter(self._writers[life.pid], envs, history, 1)
+        self._writers[life.key] = ReplayedSession(self, life.name)
+        return TrajectoryWriter(self._writers[life.key], envs, history, 1)
 
     def advance(self) -> None:
         """Carry out all entries that can be carried out now."""
@@ -69,28 +69,31 @@ class ReplayedTable:
         except TraceEnded:
             return
 
-    def _carry_out(self, what: str, values: list[int]) -> bool:
+    def _carry_out(self, what: str, values: list[str]) -> bool:
         """Carry out the next entry; False while something that it needs is missing."""
-        done = (
-            self._insert(*values) if what == entries.INSERT else self._draw(*values) if what == entries.DRAW
-            else self._update(*values) if what == entries.UPDATE else self._evict(*values)
-        )
+        if what == entries.INSERT:
+            done = self._insert(values[0], int(values[1]), int(values[2]))
+        else:
+            deeds: dict[str, Callable[..., bool]] = {
+                entries.DRAW: self._draw, entries.UPDATE: self._update, entries.EVICT: self._evict,
+            }
+            done = deeds[what](*map(int, values))
         if done:
-            self.life.next(what)
+            self.life.skip()
         return done
 
-    def _insert(self, pid: int, count: int, crc: int) -> bool:
-        session = self._writers.get(pid)
+    def _insert(self, who: str, count: int, crc: int) -> bool:
+        session = self._writers.get(who)
         if session is None or not session.items:
             return False
         priorities = session.items[0][0]
         if len(priorities) < count or zlib.crc32(priorities[:count].data) != crc:
             raise TraceError(
-                f"{self._lives[pid].name} made other items than in the run (their priorities differ): its env is not "
+                f"{self._lives[who].name} made other items than in the run (their priorities differ): its env is not "
                 "deterministic, or not the one of the run; pappus check-env tells whether it repeats itself"
             )
         session.insert_now(count)
-        self.inserts[pid] -= 1
+        self.inserts[who] -= 1
         return True
 
     def _draw(self, count: int, missing: int) -> bool:
@@ -173,7 +176,7 @@ class ReplayedReplay:
 
     def sink(self, envs: int) -> RecordingSink:
         table, life = self._table, self._life
-        life.spent.append(lambda: not table.inserts[life.pid])
+        life.spent.append(lambda: not table.inserts[life.key])
         return RecordingSink(table.spec, envs, partial(table.writer, life), self.meter)
 
     def source(self) -> ReplayedReplay:

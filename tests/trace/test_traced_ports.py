@@ -190,6 +190,16 @@ def test_what_is_left_in_queues_when_a_run_ends_is_no_batch(tmp_path: Path) -> N
         replay.end(UNROLLS, "learner").source().take(1)
 
 
+def test_a_life_of_which_others_saw_nothing_is_left_out(tmp_path: Path) -> None:
+    """Its env may have ended it at once, and would do so again."""
+    run = Recorded(tmp_path)
+    put_all(run.end(UNROLLS, "actor-0").sink(0), 1)
+    run.end(UNROLLS, "actor-0", 1).sink(0)
+    put_all(run.end(UNROLLS, "actor-0", 2).sink(0), 2)
+    lives = run.replayed().trace.lives["actor-0"]
+    assert [life.incarnation for life in lives] == [0, 2]
+
+
 def test_nothing_is_written_of_an_evaluator(tmp_path: Path) -> None:
     assert RecordedTrace(tmp_path).opener("evaluator", EVALUATOR, 0) is None and not list(tmp_path.iterdir())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,20 @@ def test_what_was_written_is_read_back_in_order(tmp_path: Path) -> None:
     log.write("read", 3)
     log.write("take", 1, 0, 2)
     (life,) = load_lives(tmp_path)["actor-0"]
-    assert life.pid == os.getpid() and life.name == "actor-0 (incarnation 2)"
+    assert life.key == "actor-0.2" and life.name == "actor-0 (incarnation 2)"
     assert life.next("read") == [3] and life.upcoming() == "take 1 0 2" and life.next("take") == [1, 0, 2]
     with pytest.raises(TraceEnded):
         life.peek("read")
 
 
 def test_a_torn_last_line_is_no_entry(tmp_path: Path) -> None:
-    life = life_of(tmp_path, "read 3", rest="read 1")
+    life = life_of(tmp_path, "read 3", rest="read 1")  # the beginning of another number
     assert life.all("read") == [["3"]]
 
 
 def test_a_line_that_is_no_entry_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"line 3 of '.*actor-0.0.log' is no entry of a trace: b'read x'"):
-        life_of(tmp_path, "read 3", "read x")
+    with pytest.raises(TraceError, match=r"line 3 of '.*actor-0.0.log' is no entry of a trace: b'read \\$'"):
+        life_of(tmp_path, "read 3", "read $")
 
 
 def test_an_entry_of_another_kind_names_who_is_about_to_do_what(tmp_path: Path) -> None:
