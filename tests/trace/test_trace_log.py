@@ -35,8 +35,8 @@ def test_a_torn_last_line_is_no_entry(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_entry_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=r"line 3 of '.*actor-0.0.log' is no entry of a trace: b'read \\$'"):
-        life_of(tmp_path, "read 3", "read $")
+    with pytest.raises(TraceError, match=r"line 3 of '.*actor-0.0.log' is no entry of a trace: b'read three!'"):
+        life_of(tmp_path, "read 3", "read three!")
 
 
 def test_an_entry_of_another_kind_names_who_is_about_to_do_what(tmp_path: Path) -> None:
