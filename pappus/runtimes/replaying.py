@@ -39,12 +39,12 @@ class ReplayedRole:
         (self.role,) = build_roles(assignment, wiring)
         self._random = library_states()
 
-    def turn(self, has_successor: bool) -> bool:
+    def turn(self, has_successor: bool, done: Callable[[], bool]) -> bool:
         """Step until it waits, ends, or others should have a turn; whether anything was done."""
         set_library_states(self._random)
         steps = 0
         try:
-            while steps < STEPS_PER_TURN and not (has_successor and self.spent):
+            while steps < STEPS_PER_TURN and not done() and not (has_successor and self.spent):
                 self.waits_for = self.role.step()
                 if self.waits_for is not None:
                     break
@@ -104,7 +104,7 @@ class ReplayRuntime:
         successor = self._trace.successor(one.life)
         if one.ended or done():
             return False
-        worked = one.turn(successor is not None)
+        worked = one.turn(successor is not None, done)
         if successor is not None and one.spent:
             one.close()
             self._begin(self._specs[name], successor)
