@@ -205,6 +205,15 @@ def test_a_life_of_which_others_saw_nothing_is_left_out(tmp_path: Path) -> None:
     assert [life.incarnation for life in lives] == [0, 2]
 
 
+def test_a_run_whose_replay_died_is_refused(tmp_path: Path) -> None:
+    run = Recorded(tmp_path)
+    run.recording.close()
+    for incarnation in range(2):
+        (tmp_path / f"replay.{incarnation}.log").write_text("pid 1\ninsert actor-0.0 1 5\n")
+    with pytest.raises(TraceError, match="replay died in the run, and the trace does not hold the tables"):
+        Replayed(tmp_path)
+
+
 def test_nothing_is_written_of_an_evaluator(tmp_path: Path) -> None:
     assert RecordedTrace(tmp_path).opener("evaluator", EVALUATOR, 0) is None and not list(tmp_path.iterdir())
 
