@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -151,6 +152,8 @@ def execute(
     config, chosen = fit(config, env, system)
     validate(config)
     run = describe(config, env, system)
+    if config.trace:
+        check_traced(run, system, resumed is not None)
     beginning = first_weights(run) if config.init_from and resumed is None else None
     with recording_of(run) as recording:
         directory = resumed or new_directory(config)
@@ -162,6 +165,28 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback)
+
+
+def check_traced(run: Run, system: System, resumed: bool) -> None:
+    """Raise `UserError` for a run that cannot be traced."""
+    from pappus.trace import origin
+    from pappus.trace.products import VARIABLE, same_products
+
+    origin.check_config(run.config, resumed)
+    program = system.topology.build(run)
+    origin.check_program(run.config.system_name, program.kinds.values(), program.edges.values())
+    if VARIABLE not in os.environ:  # the processes of roles must have it from their start
+        ForkServer.discard()
+        same_products()
+
+
+def begin_trace(directory: Path, config: RunConfig) -> Path | None:
+    """The folder of the run's trace, if it is traced."""
+    if not config.trace:
+        return None
+    from pappus.trace import origin
+
+    return origin.begin(directory, to_yaml(config))
 
 
 @contextmanager
@@ -226,7 +251,8 @@ def _execute(
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0)
+            trace = begin_trace(directory, config)
+            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, trace)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -274,7 +300,8 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
 
 
 def _drive(
-    config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int
+    config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int,
+    trace: Path | None = None,
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
@@ -285,7 +312,7 @@ def _drive(
 
         RayRuntime(program, controller, config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
+        LocalRuntime(program, controller, config.supervision, incarnation, trace).run(checkpoint)
 
 
 def find_resumable(

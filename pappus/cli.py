@@ -1,4 +1,4 @@
-"""Commands: train, serve, actor, eval, replay, data, systems, check-env. Wrong input: a sentence, exit code 2."""
+"""Commands: train, eval, serve, actor, replay-run, replay, data, systems, check-env. Wrong input: exit code 2."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pappus import early
 from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import INCOMPLETE, PappusError, UserError, closest
 from pappus.names import check_system
+from pappus.trace.products import same_products
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -28,6 +29,7 @@ pappus train SYSTEM … --resume-or-start   the same command starts a run in --r
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
+pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -76,7 +78,7 @@ def _dispatch(words: list[str], began: float) -> int:
         return 0
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "replay": _replay, "data": _data,
-        "systems": _systems, "check-env": _check_env,
+        "replay-run": _replay_run, "systems": _systems, "check-env": _check_env,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -98,6 +100,8 @@ def _train(words: list[str], began: float) -> int:
         return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
+    if "--trace" in words:
+        same_products()
     if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
     if run is None and not helps:
@@ -293,6 +297,21 @@ def _replay(words: list[str], began: float) -> int:
     from pappus.replay.serve.command import main as serve_replay
 
     return serve_replay(words[1:], Parser("pappus replay serve", description="Serve tables of experience."))
+
+
+def _replay_run(words: list[str], began: float) -> int:
+    parser = Parser(prog="pappus replay-run", description="Repeat a traced run in one thread, update by update.")
+    parser.add_argument("run", help="directory of a run that was trained with --trace")
+    parser.add_argument("--until-update", type=int, metavar="N", help="stop after update N (default: the last)")
+    parser.add_argument("--break-at", type=int, metavar="N", help="open the debugger (pdb) before update N")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    arguments = parser.parse_args(words)
+    early.check_trace(arguments.run)
+    same_products()
+    from pappus.replay_run import Replay, Replaying
+
+    Replay(Replaying(Path(arguments.run), arguments.until_update, arguments.break_at, arguments.trust)).run()
+    return 0
 
 
 def _data(words: list[str], began: float) -> int:

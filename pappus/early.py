@@ -14,6 +14,8 @@ from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
 from pappus.names import PAIRS, check_system, run_file
 from pappus.settings import ALIASES, load_file, option_names, parse
+from pappus.trace.log import FOLDER
+from pappus.trust import RUN_FILE
 from pappus.validation import NO_DATA, NO_ENV, validate_numbers
 
 LIKE = 0.75
@@ -69,6 +71,13 @@ def check_run(run: str, resume: bool = False) -> None:
         fallback = fallback_of(directory, written)
     if fallback is None or not has_checkpoint(fallback / "checkpoints"):
         raise no_checkpoint(directory)
+
+
+def check_trace(run: str) -> None:
+    """Raise `UserError` for a run directory that is none, or has no trace."""
+    run_file(Path(run))
+    if not (Path(run) / FOLDER / RUN_FILE).is_file():
+        raise UserError(f"run {run!r} has no trace; train with --trace to get one")
 
 
 def _is_common(option: str) -> bool:

@@ -29,7 +29,8 @@ LANES = {
         "benchmarks/test_architectures.py", "clients/", "replay/test_serve.py", "runtimes/test_local.py",
         "telemetry/test_saves.py",
         "test_api.py", "test_kinds.py", "test_offline_processes.py", "test_population.py", "test_processes.py",
-        "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_without_ray.py",
+        "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_trace_processes.py",
+        "test_without_ray.py",
     ),
     "values": ("conformance/",),
     "long": (

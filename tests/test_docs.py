@@ -33,7 +33,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\.venv/bin/)?pappus (.+?)(?: +#.*)?$")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
 CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "env-spec", "help", "version"}
-COMMANDS = ("train", "serve", "actor", "eval", "replay", "data", "systems", "check-env", "--help")
+COMMANDS = ("train", "serve", "actor", "eval", "replay", "replay-run", "data", "systems", "check-env", "--help")
 """Options of `pappus train` and `pappus serve` that are not fields of the config."""
 PROCESS_TITLE = r"learner|actor-\d+|evaluator|forkserver"
 """What `ps` shows behind `pappus`."""

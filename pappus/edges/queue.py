@@ -138,9 +138,12 @@ class RingSource(Port):
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
-    def take(self, count: int) -> list[Unroll] | None:
+    def take(self, count: int, most: list[int] | None = None) -> list[Unroll] | None:
+        """`most` limits how many come from each ring."""
         self._wanted = count
         available = [ring.ready() for ring in self._rings]
+        if most is not None:
+            available = [min(pair) for pair in zip(available, most, strict=True)]
         if sum(available) < count:
             return None
         used = [0] * len(self._rings)

@@ -67,10 +67,13 @@ class ActingNetwork:
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
-        if self._weights.version() != self.version:
+        newest = self._weights.version()
+        if newest < 0:
+            return False
+        if newest != self.version:
             self.version = self._weights.read(self._received)
             self._flat.values.copy_(torch.from_numpy(self._received))
-        return self.version >= 0
+        return True
 
     def infer(
         self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
@@ -152,9 +155,11 @@ class LocalPolicy(ActingNetwork):
         self._state = self.initial_state(num_envs)
 
     def refresh(self) -> bool:
+        if not super().refresh():
+            return False
         if self._explore is not None:
             self._exploration = torch.from_numpy(self._explore())
-        return super().refresh()
+        return True
 
     @property
     def state(self) -> Nest:

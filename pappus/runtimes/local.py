@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -33,9 +34,12 @@ class LocalRuntime(Supervisor):
     """Starts the processes, receives their messages, restarts processes that may die, and cleans up."""
 
     def __init__(
-        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
+        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0,
+        trace: Path | None = None,
     ) -> None:
+        """`trace` is the folder of what the roles meet at their ports, if that is written down."""
         super().__init__(program, controller, supervision, incarnation)
+        self._trace = trace
         allow_many_descriptors()
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
         self._server = ForkServer.started()
@@ -60,6 +64,7 @@ class LocalRuntime(Supervisor):
             },
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
             checkpoint=self._newest_checkpoint(), threads=1, spin=spin_for(len(self._processes), usable_cores()),
+            trace=self._trace,
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import random
@@ -12,7 +13,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from pappus.polling import readable
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
-from pappus.runtimes.wiring import Wiring
+from pappus.runtimes.wiring import Trace, Wiring
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
@@ -56,6 +57,8 @@ class Assignment:
     threads: int
     spin: float
     """Seconds to look for an answer before going to sleep."""
+    trace: Path | None = None
+    """Where what the roles meet is written down (`pappus.trace`)."""
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
@@ -75,13 +78,28 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
             name: SharedBlock(size, [descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
         }
-        drive_all(build_roles(assignment, Wiring(assignment.edges, blocks)), commands, assignment.spin)
+        with _tracing(assignment.trace) as trace:
+            wiring = Wiring(assignment.edges, blocks, trace=trace)
+            drive_all(build_roles(assignment, wiring), commands, assignment.spin)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
     except BaseException as error:
         commands.send(failure_message(error))
         return 1
+
+
+@contextlib.contextmanager
+def _tracing(folder: Path | None) -> Iterator[Trace | None]:
+    """Write a trace into `folder`, if there is one; its last entries only when all roles have ended as asked."""
+    if folder is None:
+        yield None
+        return
+    from pappus.trace.recorded import RecordedTrace  # with all edges: an actor without a network needs few of them
+
+    trace = RecordedTrace(folder)
+    yield trace
+    trace.close()
 
 
 def failure_message(error: BaseException) -> dict[str, Any]:
