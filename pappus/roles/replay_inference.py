@@ -15,7 +15,7 @@ import torch
 from pappus.accelerator import Accelerator
 from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
 from pappus.data.recorder import Recording
-from pappus.roles.acting import ActingNetwork, report_lost
+from pappus.roles.acting import ActingNetwork, count_stored
 from pappus.roles.cpu_inference import infer, places_of
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
 from pappus.types import Array, Nest, Request, Timestep, map_leaves
@@ -30,6 +30,8 @@ class ReplayGroupState(EnvGroupState):
         """`recorded` is what is recorded of the state: arrays."""
         super().__init__(session, len(envs))
         self.sink, self.state, self.recorded, self.envs, self._counter = sink, state, recorded, envs, counter
+        self.stored = 0
+        """Steps stored so far, as far as they were counted."""
         self._seen: Timestep | None = None
         self._before: Nest = ()
 
@@ -40,8 +42,10 @@ class ReplayGroupState(EnvGroupState):
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
-        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
-        self._counter.add(int(np.count_nonzero(then.valid)))
+        self._counter.add(self.sink.record(self._seen, self._before, self.action, self.behaviour, then))
+
+    def undelivered(self) -> int:
+        return self.sink.open_steps() + self.sink.steps_lost
 
 
 class ReplayInference(InferenceServer[ReplayGroupState]):
@@ -89,7 +93,7 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
 
     def _deliver(self, call: Call, group_state: ReplayGroupState) -> bool:
         ready = group_state.sink.ready()
-        report_lost(self.metrics, group_state.sink)
+        group_state.stored = count_stored(self, group_state.sink, group_state.stored)
         (self._due if ready else self._stuck).append(call)
         return False
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pappus.edges.edge import Edge, PortRef
 from pappus.roles.role import Role
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.metrics import Meter
 from pappus.telemetry.run_stats import BYTES
 from pappus.topologies.program import RoleSpec
@@ -20,10 +21,12 @@ class Wiring:
     """The edges that the roles of one process use. `services` finds what is served on other nodes of a cluster."""
 
     def __init__(
-        self, edges: Iterable[Edge], blocks: Mapping[str, Block], services: ServiceDirectory | None = None
+        self, edges: Iterable[Edge], blocks: Mapping[str, Block], services: ServiceDirectory | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
+        """`ledger` has a row for every role of the program."""
         self._edges = {edge.name: edge for edge in edges}
-        self._blocks, self._services = blocks, services
+        self._blocks, self._services, self._ledger = blocks, services, ledger
         self._transports: dict[str, Any] = {}
         self._watched: set[Meter] = set()
 
@@ -39,6 +42,8 @@ class Wiring:
         role = spec.build(spec.name, incarnation, **arguments)
         for ref, port in ports.items():
             self._watch(ref.edge, port, role)
+        if self._ledger is not None:
+            role.keep_account(self._ledger.account(spec.name))
         return role
 
     def _watch(self, name: str, port: Any, role: Role) -> None:
