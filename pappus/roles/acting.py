@@ -243,7 +243,7 @@ class Actor(Role):
     def load(self, state: Nest) -> None:
         self._env.restore(state["env"])
         self._policy.load(state["policy"])
-        self._timestep = Timestep(*state["timestep"], episodes=MAY_HAVE_ENDED)
+        self._timestep = Timestep(*state["timestep"])._replace(episodes=MAY_HAVE_ENDED)
         if self._recorder is not None and state.get("record"):
             self._recorder.load(state["record"])
         slot = self._sink.acquire()
