@@ -17,7 +17,7 @@ from pappus.chaos.faults import KINDS, RECOVERY_SECONDS, Outcome
 from pappus.chaos.plan import plan
 from pappus.chaos.processes import ZOMBIE, adopt_orphans, bury, descendants
 from pappus.chaos.report import Report
-from pappus.chaos.training import Launch, Subject, Training, launch
+from pappus.chaos.training import Subject, Training
 from pappus.errors import UserError, closest
 
 FILE = "chaos.json"
@@ -27,10 +27,6 @@ DEFAULTS = {
     "evaluation.every-seconds": "15",
 }
 """Options of the training, unless others are given: it ends with the chaos, saves often, and finds hangs soon."""
-DESCRIPTION = """\
-Train a run, and hurt it meanwhile: random faults from a seed. At the end a report says what was survived. All other
-options are those of pappus train. Exit code 1 if a fault was not survived, accounts do not match, something was left
-behind, or the target was missed."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,7 @@ class Options:
     """Mean seconds between two faults."""
     target: float | None
     faults: tuple[str, ...]
+    once: bool
     dry_run: bool
 
 
@@ -50,14 +47,15 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]]:
     """The options of chaos, and the words that are left for the training."""
     kinds = "\n".join(f"  {name:<10} {kind.says}" for name, kind in KINDS.items())
     parser = Parser(
-        prog="pappus chaos SYSTEM --env ID", description=DESCRIPTION, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"kinds of fault:\n{kinds}",
+        prog="pappus chaos", description="Train, and hurt the run meanwhile; other options are those of pappus train.",
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"kinds of fault:\n{kinds}",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, from the first update on (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="seed of faults and training (default: 1)")
     parser.add_argument("--every", type=float, default=10.0, help="mean seconds between two faults (default: 10)")
     parser.add_argument("--target-return", type=float, help="return that must be reached, in training or evaluation")
     parser.add_argument("--faults", default=",".join(KINDS), help="kinds of fault, with commas (default: all)")
+    parser.add_argument("--once", action="store_true", help="each kind of fault once, and no longer than that takes")
     parser.add_argument("--dry-run", action="store_true", help="print the plan of faults, and do nothing")
     given, rest = parser.parse_known_args(words)
     faults = tuple(name for name in given.faults.split(",") if name)
@@ -67,7 +65,10 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]]:
             raise UserError(f"--faults {name!r} is no kind of fault{near}; see pappus chaos --help")
     if not given.minutes > 0 or not given.every > 0:
         raise UserError(f"--minutes {given.minutes:g} and --every {given.every:g} must be positive")
-    return Options(given.minutes, given.seed, given.every, given.target_return, faults, given.dry_run), rest
+    options = Options(
+        given.minutes, given.seed, given.every, given.target_return, faults, given.once, given.dry_run
+    )
+    return options, rest
 
 
 def training_words(words: Sequence[str], seed: int) -> list[str]:
@@ -79,17 +80,18 @@ def training_words(words: Sequence[str], seed: int) -> list[str]:
     return [*words, *added, "--seed", str(seed)]
 
 
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
 class Chaos:
     """One training and its faults."""
 
-    def __init__(
-        self, options: Options, subject: Subject, system: str, start: Launch = launch,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        self._options, self._subject, self._start, self._say = options, subject, start, say
+    def __init__(self, options: Options, subject: Subject, system: str, say: Callable[[str], None] = _print) -> None:
+        self._options, self._subject, self._say = options, subject, say
         refusals = {name: KINDS[name].refusal(subject) for name in options.faults}
         weights = {name: KINDS[name].weight for name, why in refusals.items() if not why}
-        self.plan = plan(options.seed, 60 * options.minutes, options.every, weights)
+        self.plan = plan(options.seed, 60 * options.minutes, options.every, weights, options.once)
         self.report = Report(
             system, subject.env, options.seed, options.minutes, options.target,
             {name: why for name, why in refusals.items() if why}, planned=len(self.plan),
@@ -104,7 +106,7 @@ class Chaos:
         adopt_orphans()
         before = _shared_memory()
         with tempfile.TemporaryDirectory(prefix="pappus-chaos-") as temporary:
-            training = Training(self._subject, Path(temporary), self._start)
+            training = Training(self._subject, Path(temporary))
             try:
                 self._hurt(training)
                 self._finish(training)
@@ -138,7 +140,8 @@ class Chaos:
             self.report.faults.append((planned, at, outcome))
             took = "" if outcome.seconds is None else f", well after {outcome.seconds:.1f} s"
             self._say(f"{at:7.1f} s  {planned.kind} of {outcome.target}{took}{_colon(outcome)}")
-        training.wait_for(lambda: not training.alive, 60 * self._options.minutes - (time.monotonic() - began))
+        rest = 0.0 if self._options.once else 60 * self._options.minutes - (time.monotonic() - began)
+        training.wait_for(lambda: not training.alive, rest)
 
     def _went_on(self, training: Training) -> bool:
         """A run that ended by itself is resumed; False if it has done all its steps."""
@@ -163,7 +166,7 @@ class Chaos:
         bury(training.pid)
         self.report.left_behind = [
             f"process {pid} ({seen.title})" for pid, seen in descendants(os.getpid()).items() if seen.state != ZOMBIE
-        ] if self._start is launch else []
+        ]
         self._look(training)
 
     def _look(self, training: Training) -> None:

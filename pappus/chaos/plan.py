@@ -18,10 +18,13 @@ class Planned:
     """A number in [0, 1) for what the fault chooses by chance: which process, which byte."""
 
 
-def plan(seed: int, seconds: float, every: float, weights: Mapping[str, int]) -> list[Planned]:
+def plan(seed: int, seconds: float, every: float, weights: Mapping[str, int], once: bool = False) -> list[Planned]:
     """Faults for `seconds`, one every `every` seconds on average. Kinds are dealt like cards, `weights` of each: all
-    come before one comes more often than its weight."""
+    come before one comes more often than its weight. With `once`, each kind comes once."""
     rng = random.Random(f"pappus chaos {seed}")
+    if once:
+        kinds = rng.sample(list(weights), len(weights))
+        return [Planned(round(every * (1 + i), 2), kind, round(rng.random(), 6)) for i, kind in enumerate(kinds)]
     planned: list[Planned] = []
     deck: list[str] = []
     at = 0.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
 ZOMBIE = "Z"
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class Seen(NamedTuple):
@@ -23,6 +24,11 @@ class Seen(NamedTuple):
 def adopt_orphans() -> None:
     """From now on, processes whose parent dies become children of this one: what a killed run leaves is seen."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """This process is asked to end when its parent dies, however that dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def all_processes() -> dict[int, Seen]:

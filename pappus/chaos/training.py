@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pappus.chaos.processes import ZOMBIE, bury, descendants
+from pappus.chaos.processes import ZOMBIE, bury, descendants, end_with_parent
 
 POLL_SECONDS = 0.02
 OUTPUT = "chaos.log"
@@ -33,19 +33,15 @@ class Child(Protocol):
     def send_signal(self, number: int) -> None: ...
 
 
-Launch = Callable[[Path, Sequence[str], Mapping[str, str]], Child]
-"""Starts a command of pappus: where its output goes, its words, and its environment."""
-
-
 def launch(output: Path, words: Sequence[str], environment: Mapping[str, str]) -> Child:
-    """In an interpreter of its own."""
+    """Start a command of pappus that writes what it says to a file."""
     module = ["-m", "pappus"]
     if back := environment.get(CLOCK):
         module = ["-m", "pappus.chaos.clock", back]
     with output.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, "-P", *module, *words], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            start_new_session=True, env=environment,
+            start_new_session=True, preexec_fn=end_with_parent, env=environment,
         )
 
 
@@ -79,8 +75,8 @@ class Progress(NamedTuple):
 class Training:
     """One run through all its parts. `temporary` is the folder for its sockets, which nobody else uses."""
 
-    def __init__(self, subject: Subject, temporary: Path, start: Launch = launch) -> None:
-        self.subject, self.directory, self._launch = subject, subject.directory, start
+    def __init__(self, subject: Subject, temporary: Path) -> None:
+        self.subject, self.directory = subject, subject.directory
         self.environment = {
             **os.environ, "TMPDIR": str(temporary),
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -98,12 +94,12 @@ class Training:
         shift = {CLOCK: f"{clock_back:g}"} if clock_back else {}
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         output = self.directory.with_name(f"{self.directory.name}-{OUTPUT}")
-        self.child = self._launch(output, words, {**self.environment, **shift})
+        self.child = launch(output, words, {**self.environment, **shift})
 
     def start_client(self) -> None:
         """An actor elsewhere, as far as the run knows."""
         words = ["actor", "--connect", f"tcp:{self.subject.listens}", "--env", self.subject.env, "--envs", "4"]
-        self.client = self._launch(Path(os.devnull), [*words, "--patience", "600"], self.environment)
+        self.client = launch(Path(os.devnull), [*words, "--patience", "600"], self.environment)
 
     @property
     def output(self) -> str:
