@@ -306,13 +306,17 @@ def _drive(
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
-        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint)
+        inline = InlineRuntime(program, controller, incarnation, config.supervision)
+        controller.keep_accounts(inline.ledger)
+        inline.run(checkpoint)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 
         RayRuntime(program, controller, config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, controller, config.supervision, incarnation, trace).run(checkpoint)
+        local = LocalRuntime(program, controller, config.supervision, incarnation, trace)
+        controller.keep_accounts(local.ledger)
+        local.run(checkpoint)
 
 
 def find_resumable(

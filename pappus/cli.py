@@ -1,4 +1,4 @@
-"""Commands: train, eval, serve, actor, replay-run, replay, data, systems, check-env. Wrong input: exit code 2."""
+"""Commands: train, eval, serve, actor, chaos, replay-run, replay, data … Wrong input: a sentence, exit code 2."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ pappus train SYSTEM … --resume-or-start   the same command starts a run in --r
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
+pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kills, hangs, full disks … and a report
 pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
@@ -77,8 +78,8 @@ def _dispatch(words: list[str], began: float) -> int:
         print(f"pappus {__version__}")
         return 0
     commands = {
-        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "replay": _replay, "data": _data,
-        "replay-run": _replay_run, "systems": _systems, "check-env": _check_env,
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "chaos": _chaos, "replay": _replay,
+        "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -289,6 +290,20 @@ def _eval(words: list[str], began: float) -> int:
         arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video, trust=arguments.trust
     ))
     return 0
+
+
+def _chaos(words: list[str], began: float) -> int:
+    from pappus.chaos.command import Chaos, parse, training_words
+
+    options, rest = parse(words)
+    given, rest = _taken(training_words(rest, options.seed), "--run-dir")
+    _check_early(None, rest)
+    early.check_env_id(_value(rest, "--env"), rest)
+    from pappus.chaos.subject import subject_of
+
+    system, config = _config(rest)
+    subject = subject_of(system, config, rest, given["--run-dir"])
+    return Chaos(options, subject, system.name).run()
 
 
 def _replay(words: list[str], began: float) -> int:

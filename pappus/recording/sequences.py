@@ -139,6 +139,8 @@ class SequenceRecorder(Recorder):
         envs = self._all[ended | (row - self._begin + 1 == experience.length)]
         if len(envs):
             self._create(envs, row)
+            new = row + 1 - np.maximum(self._covered[envs], self._begin[envs])
+            self.covered += int(new.sum()) - int(np.count_nonzero(~then.valid[envs]))
             self._begin[envs] += experience.period
             self._covered[envs] = row + 1
         if over.any():

@@ -46,7 +46,9 @@ class Recorder(ABC):
     """
 
     held = 0
-    """Items that were created and not yet handed to the writer."""
+    """Items that were created and not yet handed to the writer; each holds one step that no other holds first."""
+    covered = 0
+    """Valid steps so far that are part of an item."""
 
     def __init__(
         self, layout: Layout, writer: TrajectoryWriter, envs: int, rows: int, reward_scale: float, discount: float
@@ -251,6 +253,7 @@ class TransitionRecorder(Recorder):
             priorities = self._layout.initial_priority(self._stats(items, behaviour)) + SMALLEST_PRIORITY
             self._held.append((items, row, priorities))
             self.held += len(items.envs)
+            self.covered += len(items.envs)
             if self.held >= SEND_ITEMS:
                 self._insert()
         return len(items.envs)

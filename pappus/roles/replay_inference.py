@@ -15,7 +15,7 @@ import torch
 
 from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
 from pappus.data.recorder import Recording
-from pappus.roles.acting import ActingNetwork, report_lost
+from pappus.roles.acting import ActingNetwork, count_stored
 from pappus.roles.cpu_inference import infer, places_of
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings, Network
 from pappus.types import Array, Nest, Request, Timestep, map_leaves
@@ -27,6 +27,8 @@ class ReplayGroupState(EnvGroupState):
     def __init__(self, session: int, sink: ItemSink, envs: Array, counter: StepCounter) -> None:
         super().__init__(session, len(envs))
         self.sink, self.envs, self._counter = sink, envs, counter
+        self.stored = 0
+        """Steps stored so far, as far as they were counted."""
         self._seen: Timestep | None = None
         self._before: Nest = ()
 
@@ -37,8 +39,10 @@ class ReplayGroupState(EnvGroupState):
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
-        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
-        self._counter.add(int(np.count_nonzero(then.valid)))
+        self._counter.add(self.sink.record(self._seen, self._before, self.action, self.behaviour, then))
+
+    def undelivered(self) -> int:
+        return self.sink.open_steps() + self.sink.steps_lost
 
 
 GroupState = TypeVar("GroupState", bound=ReplayGroupState)
@@ -74,7 +78,7 @@ class ReplayInference(InferenceServer[GroupState]):
 
     def _deliver(self, call: Call, group_state: GroupState) -> bool:
         ready = group_state.sink.ready()
-        report_lost(self.metrics, group_state.sink)
+        group_state.stored = count_stored(self, group_state.sink, group_state.stored)
         (self._due if ready else self._stuck).append(call)
         return False
 

@@ -113,9 +113,10 @@ class Heartbeats:
         for pulse in self._pulses.values():
             pulse.heard = now
 
-    def hang(self, now: float) -> Hang | None:
-        """The role that hangs, if one does. Threads of a process that starts or saves wait for each other."""
-        long = self._saving or any(pulse.starting for pulse in self._pulses.values())
+    def hang(self, now: float, stopped: bool = False) -> Hang | None:
+        """The role that hangs, if one does. Threads of a process that starts or saves wait for each other; one that a
+        signal has `stopped` does neither."""
+        long = not stopped and (self._saving or any(pulse.starting for pulse in self._pulses.values()))
         for role, pulse in self._pulses.items():
             silent, allowed = now - pulse.heard, LONG_SECONDS if long else pulse.allowed()
             if silent > allowed:

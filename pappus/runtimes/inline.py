@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pappus.accelerator import one_thread
 from pappus.config import SupervisionConfig
 from pappus.core import Waitable
@@ -13,11 +15,14 @@ from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
+ACCOUNTS = "accounts of steps"
+"""The run's account in a checkpoint, beside the memory of edges."""
 
 
 class Sleeper(NamedTuple):
@@ -38,7 +43,9 @@ class InlineRuntime:
         self._controller, self._incarnation = controller, incarnation
         self._supervision = supervision or SupervisionConfig()
         blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
-        self._wiring = Wiring(program.edges.values(), blocks)
+        rows = {spec.name: i for i, spec in enumerate(program.roles)}
+        self.ledger = Ledger(rows, np.zeros(Ledger.footprint(len(rows)), np.uint8))
+        self._wiring = Wiring(program.edges.values(), blocks, ledger=self.ledger)
         self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}
         self._specs = program.roles
         self.roles: dict[str, Role] = {}
@@ -58,6 +65,7 @@ class InlineRuntime:
             finally:
                 for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
                     role.close()
+                    role.account.close()
                     self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
@@ -137,7 +145,8 @@ class InlineRuntime:
                 if state is not None:
                     save_state(directory, name, state)
             if None not in states.values():  # queues can be resumed only with all roles that write and read them
-                save_state(directory, "edges", {name: block.memory for name, block in self._blocks.items()})
+                memories = {name: block.memory for name, block in self._blocks.items()}
+                save_state(directory, "edges", {**memories, ACCOUNTS: self.ledger.memory})
         except (StorageError, OSError) as error:
             return self._controller.save_failed(str(error))
         if self._controller.saved(directory) is not None:
@@ -147,11 +156,15 @@ class InlineRuntime:
     def _load(self, checkpoint: Path) -> None:
         saved = {file.stem for file in checkpoint.glob("*.safetensors")}
         edges = load_state(checkpoint, "edges") if "edges" in saved else {}
+        accounts = edges.pop(ACCOUNTS, None)
         sizes = {name: block.memory.size for name, block in self._blocks.items()}
         exact = saved - {"edges"} == {name for name, role in self.roles.items() if role.stateful}
         exact = exact and {name: memory.size for name, memory in edges.items()} == sizes
         for name, memory in edges.items() if exact else ():
             self._blocks[name].memory[:] = memory
+        if exact and accounts is not None and accounts.size == self.ledger.memory.size:
+            self.ledger.memory[:] = accounts
+            self.ledger.carry_over()
         for spec in self._specs:
             name = spec.begins_with or (spec.name if exact else "")
             if name in saved:

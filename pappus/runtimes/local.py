@@ -22,6 +22,7 @@ from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
 from pappus.runtimes.role_process import STACK_SIGNAL, Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.processes import STOPPED, process_state, usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import SharedBlock, anonymous_file
@@ -42,6 +43,9 @@ class LocalRuntime(Supervisor):
         self._trace = trace
         allow_many_descriptors()
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
+        self._rows = {spec.name: i for i, spec in enumerate(program.roles)}
+        self._accounts = SharedBlock.create(Ledger.footprint(len(self._rows)), 0)
+        self.ledger = Ledger(self._rows, self._accounts.memory)
         self._server = ForkServer.started()
         self._fault_logs: dict[str, int] = {}
         """Files that faulthandler writes to when a process crashes."""
@@ -50,7 +54,8 @@ class LocalRuntime(Supervisor):
         edges = self._edges_of(process)
         blocks = {name: self._blocks[name] for name in edges}
         line, fault_log = self._open_line(process), self._open_fault_log(process)
-        unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
+        shared = (fd for block in (self._accounts, *blocks.values()) for fd in block.descriptors)
+        unique = dict.fromkeys([line, fault_log, *shared])
         positions = {fd: i for i, fd in enumerate(unique)}
         if len(unique) > MAX_DESCRIPTORS:
             raise UserError(
@@ -65,6 +70,7 @@ class LocalRuntime(Supervisor):
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
             checkpoint=self._newest_checkpoint(), threads=1, spin=spin_for(len(self._processes), usable_cores()),
             trace=self._trace,
+            rows={spec.name: self._rows[spec.name] for spec in process.specs},
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
@@ -160,5 +166,5 @@ class LocalRuntime(Supervisor):
         for process in self._processes.values():
             process.close()
             self._close_fault_log(process)
-        for block in self._blocks.values():
+        for block in (self._accounts, *self._blocks.values()):
             block.close()

@@ -13,8 +13,8 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Trace, Wiring
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
@@ -59,10 +60,12 @@ class Assignment:
     """Seconds to look for an answer before going to sleep."""
     trace: Path | None = None
     """Where what the roles meet is written down (`pappus.trace`)."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """By role: its row of the run's account, whose memory comes third. Empty on a cluster, where none is kept."""
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
+    """Build the roles, drive them, and report an error. Descriptors: commands, fault log, account, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)
     os.chdir(directory)
     not_for_me()
@@ -78,8 +81,9 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
             name: SharedBlock(size, [descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
         }
+        accounts = SharedBlock(os.fstat(descriptors[2]).st_size, descriptors[2:3])
         with _tracing(assignment.trace) as trace:
-            wiring = Wiring(assignment.edges, blocks, trace=trace)
+            wiring = Wiring(assignment.edges, blocks, trace=trace, ledger=Ledger(assignment.rows, accounts.memory))
             drive_all(build_roles(assignment, wiring), commands, assignment.spin)
         return 0
     except (BrokenPipeError, ConnectionResetError):
@@ -246,6 +250,7 @@ def drive(role: Role, line: Connection, spin: float) -> None:
             next_look = now + COMMAND_SECONDS
             if not all(_obey(command, role, line) for command in line.receive()):
                 role.close()
+                role.account.close()
                 line.send({"report": role.metrics.drain()})
                 return
 

@@ -261,10 +261,11 @@ class Supervisor:
     def _watch_hangs(self, now: float) -> None:
         """Have those that hang explain themselves where they can, then kill them: the rest is as for any death."""
         alive = [process for process in self._processes.values() if process.pid is not None]
-        late = {process.group: process for process in alive if not process.hang and process.heartbeats.hang(now)}
-        stopped = {group: process for group, process in late.items() if self._does_not_run(process)}
+        silent = [process for process in alive if not process.hang and process.heartbeats.hang(now, stopped=True)]
+        stopped = {process.group: process for process in silent if self._does_not_run(process)}
+        late = stopped | {process.group: process for process in silent if process.heartbeats.hang(now)}
         for process in (stopped or late).values():
-            process.hang = process.heartbeats.hang(now)
+            process.hang = process.heartbeats.hang(now, process.group in stopped)
             process.kill_at = now + self._ask_for_stack(process)
         for group in late.keys() - stopped.keys() if stopped else ():
             late[group].heartbeats.excuse(now)  # it may have waited for one that was stopped

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pappus.edges.edge import Edge, PortRef
 from pappus.kinds import RoleKind
 from pappus.roles.role import Role
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.metrics import Meter
 from pappus.telemetry.run_stats import BYTES
 from pappus.topologies.program import RoleSpec
@@ -35,10 +36,11 @@ class Wiring:
 
     def __init__(
         self, edges: Iterable[Edge], blocks: Mapping[str, Block], services: ServiceDirectory | None = None,
-        trace: Trace | None = None,
+        trace: Trace | None = None, ledger: Ledger | None = None,
     ) -> None:
+        """`ledger` has a row for every role of the program."""
         self._edges = {edge.name: edge for edge in edges}
-        self._blocks, self._services, self._trace = blocks, services, trace
+        self._blocks, self._services, self._trace, self._ledger = blocks, services, trace, ledger
         self._transports: dict[str, Any] = {}
         self._watched: set[Meter] = set()
 
@@ -55,6 +57,8 @@ class Wiring:
         role = spec.build(spec.name, incarnation, **arguments)
         for ref, port in ports.items():
             self._watch(ref.edge, port, transports[ref.edge], role)
+        if self._ledger is not None:
+            role.keep_account(self._ledger.account(spec.name))
         return role
 
     def _transports_of(self, spec: RoleSpec, incarnation: int) -> dict[str, Any]:

@@ -102,9 +102,9 @@ class RecordedSink(RingSink):
         self._log = log
         log.write(entries.BEGIN, int(self._ring.committed[0]))
 
-    def commit(self) -> None:
+    def commit(self, steps: int = 0) -> None:
         self._log.write(entries.COMMIT, checksum(self._ring.slots[int(self._ring.committed[0]) % self._ring.capacity]))
-        super().commit()
+        super().commit(steps)
 
 
 class RecordedSource(RingSource):

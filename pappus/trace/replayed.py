@@ -164,14 +164,14 @@ class ReplayedSink(RingSink):
             ends = int(successor.all(entries.BEGIN)[0][0])
             life.spent.append(lambda: int(self._ring.committed[0]) >= ends)
 
-    def commit(self) -> None:
+    def commit(self, steps: int = 0) -> None:
         number, (recorded,) = int(self._ring.committed[0]), self._life.next(entries.COMMIT)
         if checksum(self._ring.slots[number % self._ring.capacity]) != recorded:
             raise TraceError(
                 f"{self._life.name} made another unroll {number} than in the run (its actions or rewards differ): its "
                 "env is not deterministic, or not the one of the run; pappus check-env tells whether it repeats itself"
             )
-        super().commit()
+        super().commit(steps)
 
 
 class ReplayedSource(RingSource):

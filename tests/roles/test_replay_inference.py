@@ -41,15 +41,19 @@ class FakeSink:
     name = "replay"
 
     def __init__(self, envs: int) -> None:
-        self.envs, self.open, self.closed, self.lost = envs, True, False, 0
+        self.envs, self.open, self.closed, self.lost, self.stored, self.steps_lost = envs, True, False, 0, 0, 0
         self.records: list[tuple[Timestep, Any, Any, Any, Timestep]] = []
 
     def ready(self) -> bool:
         return self.open
 
-    def record(self, seen: Timestep, state: Any, action: Any, behaviour: Any, then: Timestep) -> None:
+    def record(self, seen: Timestep, state: Any, action: Any, behaviour: Any, then: Timestep) -> int:
         then = Timestep(*(np.copy(leaf) for leaf in then[:5]))  # a request is written over when it is answered
         self.records.append((seen, state, action, behaviour, then))
+        return int(np.count_nonzero(then.valid))
+
+    def open_steps(self) -> int:
+        return 0
 
     def close(self) -> None:
         self.closed = True

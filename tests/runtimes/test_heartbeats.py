@@ -116,3 +116,11 @@ def test_the_env_is_named_where_the_stack_leads_into_it() -> None:
     specs = [spec_of(ACTOR)]
     assert env_of(specs, 'File "/somewhere/pappus/envs/gym_vector.py", line 7 in step') == "Slow-v0"
     assert env_of(specs, 'File "/somewhere/pappus/roles/learner.py", line 7 in step') == ""
+
+
+def test_a_process_that_a_signal_has_stopped_neither_starts_nor_saves() -> None:
+    heartbeats = watched(EVALUATOR, floor=5.0, began=False)
+    assert heartbeats.hang(10.0) is None and heartbeats.hang(10.0, stopped=True) is not None
+    saving = watched(LEARNER, floor=5.0)
+    saving.asked_to_save()
+    assert saving.hang(10.0) is None and saving.hang(10.0, stopped=True) is not None

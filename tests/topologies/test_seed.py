@@ -113,8 +113,9 @@ def test_every_step_is_trained_on_or_counted_as_dropped(tmp_path: Path, placemen
     import json
 
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["steps"] >= 3000
-    assert summary["steps_received"] == summary["steps"] + summary["steps_dropped"]
+    accounts = summary["accounts"]
+    assert accounts["trained"] == summary["steps"] >= 3000
+    assert accounts["balanced"] and accounts["received"] == accounts["trained"] + accounts["dropped"]
 
 
 def test_an_actor_elsewhere_needs_no_torch() -> None:
