@@ -28,6 +28,7 @@ from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.process_limits import check_limits
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
@@ -150,6 +151,8 @@ def execute(
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     validate(config)
+    if not config.inline and config.runtime != "ray":
+        check_limits(config)
     run = describe(config, env, system)
     beginning = first_weights(run) if config.init_from and resumed is None else None
     with recording_of(run) as recording:
