@@ -143,9 +143,10 @@ def serve(fd: int) -> NoReturn:
                 break
     except (BrokenPipeError, ConnectionResetError):
         pass  # the main process is gone
-    for pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for end in (lambda pid: os.kill(pid, signal.SIGKILL), lambda pid: os.waitpid(pid, 0)):  # all are killed, then gone
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                end(pid)
     os._exit(0)
 
 

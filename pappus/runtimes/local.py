@@ -29,6 +29,9 @@ from pappus.transports.memory import ABSENT, SharedBlock, anonymous_file
 
 STACK_SECONDS = 1.0
 """For a process that hangs to write its stack."""
+CROWD, GIVES_WAY = 8, 10
+"""With so many processes for each core, those that step envs get a ninth of the share of others: hundreds of them would
+leave the learner hardly any, and the fork server, and whoever has to hear a signal."""
 SHARED_PACKAGES = ("gymnasium", "numpy.random", "pappus.algorithms", "pappus.envs", "pappus.networks", "pappus.ops")
 """What the main process has loaded of these, the roles need as well. They start no threads, which no fork survives."""
 
@@ -60,12 +63,16 @@ class LocalRuntime(Supervisor):
             blocks={name: (blocks[name].nbytes, [positions[fd] for fd in fds]) for name, fds in descriptors.items()},
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
             checkpoint=self._newest_checkpoint(), threads=1, spin=spin_for(len(self._processes), usable_cores()),
-            rhythm=process.heartbeats.rhythm,
+            rhythm=process.heartbeats.rhythm, niceness=self._niceness(process),
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
         self._server.request(process.group, payload, list(given))
         os.close(line)
+
+    def _niceness(self, process: ManagedProcess) -> int:
+        crowded = len(self._processes) > CROWD * usable_cores()
+        return GIVES_WAY if crowded and process.steps_envs else 0
 
     def _descriptors(self, process: ManagedProcess, edge: Edge) -> list[int]:
         """Those of an edge's block, without the notifiers that the process does not use."""

@@ -59,6 +59,8 @@ class Assignment:
     """Seconds to look for an answer before going to sleep."""
     rhythm: float
     """Seconds between two reports."""
+    niceness: int = 0
+    """Of a process that gives way to others on cores that are not enough for all."""
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
@@ -73,6 +75,7 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
+        os.nice(assignment.niceness)
         set_threads(assignment.threads)
         blocks = {
             name: SharedBlock(size, [ABSENT if i == ABSENT else descriptors[i] for i in places])
