@@ -29,9 +29,9 @@ from pappus.transports.memory import ABSENT, SharedBlock, anonymous_file
 
 STACK_SECONDS = 1.0
 """For a process that hangs to write its stack."""
-CROWD, GIVES_WAY = 8, 10
-"""With so many processes for each core, those that step envs get a ninth of the share of others: hundreds of them would
-leave the learner hardly any, and the fork server, and whoever has to hear a signal."""
+CROWD, GIVES_WAY = 8, 19
+"""With so many processes for each core, those that step envs are as nice as can be: hundreds of them would leave hardly
+anything to the learner, to the fork server and to whoever has to hear a signal."""
 SHARED_PACKAGES = ("gymnasium", "numpy.random", "pappus.algorithms", "pappus.envs", "pappus.networks", "pappus.ops")
 """What the main process has loaded of these, the roles need as well. They start no threads, which no fork survives."""
 
