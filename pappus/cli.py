@@ -285,7 +285,7 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
-    early.check_weights(arguments.run, arguments.checkpoint)
+    early.check_weights(arguments.run, arguments.checkpoint, arguments.trust)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")

@@ -114,11 +114,14 @@ def check_folders(run_dir: str, init_from: str) -> None:
         find_checkpoint(Path(init_from), "latest")
 
 
-def check_weights(run: str, checkpoint: str) -> None:
-    """Raise `UserError` for a run directory that is none, or has no such checkpoint."""
+def check_weights(run: str, checkpoint: str, trust: bool) -> None:
+    """Raise `UserError` for a run directory that is none, asks for what is not trusted, or has no such checkpoint."""
+    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
+        return
+    from pappus.light import light_config
     from pappus.telemetry.run_folders import find_checkpoint
 
-    load_file(run_file(Path(run)))
+    light_config(Path(run), trust)
     find_checkpoint(Path(run), checkpoint)
 
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from pappus.config import RunConfig
 from pappus.system import System
 
 READ = ("pappus.algorithms", "pappus.topologies", "pappus.systems")
@@ -35,6 +36,12 @@ def light_system(name: str) -> System:
     """A system of ours, by its name or pair; `UserError` if there is none."""
     found: System = vars(light_module("pappus.systems"))["find_system"](name)
     return found
+
+
+def light_config(directory: Path, trust: bool) -> RunConfig:
+    """The config of a run directory of a system of ours, as `systems.saved_config` finds it for an evaluation."""
+    config: RunConfig = vars(light_module("pappus.systems"))["saved_config"](directory, trust=trust)[1]
+    return config
 
 
 @cache
