@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pappus import early
 from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import INCOMPLETE, PappusError, UserError, closest
-from pappus.names import check_system
 from pappus.trace.products import same_products
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _train(words: list[str], began: float) -> int:
     several, helps = any(value is not None for value in given.values()), any(word in HELP for word in words)
     begun = bool(run) and (Path(run) / "population.json").is_file()
     if not helps and not begun:
-        _check_early(run, rest)
+        _check_early(run, rest, trust, several)
     if several or begun:
         return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
@@ -140,26 +139,29 @@ def _resume_or_start(words: list[str], began: float) -> int:
     return _train([*rest, "--resume", directory, *trust], began)
 
 
-def _check_early(run: str | None, words: list[str]) -> None:
+def _check_early(run: str | None, words: list[str], trust: bool, several: bool) -> None:
     """Refuse what can be refused before torch is loaded."""
     if run is not None and _value(words, "--config"):
         raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
     if run is not None:
         early.check_run(run, resume=True)
-        early.check_options([word for i, word in enumerate(words) if i or word.startswith("-")], "pappus train")
+        options = [word for i, word in enumerate(words) if i or word.startswith("-")]
+        early.check_options(options, "pappus train", early.resumed(run))
         return
     if not words or words[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
     if _value(words, "--system"):
         raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
-    file = _value(words, "--config")
-    early.check_start(words[0], _value(words, "--env"), _value(words, "--data"), file)
-    early.check_options(_taken(words[1:], "--config")[1], f"pappus train {words[0]}")
+    start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
+    early.check_start(*start)
+    options = _taken(words[1:], "--config")[1]
+    early.check_options(options, f"pappus train {words[0]}", early.started(*start, trust))
+    early.check_folders("" if several else _value(words, "--run-dir"), _value(words, "--init-from"))
 
 
 def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
     """The system and the config of a run that continues with other words."""
-    from pappus import api
+    from pappus.configured import same_system
     from pappus.settings import parse
     from pappus.systems import saved_config
 
@@ -167,7 +169,7 @@ def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, Ru
     system, config = saved_config(Path(run), trust=trust, without=())
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
-    return system, api.same_system(parse(config, words), system)
+    return system, same_system(parse(config, words), system)
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
@@ -203,9 +205,6 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
 def _train_population(run: str | None, given: dict[str, Any], words: list[str], trust: bool) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
-    from pappus.beginnings import with_data
-    from pappus.machine import chosen_words, fit
-    from pappus.validation import validate
 
     if run is not None:
         if words or any(value is not None for value in given.values()):
@@ -215,6 +214,12 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
+    jobs = population.jobs_of(given["--jobs"])
+    from pappus.beginnings import with_data
+    from pappus.machine import chosen_words, fit
+    from pappus.telemetry.processes import usable_cores
+    from pappus.validation import validate
+
     runs = members.members_of(words[0], [*words[1:], *(["--trust"] if trust else [])], seeds, varied)
     configs = []
     for i, (system, config) in enumerate([_config(member.words) for member in runs]):
@@ -224,7 +229,7 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
         runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
-        population.jobs_of(given["--jobs"], all(config.inline for config in configs)),
+        jobs or (usable_cores() if all(config.inline for config in configs) else 1),
     ).run()
 
 
@@ -241,7 +246,10 @@ def _serve(words: list[str], began: float) -> int:
     if spec is None and not _value(words, "--resume"):
         raise UserError("--env-spec is missing; give a file that says what envs show and accept: pappus serve --help")
     if spec is not None:
+        from pappus.envs.external import external_spec
+
         words += ["--env", f"spec:{Path(spec).resolve()}", "--actors", "0"]
+        external_spec(words[-3])
         listens = _value(words, "--listen") or _value(words, "--topology.wire.listen")
         words += [] if listens else ["--listen=127.0.0.1:0"]
     return _train(words, began)
@@ -282,7 +290,7 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
-    early.check_run(arguments.run)
+    early.check_weights(arguments.run, arguments.checkpoint, arguments.trust)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
@@ -297,7 +305,7 @@ def _chaos(words: list[str], began: float) -> int:
 
     options, rest = parse(words)
     given, rest = _taken(training_words(rest, options.seed), "--run-dir")
-    _check_early(None, rest)
+    _check_early(None, rest, trust=False, several=False)
     early.check_env_id(_value(rest, "--env"), rest)
     from pappus.chaos.subject import subject_of
 
@@ -340,7 +348,7 @@ def _systems(words: list[str], began: float) -> int:
     parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
     name = parser.parse_args(words).system
     if name:
-        check_system(name)
+        early.check_name(name)
     from pappus import listing
 
     print(listing.one_system(name) if name else listing.all_systems())

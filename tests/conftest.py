@@ -27,7 +27,7 @@ LANES = {
     "learning": ("test_learning.py",),
     "processes": (
         "benchmarks/test_architectures.py", "chaos/test_runs.py", "clients/", "replay/test_serve.py",
-        "runtimes/test_local.py", "telemetry/test_saves.py",
+        "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
         "test_api.py", "test_kinds.py", "test_offline_processes.py", "test_population.py", "test_processes.py",
         "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_trace_processes.py",
         "test_without_ray.py",

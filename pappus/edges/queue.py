@@ -66,9 +66,12 @@ class QueueEdge(Edge):
 
         return DeviceQueue(self.name, self.spec, self.capacity, Accelerator(self.device), block.notifiers)
 
+    def notifiers(self, ref: PortRef[Any]) -> Sequence[int]:
+        return super().notifiers(ref) if ref == self.source() else (0, 1 + ref.arguments[0])
+
     def poison(self, block: Block) -> None:
         if not self.device:
-            for ring in RingQueue("", self.spec, self.producers, self.capacity, block).rings:
+            for ring in RingQueue("", self.spec, self.producers, self.capacity, block).rings():
                 poison(ring)
 
     def hub(self) -> PortRef[Any] | None:
@@ -113,7 +116,7 @@ class RingSink(Port):
 
     def __init__(self, queue: RingQueue, producer: int) -> None:
         super().__init__(f"{queue.name} slots", queue.freed[producer])
-        self._ring, self._filled, self._meter = queue.rings[producer], queue.filled, queue.meter
+        self._ring, self._filled, self._meter = queue.ring(producer), queue.filled, queue.meter
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(self._ring.slots[0]))
         self.notifier = queue.freed[producer]
 
@@ -142,14 +145,15 @@ class RingSource(Port):
 
     def __init__(self, queue: RingQueue) -> None:
         super().__init__(queue.name, queue.filled)
-        self._rings, self._freed, self.notifier = queue.rings, queue.freed, queue.filled
+        self._rings, self._freed, self.notifier = queue.rings(), queue.freed, queue.filled
+        self._committed, self._released = queue.committed, queue.released
         self._next, self._wanted = 0, 1
         self._taken: list[int] = []
 
     def take(self, count: int, most: list[int] | None = None) -> list[Unroll] | None:
         """`most` limits how many come from each ring."""
         self._wanted = count
-        available = [ring.ready() for ring in self._rings]
+        available: list[int] = (self._committed - self._released).tolist()
         if most is not None:
             available = [min(pair) for pair in zip(available, most, strict=True)]
         if sum(available) < count:
@@ -173,7 +177,7 @@ class RingSource(Port):
         self._taken = []
 
     def depth(self) -> int:
-        return sum(ring.ready() for ring in self._rings)
+        return int((self._committed - self._released).sum())
 
     def explain(self) -> str:
         return f"{self.depth()} of {self._wanted} unrolls are ready"
@@ -184,9 +188,17 @@ class RingQueue:
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
         self.name, self.meter = name, Meter()
-        self._memory = block.memory.reshape(producers, -1)
-        self.rings = [Ring(memory, spec, capacity) for memory in self._memory]
+        self._memory, self._spec, self._capacity = block.memory.reshape(producers, -1), spec, capacity
+        counters = self._memory[:, :_COUNTERS].view(np.int64)
+        self.committed, self.released = counters[:, 0], counters[:, 8]
         self.filled, *self.freed = block.notifiers
+
+    def ring(self, producer: int) -> Ring:
+        return Ring(self._memory[producer], self._spec, self._capacity)
+
+    def rings(self) -> list[Ring]:
+        """Those of all producers. A producer needs only its own: views of a thousand take megabytes."""
+        return [self.ring(producer) for producer in range(len(self._memory))]
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
@@ -199,10 +211,10 @@ class RingQueue:
         return RingSource(self)
 
     def mirror(self, hold: Hold | None) -> RingsMirror:
-        rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
+        rings = len(self._memory)
         return RingsMirror(
-            ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),
-            slots=self._memory[:, _COUNTERS:].reshape(rings, self.rings[0].capacity, -1),
+            ends=rings, committed=self.committed, released=self.released, sessions=np.zeros(rings, np.int64),
+            slots=self._memory[:, _COUNTERS:].reshape(rings, self._capacity, -1),
             replies=np.zeros((rings, 0), np.uint8), filled=self.filled, freed=self.freed, hold=hold,
         )
 

@@ -35,7 +35,7 @@ class ReplayedRole:
     def __init__(self, spec: RoleSpec, life: Life, seed: int, wiring: Wiring) -> None:
         self.life, self.ended = life, False
         self.waits_for: Waitable | None = None
-        assignment = Assignment(spec.group, [spec], [], {}, life.incarnation, seed, None, threads=1, spin=0.0)
+        assignment = Assignment(spec.group, [spec], [], {}, life.incarnation, seed, None, threads=1, spin=0, rhythm=0)
         (self.role,) = build_roles(assignment, wiring)
         self._random = library_states()
 

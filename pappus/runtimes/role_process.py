@@ -26,15 +26,15 @@ from pappus.errors import PappusError, StorageError
 from pappus.polling import readable
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
+from pappus.runtimes.heartbeats import REPORT_SECONDS
 from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Trace, Wiring
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
-from pappus.transports.memory import EventNotifier, SharedBlock
+from pappus.transports.memory import ABSENT, EventNotifier, SharedBlock
 
-REPORT_SECONDS = 0.25
 STACK_SIGNAL = signal.SIGUSR2
 """Has a process write the stacks of its threads to its fault log, whatever they do."""
 SWITCH_SECONDS = 2e-4
@@ -51,13 +51,18 @@ class Assignment:
     specs: list[RoleSpec]
     edges: list[Edge]
     blocks: dict[str, tuple[int, list[int]]]
-    """By edge: bytes, and positions in the list of descriptors that came along. Empty where a node agent has them."""
+    """By edge: bytes, and positions in the list of descriptors that came along, -1 for those that the process does not
+    use. Empty where a node agent has them."""
     incarnation: int
     seed: int
     checkpoint: Path | None
     threads: int
     spin: float
     """Seconds to look for an answer before going to sleep."""
+    rhythm: float
+    """Seconds between two reports."""
+    niceness: int = 0
+    """Of a process that gives way to others on cores that are not enough for all."""
     trace: Path | None = None
     """Where what the roles meet is written down (`pappus.trace`)."""
     rows: Mapping[str, int] = field(default_factory=dict)
@@ -76,15 +81,16 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
+        os.nice(assignment.niceness)
         set_threads(assignment.threads)
         blocks = {
-            name: SharedBlock(size, [descriptors[i] for i in places])
+            name: SharedBlock(size, [ABSENT if i == ABSENT else descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
         }
         accounts = SharedBlock(os.fstat(descriptors[2]).st_size, descriptors[2:3])
         with _tracing(assignment.trace) as trace:
             wiring = Wiring(assignment.edges, blocks, trace=trace, ledger=Ledger(assignment.rows, accounts.memory))
-            drive_all(build_roles(assignment, wiring), commands, assignment.spin)
+            drive_all(build_roles(assignment, wiring), commands, assignment.spin, assignment.rhythm)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
@@ -182,16 +188,16 @@ class SharedLine:
 class RoleThread(threading.Thread):
     """Drives one of several roles of a process, to which it is the connection."""
 
-    def __init__(self, role: Role, line: SharedLine) -> None:
+    def __init__(self, role: Role, line: SharedLine, rhythm: float) -> None:
         super().__init__(name=role.name, daemon=True)
-        self._role, self._shared, self.send = role, line, line.send
+        self._role, self._shared, self._rhythm, self.send = role, line, rhythm, line.send
         self._inbox: deque[dict[str, Any]] = deque()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno = self._notifier.fileno
 
     def run(self) -> None:
         try:
-            drive(self._role, self, 0.0)  # a thread that spins keeps the interpreter from the others
+            drive(self._role, self, 0.0, self._rhythm)  # a thread that spins keeps the interpreter from the others
         except BaseException as error:
             self._shared.failed.append(error)
 
@@ -205,13 +211,13 @@ class RoleThread(threading.Thread):
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
 
-def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
+def drive_all(roles: Sequence[Role], line: Connection, spin: float, rhythm: float = REPORT_SECONDS) -> None:
     """Drive one role in this thread, or each of several in a thread of its own, until a stop command."""
     if len(roles) == 1:
-        return drive(roles[0], line, spin)
+        return drive(roles[0], line, spin, rhythm)
     sys.setswitchinterval(SWITCH_SECONDS)
     shared = SharedLine(line, len(roles))
-    threads = [RoleThread(role, shared) for role in roles]
+    threads = [RoleThread(role, shared, rhythm) for role in roles]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -225,8 +231,8 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
                     thread.join()
 
 
-def drive(role: Role, line: Connection, spin: float) -> None:
-    """Step a role; sleep only when it waits, until its port or a command wakes it."""
+def drive(role: Role, line: Connection, spin: float, rhythm: float) -> None:
+    """Step a role; sleep only when it waits, until its port or a command wakes it. Report every `rhythm` seconds."""
     next_report = next_look = 0.0  # report at once after the first progress: it shows that this incarnation works
     reported, waiter = False, Waiter(spin)
     while True:
@@ -240,7 +246,7 @@ def drive(role: Role, line: Connection, spin: float) -> None:
             role.metrics.clock.busy()
             now = time.perf_counter()
         if now >= next_report:
-            next_report = now + REPORT_SECONDS
+            next_report = now + rhythm
             line.send({"report": role.metrics.drain()})
         if role.finished and not reported:
             reported = True

@@ -67,7 +67,7 @@ def test_systems_without_memory_files_and_eventfds_work_too(monkeypatch) -> None
 
 def test_poisoned_slots_show_fields_that_nobody_wrote() -> None:
     queue = TestHeapQueue().make(1, 1)
-    poison(queue.rings[0])
+    poison(queue.ring(0))
     slot = queue.sink(0).acquire()
     assert slot is not None
     assert np.isnan(slot.reward).all() and (slot.observation["b"] == 255).all()
