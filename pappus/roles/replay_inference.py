@@ -13,7 +13,7 @@ import optree
 import torch
 
 from pappus.accelerator import Accelerator
-from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, Source, StepCounter, Waitable
 from pappus.data.recorder import Recording
 from pappus.roles.acting import ActingNetwork, report_lost
 from pappus.roles.cpu_inference import infer, places_of
@@ -40,7 +40,7 @@ class ReplayGroupState(EnvGroupState):
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
-        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
+        self.sink.record(self._seen, self._before, self.action, self.recorded_behaviour(), then)
         self._counter.add(int(np.count_nonzero(then.valid)))
 
 
@@ -50,11 +50,11 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recording: Recording | None = None, device: str = "cpu", stacks: bool = False,
+        recording: Recording | None = None, device: str = "cpu", stacks: bool = False, suspects: Source | None = None,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do. `device` is that of the network, and
         `stacks` whether its state is (frames, the rest)."""
-        super().__init__(name, request_server, network, settings, recording)
+        super().__init__(name, request_server, network, settings, recording, suspects)
         self._accelerator = Accelerator(device)
         self._stream = self._accelerator.stream(urgent=True)
         self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from pappus.config import ReplayConfig, RunConfig
-from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
+from pappus.core import ItemSink, RequestServer, Source, StepCounter, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
@@ -32,7 +32,7 @@ from pappus.topologies.builders import build_evaluator, build_replay_server, rec
 from pappus.topologies.data_tables import add_data
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run, off_policy
-from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
+from pappus.topologies.seed import SeedConfig, add_actors, add_suspects, inference_settings, policy_seed
 
 MAX_REMOTE_ENVS = 256
 """Envs that may join from elsewhere at once; fewer with --topology.wire.max-envs."""
@@ -74,22 +74,26 @@ def seed_replay(run: Run) -> Program:
     assert isinstance(config.topology, SeedReplayConfig)
     inference = add_actors(program, run)
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
-    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
+    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch, origins=True)
     replay = program.connect(ReplayEdge("replay", spec))
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
+
+    accused, (accuser,) = add_suspects(program, run)
 
     beside = config.topology.beside_learner(config)
     program.add(
         INFERENCE, build_replay_inference, group=LEARNER.name if beside else "", run=run,
         device=config.device if beside else "cpu", settings=inference_settings(run),
         server=inference.server(), open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
+        suspects=accused,
     )
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
         LEARNER, build_replay_learner, group=LEARNER.name, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
         weights=weights.writer(), counted=steps.reader(), keeps_rows=config.topology.replay.keep_on_device,
+        suspects=accuser,
     )
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
@@ -99,6 +103,7 @@ def seed_replay(run: Run) -> Program:
 def build_replay_inference(
     name: str, incarnation: int, run: Run, device: str, settings: InferenceSettings, server: RequestServer,
     open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
+    suspects: Source | None = None,
 ) -> ReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
@@ -107,5 +112,5 @@ def build_replay_inference(
     expected = max(1, config.actors) * config.envs_per_actor
     return ReplayInference(
         name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run), device,
-        stacks=run.env_spec.frame_stack > 1,
+        stacks=run.env_spec.frame_stack > 1, suspects=suspects,
     )
