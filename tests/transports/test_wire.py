@@ -244,7 +244,7 @@ def test_a_client_that_has_left_is_named_and_counted_all_the_same(
     for _ in range(2):
         request_server.drop(call.origin, "it overflows")
     request_server.drop(call.origin + 1000, "of a server before this one")
-    (news,) = wait_for(request_server, request_server.news)
+    (news,) = wait_for(request_server, lambda: [text for text in request_server.news() if "refused" in text])
     assert re.match(r"sim-9 \(4 envs\) at \S+, which has left, counts as refused: it overflows", news)
     assert request_server.refused() == 1
 
