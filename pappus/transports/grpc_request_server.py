@@ -315,8 +315,8 @@ class GrpcRequestServer:
         stream = self._streams.get(origin)
         if stream is None:
             if name := self._departed.pop(origin, ""):
-                self._tell(f"{name}, which has left, counts as refused: {reason}")
                 self._refused += 1
+                self._tell(f"{name}, which has left, counts as refused: {reason}")
         elif stream.task is not None and not stream.blame:
             stream.blame = reason
             self._tell_refusal(stream.context.peer(), stream, reason)

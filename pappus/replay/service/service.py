@@ -24,6 +24,7 @@ from pappus.replay.storage.chunks import Chunks, Drawn, Layout, Windows, plan, r
 from pappus.replay.storage.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.storage.memory import refuse_too_large
 from pappus.replay.storage.row_copies import rows_to_copy
+from pappus.replay.tables.limits import ADMITTED, judge
 from pappus.replay.tables.live_table import LiveTable
 from pappus.replay.tables.table import Table, shared_signature
 from pappus.types import Array
@@ -64,6 +65,8 @@ class Holder:
         self.name, self.alive = name, alive
         self.chunks: dict[int, None] = {}
         self.batches: dict[int, list[Array]] = {}
+        self.complained_about = False
+        """Whether the log says already that it sends what a table does not admit."""
 
 
 class Wait:
@@ -242,14 +245,44 @@ class Service:
         self, holder: Holder, table: str, priorities: Array, windows: Windows, seconds: float | None = None
     ) -> Array:
         """Insert items and return their keys: of all, or of those that were inserted in time."""
+        live, priorities = self._legal(holder, table, priorities, windows)
+        return self._inserted(live, holder, priorities, windows, seconds)
+
+    def insert_admitted(self, holder: Holder, table: str, priorities: Array, windows: Windows) -> None:
+        """Insert the items whose values the table admits. The others are counted, and a `UserError` says what is wrong
+        with them."""
+        live, priorities = self._legal(holder, table, priorities, windows)
+        judged = judge(live.table.limits, self.chunks, windows, live.table.lead) if live.table.limits else ADMITTED
+        if not judged.complaint:
+            self._inserted(live, holder, priorities, windows, None)
+            return
+        good = np.flatnonzero(judged.good)
+        self._inserted(live, holder, priorities[good], windows.pick(good), None)
+        refused = windows.num_items - len(good)
+        with self._lock:
+            live.refused += refused
+        if not holder.complained_about:
+            holder.complained_about = True
+            log.warning("items of %s for table %r are refused: %s", holder.name, table, judged.complaint)
+        raise UserError(f"{refused} of {windows.num_items} items for table {table!r} are refused: {judged.complaint}")
+
+    def _legal(self, holder: Holder, table: str, priorities: Array, windows: Windows) -> tuple[LiveTable, Array]:
+        """The table and the priorities, after a check that the items can be in it: over chunks that the client holds,
+        and so until it gives them back."""
         live = self._table(table)
         priorities = np.asarray(priorities, np.float64)
         live.check(priorities)
+        with self._lock:
+            live.check_windows(windows, holder.name, holder.chunks)
+        return live, priorities
+
+    def _inserted(
+        self, live: LiveTable, holder: Holder, priorities: Array, windows: Windows, seconds: float | None
+    ) -> Array:
         done: list[Array] = []
         position = 0
         with self._lock:
-            live.check_windows(windows, holder.name, holder.chunks)
-            for _ in self._tries(holder, "insert", table, seconds):
+            for _ in self._tries(holder, "insert", live.table.name, seconds):
                 while count := min(live.limiter.inserts_now(windows.num_items - position), live.table.max_size):
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
@@ -343,7 +376,7 @@ class Service:
             packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
-                "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
+                "samples": limiter.samples, "deletes": limiter.deletes, "refused": live.refused, "mass": live.mass,
                 "steps": self.chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
                 "chunks": self.chunks.num_held, **packed,
             }
