@@ -72,8 +72,8 @@ class Holder:
 class Wait:
     """A client that waits for a rate limiter, or (`table` is empty) for free steps."""
 
-    def __init__(self, who: str, what: Deed, table: str, seconds: float | None) -> None:
-        self.who, self.what, self.table, self.deadline = who, what, table, Deadline(seconds)
+    def __init__(self, holder: Holder, what: Deed, table: str, seconds: float | None) -> None:
+        self.holder, self.what, self.table, self.deadline = holder, what, table, Deadline(seconds)
 
 
 class Service:
@@ -142,7 +142,8 @@ class Service:
     def take_chunks(self, holder: Holder, count: int, seconds: float | None = None) -> Array:
         """Take `count` chunks for a writer, which holds them until `give_back`; an empty array if time ran out.
 
-        If none are free, tables that give way evict items, as if they were full; otherwise the call waits.
+        If none are free, tables that give way evict items, as if they were full; otherwise the call waits. It raises
+        `UserError` where it would wait for ever: see `_refuse_standstill`.
         """
         held = len(holder.chunks) if seconds is None else 0  # with a time limit, the writer may release some
         if count + held > self.layout.num_chunks:
@@ -159,6 +160,8 @@ class Service:
                 if taken is not None:
                     holder.chunks.update(dict.fromkeys(taken.tolist()))
                     return taken
+                if seconds is None:
+                    self._refuse_standstill(holder, count)
         return np.zeros(0, np.int64)
 
     def _make_room(self, count: int) -> None:
@@ -177,6 +180,22 @@ class Service:
                 return
             most = max(giving, key=lambda table: table.size - table.limiter.min_size)
             most.give_way(min(most.size, self.layout.chunk_length))
+
+    def _refuse_standstill(self, holder: Holder, count: int) -> None:
+        """Raise `UserError` if writers that wait for steps hold all there are, and there is no item that could make
+        room: then the last one to come is refused. What it holds is free as soon as it closes."""
+        waiting = {wait.holder for wait in self._waits if wait.what == "write steps" and wait.deadline.seconds is None}
+        held = sum(len(one.chunks) for one in waiting | {holder})
+        chunks = self.chunks
+        if chunks.by_items.any() or chunks.num_promised or held < np.count_nonzero(chunks.by_writers):
+            return
+        length = self.layout.chunk_length
+        others = len(waiting - {holder})
+        raise UserError(
+            f"{holder.name} would wait for ever: it and {others} other{'s' * (others != 1)} hold {held * length} of "
+            f"{self.layout.rows} steps for their envs and histories, all wait for more, and no item could make room; "
+            f"raise max_steps by {(count - chunks.num_free) * length} or more, or use fewer envs or shorter histories"
+        )
 
     def _never_open(self) -> list[LiveTable]:
         """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
@@ -400,7 +419,7 @@ class Service:
         if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
             texts.append(live.too_few_steps())
         waits = (wait for wait in self._waits if wait.table in (table, ""))
-        texts += [f"{wait.who} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
+        texts += [f"{wait.holder.name} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
         return "; ".join(texts)
 
     def look_up(self) -> None:
@@ -441,7 +460,7 @@ class Service:
         self.refuse_closed()
         last = seconds is not None and seconds <= 0
         yield last
-        wait, patience = Wait(holder.name, what, table, seconds), PATIENCE_SECONDS
+        wait, patience = Wait(holder, what, table, seconds), PATIENCE_SECONDS
         self._waits[wait] = None
         try:
             while not last or go_on():
