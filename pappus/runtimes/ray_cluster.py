@@ -34,7 +34,15 @@ from pappus.runtimes.controller import Controller
 from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
 from pappus.runtimes.ray_process import Driver, Host
 from pappus.runtimes.ray_registry import CALLS_AT_ONCE, Registry, mirrored_ends
-from pappus.runtimes.resources import Amounts, Colocation, colocations, refuse_what_never_fits, still_waiting, waits_for
+from pappus.runtimes.resources import (
+    Amounts,
+    Colocation,
+    colocations,
+    refuse_what_never_fits,
+    still_waiting,
+    waits_for,
+    who_gives_way,
+)
 from pappus.runtimes.role_process import Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
@@ -46,6 +54,8 @@ RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 PATIENCE_SECONDS = 20.0
 """A group that died and was not placed again by then is reported; its process alone may take ten."""
+ROOM_SECONDS = 5.0
+"""A reserved group that was not placed again by then gets the room of actors beyond the fewest."""
 
 
 class RayRuntime(Supervisor):
@@ -64,6 +74,9 @@ class RayRuntime(Supervisor):
         """The checkpoint that each group's present incarnation began with."""
         self._unplaced: dict[str, float] = {}
         """Groups that died, and when to report that they were not placed again."""
+        self._evicted: set[str] = set()
+        """Actors beyond the fewest that gave their room to a reserved group. They have no host until it has a place."""
+        self._next_eviction = 0.0
         self._reserved: list[PlacementGroup] = []
         self._connection_listener: ConnectionListener | None = None
         self._registry: Any = None
@@ -134,6 +147,13 @@ class RayRuntime(Supervisor):
         return made.remote(group)
 
     def _start(self, process: ManagedProcess) -> None:
+        if process.group in self._evicted:
+            if self._waiting_for_room():
+                process.restart_at = time.monotonic() + RETRY_SECONDS
+                return
+            self._evicted.discard(process.group)
+            amounts = self._colocation(process.group).amounts[process.group]
+            self._hosts[process.group] = self._make_host(process.group, amounts)
         checkpoint = self._newest_checkpoint()
         assignment = Assignment(
             group=process.group, specs=process.specs, edges=list(self._edges_of(process).values()), blocks={},
@@ -164,6 +184,7 @@ class RayRuntime(Supervisor):
         for life in done:
             self._ended(self._lives.pop(life), life)
         self._report_unplaced()
+        self._make_room()
 
     def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
         process = self._processes[hello["group"]]
@@ -183,6 +204,10 @@ class RayRuntime(Supervisor):
     def _ended(self, process: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""
         self._hear(process)
+        if process.group in self._evicted:
+            process.close()
+            process.pid, process.restart_at = None, time.monotonic() + RETRY_SECONDS
+            return
         try:
             ray.get(life)
             how = "it ended without a stop command"
@@ -221,6 +246,30 @@ class RayRuntime(Supervisor):
         gone = [group for group, until in self._unplaced.items() if until == float("inf")]
         if self._saving is not None and self._saving.waiting & set(gone):
             self._give_up_saving(f"{', '.join(gone)} has no place")
+
+    def _waiting_for_room(self) -> list[Colocation]:
+        """Reserved groups that have had no place for a while."""
+        latest = time.monotonic() + PATIENCE_SECONDS - ROOM_SECONDS
+        waiting = [group for group, until in self._unplaced.items() if until < latest or until == float("inf")]
+        return [self._colocation(group) for group in waiting if group in self._bundles]
+
+    def _make_room(self) -> None:
+        """Have actors beyond the fewest give way to a reserved group that lost its node and finds no other. Those that
+        wait for a place themselves stand back, too: they would take what the others leave."""
+        waiting = self._waiting_for_room()
+        if not waiting or time.monotonic() < self._next_eviction:
+            return
+        self._next_eviction = time.monotonic() + ROOM_SECONDS  # Ray frees and places meanwhile
+        extra = [one for one in self._colocations if self._comes_and_goes(one)]
+        here = {group: one.amounts[group] for one in extra for group in one.groups if group not in self._evicted}
+        holding = {group: (self._places.get(group, ""), amounts) for group, amounts in here.items()}
+        going = who_gives_way(waiting[0].total, rooms(free=True), holding)
+        unplaced = [group for group in here if self._processes[group].pid is None and group not in going]
+        for group in [*going, *unplaced] if going else []:
+            self._evicted.add(group)
+            ray.kill(self._hosts[group], no_restart=True)
+            if group in going:
+                self._controller.event(f"gives its room to {' and '.join(waiting[0].groups)}", group)
 
     def _ask_again(self, process: ManagedProcess, error: ray.exceptions.RayError) -> None:
         """Ray is still placing it, or has said why it never will."""

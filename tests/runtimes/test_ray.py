@@ -272,6 +272,56 @@ def test_the_roles_of_a_node_that_is_killed_come_back_on_one_that_is_added(clust
     assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
 
 
+class LosesTheKeeper(FakeController):
+    """Has the keeper's node killed when all roles work, and is done when the keeper works again."""
+
+    def __init__(self, kill: Any) -> None:
+        super().__init__()
+        self._kill = kill
+        self.nodes: dict[str, list[str]] = {}
+
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        super().role_started(role, pid, node)
+        self.nodes.setdefault(role, []).append(node)
+        if sorted(self.nodes) == ["actor-0", "actor-1", "keeper"] and sum(map(len, self.nodes.values())) == 3:
+            self._kill(self.nodes["keeper"][0])
+
+    def decide(self) -> bool:
+        return len(self.nodes.get("keeper", [])) == 2
+
+
+class Keeper(Idler):
+    def __init__(self, name: str, incarnation: int) -> None:
+        super().__init__(name, incarnation, 0)
+
+
+def test_an_actor_beyond_the_fewest_gives_its_room_to_a_role_that_lost_its_node(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pappus.runtimes.ray_cluster.ROOM_SECONDS", 0.5)
+    added = {f"127.0.0.{last}": add_node(cluster, last, scarce=1) for last in (11, 12, 13)}
+
+    def kill(node: str) -> None:
+        process = added.pop(node).all_processes["raylet"][0].process
+        process.kill()
+        process.wait()
+
+    made = elastic()
+    made.add(RoleKind("keeper"), Keeper)
+    config = RunConfig(
+        AlgorithmConfig(), runtime="ray", run_dir=str(tmp_path), actors=2,
+        cluster=ClusterConfig(fewest_actors=1, resources={"actor": "CPU=1,scarce=1", "keeper": "CPU=1,scarce=1"}),
+    )
+    controller = LosesTheKeeper(kill)
+    try:
+        RayRuntime(made, controller, config).run()  # type: ignore[arg-type]
+    finally:
+        for node in added.values():
+            cluster.remove_node(node)
+    assert "actor-1: gives its room to keeper" in controller.events
+    assert controller.nodes["keeper"][1] == controller.nodes["actor-1"][0] and len(controller.nodes["actor-0"]) == 1
+
+
 class Publisher(Role):
     """Publishes a megabyte as often as it can."""
 
