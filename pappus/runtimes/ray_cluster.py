@@ -49,6 +49,7 @@ from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.checkpoint import verify
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
+from pappus.transports.tls import tls_of
 
 RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
@@ -65,7 +66,7 @@ class RayRuntime(Supervisor):
         super().__init__(program, controller, config.supervision, incarnation)
         self._config = config
         self._colocations = colocations(program, config)
-        self._token = secrets.token_hex(16)
+        self._token, self._tls = secrets.token_hex(16), tls_of(config.cluster)
         self._hosts: dict[str, Any] = {}
         self._lives: dict[Any, ManagedProcess] = {}
         """Ray's references to what the hosts run."""
@@ -89,18 +90,19 @@ class RayRuntime(Supervisor):
         fixed = [colocation for colocation in self._colocations if not self._comes_and_goes(colocation)]
         self._reserve(fixed)
         ip = ray.util.get_node_ip_address()
-        self._connection_listener = ConnectionListener(ip, self._token)
+        self._connection_listener = ConnectionListener(ip, self._token, self._tls)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         registry = ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
         outlines = {name: edge.outline() for name, edge in self._program.edges.items()}
         self._registry = registry.options(name=f"pappus-{self._token[:8]}", scheduling_strategy=here).remote(
-            outlines, mirrored_ends(self._program), self._token
+            outlines, mirrored_ends(self._program), self._token, self._tls
         )
         self._registry_life = self._registry.live.remote()
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
         self._driver = Driver(
-            self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
+            self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd(),
+            self._tls,
         )
         tables = [placement_group_table(group) for group in self._reserved]
         chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
@@ -200,6 +202,7 @@ class RayRuntime(Supervisor):
             self._controller.rewind(metadata["steps"], metadata["updates"])
         self._begin(process, line)
         self._came(process, hello["pid"], hello["ip"])
+        self._hear(process)  # what came with the hello may have left the socket: no descriptor tells of it
 
     def _ended(self, process: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
@@ -125,6 +126,22 @@ def test_every_topology_trains_with_its_actors_on_other_nodes(
     actors = set().union(*(nodes for role, nodes in places.items() if role.startswith(far)))
     trainers = set().union(*(nodes for role, nodes in places.items() if role.startswith(("learner", "parameter"))))
     assert actors and trainers and not actors & trainers
+
+
+def test_a_run_whose_nodes_have_certificates_is_encrypted_between_them(
+    cluster: Any, tmp_path: Path, places: dict[str, set[str]]
+) -> None:
+    authority = trustme.CA()
+    made = authority.issue_cert(*(f"127.0.0.{last}" for last in (2, 3, 4)))
+    files = {"certificate": made.cert_chain_pems[0], "key": made.private_key_pem, "authority": authority.cert_pem}
+    for name, blob in files.items():
+        blob.write_to_path(tmp_path / name)
+    result = pappus.train(
+        "apex-dqn", env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"), steps=1_000,
+        evaluation={"episodes": 1}, topology={"replay": {"warm_up": 200}},
+        cluster={"resources": {"actor": "CPU=1,far=1"}, **{name: str(tmp_path / name) for name in files}},
+    )
+    assert result.summary.exit_reason == "steps done" and not places["actor-0"] & places["learner"]
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:
