@@ -20,7 +20,7 @@ from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.replay.wire.sockets import connect as connect_near
 from pappus.telemetry.metrics import Meter
-from pappus.transports.addresses import private_socket
+from pappus.transports.private_folder import private_socket
 from pappus.transports.tls import Tls
 from pappus.types import Array
 

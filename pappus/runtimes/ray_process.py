@@ -32,8 +32,8 @@ from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.topologies.program import RoleSpec
-from pappus.transports.addresses import private_path
 from pappus.transports.fd_server import fetch_blocks
+from pappus.transports.private_folder import private_file
 from pappus.transports.tls import Tls
 
 REGISTRY_SECONDS = 120.0
@@ -157,10 +157,7 @@ class Cluster:
         self._registry = driver.registry
         self.node = ray.get_runtime_context().get_node_id()
         self.ip, self.tls = ray.util.get_node_ip_address(), driver.tls
-        self.token_file = private_path(f"{os.getpid()}-{secrets.token_hex(8)}.token")
-        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(driver.token)
+        self.token_file, self._held = private_file(f"{os.getpid()}-{secrets.token_hex(8)}.token", driver.token)
         self._found: dict[str, tuple[float, tuple[str, str]]] = {}
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -169,6 +166,7 @@ class Cluster:
     def close(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.token_file)
+            os.close(self._held)
 
     def announce(self, name: str, address: str) -> None:
         self.ask("announce", name, self.node, address)

@@ -23,7 +23,7 @@ from pappus.roles.replay_server import FOLDER, ReplayHost, ReplayServer
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.learners import initial_weights
 from pappus.topologies.program import Run, derive_seed, off_policy
-from pappus.transports.addresses import private_socket
+from pappus.transports.private_folder import private_socket
 
 
 def actor_env(run: Run, num_envs: int, seed: int) -> VectorEnv:
