@@ -177,6 +177,13 @@ class ClusterConfig:
     """With --actors 4..64 this is 4: so many must fit at the start, and the rest comes and goes with nodes. 0: all."""
     patience: float = 25.0
     """Seconds to wait for what others hold at the start; what no node has is refused at once."""
+    certificate: str = ""
+    """TLS between nodes: a node's certificate chain (PEM), which names its address. The file lies at the same path on
+    every node, and so do the next two."""
+    key: str = ""
+    """TLS between nodes: the certificate's private key (PEM)."""
+    authority: str = ""
+    """TLS between nodes: who must have signed the certificates of all nodes (PEM)."""
 
 
 @dataclass(frozen=True)

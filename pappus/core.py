@@ -105,6 +105,11 @@ class Call(Protocol):
 
     session: int
     """Another session of the same env group is another client, without history."""
+
+    @property
+    def origin(self) -> int:
+        """The number of the client that the env group belongs to, `types.OWN` for actors of the run."""
+
     request: Request
     reply: Array
     """Where the actions are written."""
@@ -127,6 +132,9 @@ class RequestServer(Waitable, Protocol):
 
     def refused(self) -> int:
         """Clients that were dropped since the last call for what they sent."""
+
+    def drop(self, origin: int, reason: str) -> None:
+        """End the stream of a client, name it with the reason, and count it; all that once."""
 
     def memory(self) -> Sequence[Array]:
         """The arrays that requests are written to, so that they can be pinned."""

@@ -129,6 +129,8 @@ class ItemBatch(NamedTuple):
     """Of a batch from several tables: what came from each. `keys` and `age` are those of the first."""
     new_rows: tuple[Any, ...] = ()
     """Where the learner keeps rows (`ItemSource.keep_rows`): those that it must store before it looks up this batch."""
+    origin: Any = ()
+    """Whose envs showed the items `[B]` (`types.ORIGIN`), in tables of runs that others may join."""
 
 
 class LossOutput(NamedTuple):

@@ -29,6 +29,10 @@ Nest: TypeAlias = Any  # one leaf (array, tensor or spec), or dicts and tuples o
 
 ACTION_MASK = "action_mask"
 """An observation dict with this key is masked: 1 where an action is allowed, over all choices in a row."""
+ORIGIN = "origin"
+"""Recorded beside the behaviour where envs of others take part: the number of the client that showed a step, int64."""
+OWN = -1
+"""The origin of steps of the run's own envs."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
+from pappus.transports.addresses import check_files
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     ("must be at least 1", lambda value: value >= 1, (
@@ -128,7 +129,7 @@ def _require(holds: bool, name: str, value: object, rule: str) -> None:
 
 
 def _validate_cluster(config: RunConfig) -> None:
-    fewest = config.cluster.fewest_actors
+    fewest, cluster = config.cluster.fewest_actors, config.cluster
     if config.runtime != "ray":
         if config.cluster.address:
             raise UserError(f"cluster.address={config.cluster.address!r} is for the ray runtime; give --runtime ray")
@@ -138,6 +139,10 @@ def _validate_cluster(config: RunConfig) -> None:
     for package in ("ray", "grpc"):
         if importlib.util.find_spec(package) is None:
             raise UserError(f"--runtime ray needs {package}, which is not installed; run pip install 'pappus[ray]'")
+    if any(given := (cluster.certificate, cluster.key, cluster.authority)):
+        if not all(given):
+            raise UserError("--cluster.certificate, .key and .authority belong together; give all three")
+        check_files("", *given, "--cluster.")
     _require(0 <= fewest <= config.actors, "cluster.fewest_actors", fewest, f"must lie in 0 … actors={config.actors}")
     if fewest and config.topology.waits_for_all_actors:
         raise UserError(

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
@@ -112,19 +113,27 @@ def test_an_actor_joins_steps_and_leaves_with_ctrl_c_while_training_goes_on(
     assert training.process.poll() is None
 
 
-@pytest.mark.parametrize("value", [0.9e15, np.nan, 50.0], ids=["overflows", "nan", "beyond the env's bounds"])
-def test_a_client_whose_observations_cannot_be_true_is_dropped_and_the_run_goes_on(
-    training: Listening, token: str, value: float
-) -> None:
-    spec, name = env_spec("CartPole-v1", EnvOptions()), f"evil-{value:g}"
+def stranger(training: Listening, token: str, name: str) -> tuple[Line, Request]:
+    """A client of two envs that has its first actions, and the request that it may send next."""
+    spec = env_spec("CartPole-v1", EnvOptions())
     request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(spec, 2))
     request.first[:] = True
     action = layout({"action": spec.action.array})[0]
     hello = Hello(layout(request_spec(spec)), action, 1, 2, name, Path(token).read_text())
     line = Line(training.address(), hello.encode(), encode_env_group(0, leaves_of(request)))
     line.hear()
-    line.hear()  # its first actions
-    request.first[:], request.valid[:], request.observation[:, 0] = False, True, value
+    line.hear()
+    request.first[:], request.valid[:], request.discount[:] = False, True, 1
+    return line, request
+
+
+@pytest.mark.parametrize("value", [0.9e15, np.nan, 50.0], ids=["overflows", "nan", "beyond the env's bounds"])
+def test_a_client_whose_observations_cannot_be_true_is_dropped_and_the_run_goes_on(
+    training: Listening, token: str, value: float
+) -> None:
+    name = f"evil-{value:g}"
+    line, request = stranger(training, token, name)
+    request.observation[:, 0] = value
     line.say(encode_env_group(0, leaves_of(request)))
     status, text = line.ending()
     assert status == "INVALID_ARGUMENT" and "observation" in text
@@ -133,6 +142,42 @@ def test_a_client_whose_observations_cannot_be_true_is_dropped_and_the_run_goes_
     trained = training.steps()
     eventually(lambda: training.steps() > trained)
     assert training.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [("vtrace", []), ("ppo", []), ("dqn", ["--topology.replay.warm-up", "100", "--batch-size", "32"])],
+)
+def test_a_client_that_breaks_batches_within_the_bounds_is_dropped_and_the_run_goes_on(
+    algorithm: str, words: list[str], tmp_path: Path, token: str
+) -> None:
+    directory = tmp_path / "run"
+    training = Listening(
+        directory, "train", f"tests.overflowing:{algorithm}@seed", "--env", "CartPole-v1", "--listen", "127.0.0.1:0",
+        "--run-dir", str(directory), "--topology.wire.token-file", token, *SMALL, *words,
+    )
+    try:
+        training.until_it_learns()
+        line, request = stranger(training, token, "plausible")
+        request.observation[:, 0], request.reward[:] = 4.0, 1.0  # within the bounds of the env
+        status, text = "OK", ""
+        while status == "OK":
+            line.say(encode_env_group(0, leaves_of(request)))
+            try:
+                line.hear()
+            except grpc.RpcError as error:
+                status, text = error.code().name, error.details()
+        assert status == "INVALID_ARGUMENT" and "not finite" in text
+        eventually(lambda: re.search(r"plausible \(2 envs\) at \S+ was refused: what it showed", training.output()))
+        eventually(lambda: "the batch is skipped, and 1 client is to blame" in training.output())
+        trained = training.steps()
+        eventually(lambda: training.steps() > trained)
+        training.interrupt()
+        assert training.wait() == 130
+        summary = training.summary()
+        assert summary["clients_refused"] == 1 and summary["batches_skipped"] >= 1
+    finally:
+        training.end()
 
 
 def test_an_actor_leaves_after_as_many_steps_as_it_was_told(

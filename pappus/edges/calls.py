@@ -28,7 +28,7 @@ from pappus.edges.mirrored_rings import RingsMirror
 from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import ALIGNMENT, Block, Notifier, lay_out, layout_bytes
 from pappus.transports.mirrors import Hold
-from pappus.types import Array, ArraySpec, Nest, leaves_of
+from pappus.types import OWN, Array, ArraySpec, Nest, leaves_of
 
 if TYPE_CHECKING:  # only a server that listens needs grpc
     from pappus.transports.grpc_request_server import GrpcRequestServer
@@ -187,6 +187,8 @@ class SharedRequestClient(Port):
 class SharedCall:
     """One env group's request, the same object each time."""
 
+    origin = OWN
+
     def __init__(self, calls: SharedCalls, env_group: int, replied: Notifier) -> None:
         self.env_group, self.session, self.taken = env_group, 0, False
         self.request, self.reply = calls.arrays(env_group)
@@ -226,6 +228,8 @@ class SharedRequestServer(Port):
     def refused(self) -> int:
         return 0
 
+    def drop(self, origin: int, reason: str) -> None: ...
+
     def memory(self) -> list[Array]:
         return [self._calls.memory]
 
@@ -247,7 +251,7 @@ class CombinedRequestServer:
         self._here, self._elsewhere = here, elsewhere
         self.fileno, self.clear, self.sleep = here.fileno, here.clear, elsewhere.sleep
         self.left, self.news, self.memory, self.close = elsewhere.left, elsewhere.news, here.memory, elsewhere.close
-        self.refused = elsewhere.refused
+        self.refused, self.drop = elsewhere.refused, elsewhere.drop
 
     def calls(self) -> Sequence[Call]:
         return [*self._here.calls(), *self._elsewhere.calls()]

@@ -30,7 +30,7 @@ from pappus.replay.storage.chunks import plan
 from pappus.replay.tables.table import Table
 from pappus.replay.wire.sockets import SharedMemory
 from pappus.telemetry.metrics import Meter
-from pappus.types import Array, EnvSpec, Nest, Timestep, leaves_of
+from pappus.types import ORIGIN, Array, EnvSpec, Nest, Timestep, leaves_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ReplaySpec:
         """A sampled batch as a learner takes it."""
         return ItemBatch(
             batch.keys, self.layout.batch(batch.data), batch.weights(self.importance_exponent),
-            float(batch.info.ages.sum()) / len(batch.keys),
+            float(batch.info.ages.sum()) / len(batch.keys), origin=batch.data.get(ORIGIN, ()),
         )
 
     def service(self, memory: SharedMemory | None = None) -> Service:
@@ -70,12 +70,13 @@ class ReplaySpec:
         return Service([self.table], self.max_steps, seed=self.seed, allocate=allocate)
 
 
-def layout_for(env: EnvSpec, algorithm: ItemRules, state: Nest) -> Layout:
-    """The layout for the items that an algorithm learns from; `state` is the recurrent state of one env."""
+def layout_for(env: EnvSpec, algorithm: ItemRules, state: Nest, origins: bool = False) -> Layout:
+    """The layout for the items that an algorithm learns from; `state` is the recurrent state of one env. With
+    `origins`, items tell whose envs showed them."""
     experience = algorithm.experience
     if isinstance(experience, Transitions):
-        return TransitionLayout(env, algorithm, experience)
-    return SequenceLayout(env, algorithm, state, experience, stores_state=not isinstance(algorithm, Logged))
+        return TransitionLayout(env, algorithm, experience, origins)
+    return SequenceLayout(env, algorithm, state, experience, not isinstance(algorithm, Logged), origins)
 
 
 class RecordingSink:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pappus.core import ItemSource
 from pappus.experience import ItemBatch, Sequence
-from pappus.types import Array, Nest, map_leaves
+from pappus.types import OWN, Array, Nest, map_leaves
 
 
 class MixedSource:
@@ -39,6 +39,7 @@ class MixedSource:
         return parts[0]._replace(
             items=_side_by_side([part.items for part in parts]),
             weight=np.concatenate([part.weight for part in parts]), parts=parts,
+            origin=np.concatenate([part.origin if len(part.origin) else _own(part) for part in parts]),
         )
 
     def update(self, batch: ItemBatch, priorities: Array) -> None:
@@ -68,6 +69,10 @@ class MixedSource:
     def close(self) -> None:
         for source in self._sources:
             source.close()
+
+
+def _own(part: ItemBatch) -> Array:
+    return np.full(len(part.keys), OWN)
 
 
 def _side_by_side(items: list[Any]) -> Any:

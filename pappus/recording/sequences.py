@@ -20,10 +20,11 @@ class SequenceLayout(Layout):
     """Stores every row of a sequence, and the recurrent state before each. Frames in the state are not stored again."""
 
     def __init__(
-        self, env: EnvSpec, algorithm: ItemRules, state: Nest, experience: Sequences, stores_state: bool = True
+        self, env: EnvSpec, algorithm: ItemRules, state: Nest, experience: Sequences, stores_state: bool = True,
+        origins: bool = False,
     ) -> None:
         """Without `stores_state` sequences begin with a state of zeros, and the burn-in has to do."""
-        super().__init__(env, algorithm)
+        super().__init__(env, algorithm, origins)
         self.experience, self.steps_per_item = experience, experience.period
         self.history = experience.burn_in + experience.length + experience.period
         self._state = state
@@ -43,7 +44,7 @@ class SequenceLayout(Layout):
         length = self.experience.burn_in + self.experience.length
         steps = ("action", "reward", "discount", "valid", "first", *self.observation_columns)
         fields: dict[str, Field] = {name: col(name).pad(0, length) for name in steps}
-        fields |= {name: col(name)[0] for name in self.state_columns}
+        fields |= {name: col(name)[0] for name in (*self.state_columns, *self.origin_columns)}
         if self.lead:
             fields |= {f"frames/{name}": self._stacked(name)[0] for name in (*self._frame_columns, "first")}
         return Trajectory(**fields, real=col("valid").mask())

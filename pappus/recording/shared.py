@@ -20,7 +20,8 @@ from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.wire.sockets import SharedMemory, SocketServer
 from pappus.replay.wire.sockets import connect as connect_near
 from pappus.telemetry.metrics import Meter
-from pappus.transports.addresses import private_socket
+from pappus.transports.private_folder import private_socket
+from pappus.transports.tls import Tls
 from pappus.types import Array
 
 
@@ -32,6 +33,7 @@ class ServiceDirectory(Protocol):
     """The IP address under which other nodes reach this one."""
     token_file: str
     """File with the secret of the run."""
+    tls: Tls | None
 
     def announce(self, name: str, address: str) -> None:
         """Register a service of this node at an address."""
@@ -78,7 +80,9 @@ class SharedReplay:
                     from pappus.replay.wire.grpc_wire import connect
                     from pappus.transports.grpc_request_client import Identity
 
-                    return connect(address, Identity(token_file=self._cluster.token_file))
+                    tls = self._cluster.tls
+                    files = () if tls is None else (tls.authority, tls.certificate, tls.key)
+                    return connect(address, Identity("", self._cluster.token_file, *files))
             return connect_near(self._spec.path, self._client)
         except UserError as error:
             raise RunError(str(error)) from None
@@ -108,7 +112,9 @@ class SharedReplayHost:
         if self._cluster is not None:
             from pappus.replay.wire.grpc_wire import GrpcServer
 
-            wire = WireConfig(f"{self._cluster.ip}:0", token_file=self._cluster.token_file)
+            tls = self._cluster.tls
+            files = () if tls is None else (tls.certificate, tls.key, tls.authority)
+            wire = WireConfig(f"{self._cluster.ip}:0", self._cluster.token_file, *files)
             server = GrpcServer(self.service, wire)
             self._close.append(server.close)
             self._cluster.announce(self._name, server.address)

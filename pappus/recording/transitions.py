@@ -26,11 +26,11 @@ from pappus.replay.sampling.kept_rows import RowNumbers
 from pappus.replay.sampling.n_step import NStepTrajectory
 from pappus.replay.tables.rate_limiters import sample_to_insert_ratio
 from pappus.replay.tables.table import Selection, Table
-from pappus.types import Array, ArraySpec, EnvSpec, Nest, Timestep
+from pappus.types import ORIGIN, Array, ArraySpec, EnvSpec, Nest, Timestep
 
 TABLE = "replay"
 """Name of a run's table."""
-FLAG, SCALAR = ArraySpec((), "bool"), ArraySpec((), "float32")
+FLAG, SCALAR, WHOLE = ArraySpec((), "bool"), ArraySpec((), "float32"), ArraySpec((), "int64")
 SEND_ITEMS = 50
 """Items that are inserted together (as in the Ape-X paper), since most of the cost is per call."""
 HOLD_STEPS = 64
@@ -88,15 +88,17 @@ class Layout(ABC):
     history: int
     """Rows that the recorder may still refer to."""
 
-    def __init__(self, env: EnvSpec, algorithm: ItemRules) -> None:
+    def __init__(self, env: EnvSpec, algorithm: ItemRules, origins: bool = False) -> None:
         self.initial_priority, self.behaviour = algorithm.initial_priority, dict(algorithm.behaviour)
+        self.origin_columns = (ORIGIN,) if origins else ()
+        """Columns that say whose envs a row is of."""
         self.lead = env.frame_stack - 1
         """Earlier frames that the first stack of an item needs."""
         self._observation = env.observation
         self.observation_columns = columns_for("observation", env.observation)
         self.signature: dict[str, ArraySpec] = {
             **self.observation_columns, "action": env.action.array, "reward": SCALAR, "discount": SCALAR,
-            **self.behaviour,
+            **self.behaviour, **dict.fromkeys(self.origin_columns, WHOLE),
         }
         if self.lead:
             self.signature["first"] = FLAG
@@ -127,7 +129,7 @@ class Layout(ABC):
         """One row for every env."""
         row = dict(zip(self.observation_columns, optree.tree_leaves(seen.observation), strict=True))
         row |= {"action": action, "reward": then.reward, "discount": then.discount}
-        row |= {name: behaviour[name] for name in self.behaviour}
+        row |= {name: behaviour[name] for name in (*self.behaviour, *self.origin_columns)}
         if "first" in self.signature:
             row["first"] = seen.first
         return row
@@ -173,8 +175,8 @@ class TransitionLayout(Layout):
 
     steps_per_item = 1
 
-    def __init__(self, env: EnvSpec, algorithm: ItemRules, experience: Transitions) -> None:
-        super().__init__(env, algorithm)
+    def __init__(self, env: EnvSpec, algorithm: ItemRules, experience: Transitions, origins: bool = False) -> None:
+        super().__init__(env, algorithm, origins)
         self.experience = experience
         self.history = experience.n_step + 1 + HOLD_STEPS
         self.seen_columns = (*self.observation_columns, *(["first"] if self.lead else []))
@@ -188,7 +190,8 @@ class TransitionLayout(Layout):
     def trajectory(self) -> Trajectory:
         steps = self.experience
         return NStepTrajectory(
-            self.seen_columns, self.lead + 1, steps.discount, steps.reward_scale, steps.next_action
+            self.seen_columns, self.lead + 1, steps.discount, steps.reward_scale, steps.next_action,
+            self.origin_columns,
         )
 
     def step(

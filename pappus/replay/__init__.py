@@ -13,6 +13,7 @@ from pappus.replay.clients.sharded import ShardedClient
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.replay.sampling.fields import Batch, Field, Trajectory, col, concatenate
 from pappus.replay.service.service import Service
+from pappus.replay.tables.limits import Limits
 from pappus.replay.tables.rate_limiters import min_size, sample_to_insert_ratio
 from pappus.replay.tables.selectors import RandomSelector, Selector
 from pappus.replay.tables.table import (
@@ -33,8 +34,8 @@ from pappus.replay.tables.table import (
 from pappus.types import ArraySpec
 
 __all__ = [
-    "FIFO", "LIFO", "MAX_HEAP", "MIN_HEAP", "UNIFORM", "ArraySpec", "Batch", "Client", "Field", "RandomSelector",
-    "Sampler", "Selection", "Selector", "Service", "ShardedClient", "Table", "Trajectory", "TrajectoryWriter", "col",
-    "concatenate", "connect", "find_selector", "min_size", "prioritized", "prioritized_replay", "queue",
-    "sample_to_insert_ratio", "stack", "uniform_replay",
+    "FIFO", "LIFO", "MAX_HEAP", "MIN_HEAP", "UNIFORM", "ArraySpec", "Batch", "Client", "Field", "Limits",
+    "RandomSelector", "Sampler", "Selection", "Selector", "Service", "ShardedClient", "Table", "Trajectory",
+    "TrajectoryWriter", "col", "concatenate", "connect", "find_selector", "min_size", "prioritized",
+    "prioritized_replay", "queue", "sample_to_insert_ratio", "stack", "uniform_replay",
 ]

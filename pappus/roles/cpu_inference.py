@@ -14,7 +14,7 @@ import numpy as np
 import optree
 import torch
 
-from pappus.core import Call, RequestServer, Sink, Waitable
+from pappus.core import Call, RequestServer, Sink, Source, Waitable
 from pappus.data.recorder import Recording
 from pappus.recording.unrolls import BatchPacker
 from pappus.roles.acting import ActingNetwork
@@ -37,7 +37,7 @@ class CpuGroupState(UnrollGroupState):
 
     def append(self, request: Request) -> None:
         assert self.action is not None
-        self.writer.append(self.action, self.behaviour, self.version, Timestep(*request[:5]))
+        self.writer.append(self.action, self.recorded_behaviour(), self.version, Timestep(*request[:5]))
 
     def save(self) -> Nest:
         acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
@@ -63,9 +63,9 @@ class CpuInference(InferenceServer[CpuGroupState]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, sinks: Sequence[Sink],
-        settings: InferenceSettings, recording: Recording | None = None,
+        settings: InferenceSettings, recording: Recording | None = None, suspects: Source | None = None,
     ) -> None:
-        super().__init__(name, request_server, network, settings, recording)
+        super().__init__(name, request_server, network, settings, recording, suspects)
         self._acting = network
         self._packer = BatchPacker(sinks, settings.batch_size)
 

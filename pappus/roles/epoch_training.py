@@ -8,17 +8,18 @@ early depends on what all of them report.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from pappus.core import ArrayLoss, EpochAlgorithm, Source, SyncedEpochs, Waitable
 from pappus.recording.unrolls import as_tensor, concatenate
+from pappus.roles.blame import to_blame, unroll_part
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.gradient_sync import AllReducedGradient
 from pappus.roles.learner import Trained, Training, steps_left
-from pappus.types import Nest, Unroll, leaves_of, map_leaves
+from pappus.types import ORIGIN, Array, Nest, Unroll, leaves_of, map_leaves
 
 
 class EpochTraining(Training):
@@ -154,8 +155,19 @@ class EpochTraining(Training):
         kept: Nest = map_leaves(as_tensor, at_fault)._asdict()
         return kept
 
-    def give_up(self) -> int:
+    def give_up(self, blamed: Sequence[int]) -> int:
         return int(self._unroll.valid.sum())
+
+    def blamed(self) -> list[int] | None:
+        algorithm, network, unroll = self._algorithm, self._gradient.network, self._unroll
+
+        def is_finite(columns: Array, tame: bool) -> bool:
+            part = unroll_part(unroll, columns, tame)
+            return self._gradient.is_finite(
+                lambda: algorithm.loss(network, algorithm.prepare(network, part, False), False)[0]
+            )
+
+        return to_blame(unroll.behaviour[ORIGIN][0].cpu().numpy(), is_finite)
 
     def release(self) -> None:
         self._source.release()

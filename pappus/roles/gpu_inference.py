@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pappus.accelerator import Accelerator, copy_all
-from pappus.core import Call, Lender, RequestServer, Waitable
+from pappus.core import Call, Lender, RequestServer, Source, Waitable
 from pappus.data.recorder import Recording
 from pappus.roles.batching import Batching
 from pappus.roles.device_network import DeviceNetwork
@@ -50,7 +50,7 @@ class GpuGroupState(UnrollGroupState):
 
     def append(self, request: Request) -> None:
         assert self.action is not None and self.buffer is not None
-        self.writer.append(self.action, self.behaviour, self.version, Timestep((), *request[1:5]))
+        self.writer.append(self.action, self.recorded_behaviour(), self.version, Timestep((), *request[1:5]))
         if self.full:  # the unroll is handed over before its envs are answered
             last = [leaf[-1] for leaf in leaves_of(self.buffer.unroll.observation)]
             copy_all(last, [torch.from_numpy(leaf) for leaf in leaves_of(request.observation)])
@@ -66,9 +66,9 @@ class GpuInference(InferenceServer[GpuGroupState]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
-        settings: InferenceSettings, device: str, recording: Recording | None = None,
+        settings: InferenceSettings, device: str, recording: Recording | None = None, suspects: Source | None = None,
     ) -> None:
-        super().__init__(name, request_server, network, settings, recording)
+        super().__init__(name, request_server, network, settings, recording, suspects)
         self._batching = Batching(settings.max_envs, settings.deadline, network.round_down)
         self._device_network, self._unrolls = network, unrolls
         self._accelerator = Accelerator(device)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import optree
 
-from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, Source, StepCounter, Waitable
 from pappus.data.recorder import Recording
 from pappus.roles.batching import Batching
 from pappus.roles.cpu_inference import places_of
@@ -32,10 +32,12 @@ class GpuReplayInference(ReplayInference[GpuReplayGroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recorded: Nest, recording: Recording | None = None,
+        recorded: Nest, recording: Recording | None = None, suspects: Source | None = None,
     ) -> None:
         """`recorded` has the structure of what the network tells of its states."""
-        super().__init__(name, request_server, network, algorithm, open_sink, counter, num_envs, settings, recording)
+        super().__init__(
+            name, request_server, network, algorithm, open_sink, counter, num_envs, settings, recording, suspects
+        )
         self._batching = Batching(settings.max_envs, settings.deadline, network.round_down)
         self._device_network, self._recorded = network, optree.tree_structure(recorded)
         self._accelerator = network.accelerator

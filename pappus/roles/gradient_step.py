@@ -192,6 +192,17 @@ class GradientStep:
         """Take running moments back to what they were before the batch."""
         self._moments.copy_(self._moments_before)
 
+    def is_finite(self, loss: Callable[[], torch.Tensor]) -> bool:
+        """Whether a loss and its gradient are finite with the present weights. Nothing is learned from it; the gradient
+        that was there is gone."""
+        self.forget_moments()
+        with torch.random.fork_rng([self.accelerator.device] if self.accelerator.real else []):
+            with self._autocast():
+                value = loss()
+            self.flat.gradient.zero_()
+            value.backward()  # type: ignore[no-untyped-call]
+        return math.isfinite(value.item()) and math.isfinite(self.flat.gradient.norm().item())
+
     def _take_step(self, kind: int, resting: Sequence[torch.nn.Parameter]) -> None:
         if kind not in self._step:
             self._step[kind] = self._captured(lambda: self._clip_and_step(resting))

@@ -9,20 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from pappus.core import Call, RequestServer, Waitable
+from pappus.core import Call, RequestServer, Source, Waitable
 from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.batching import BatchBarrier, Batching
 from pappus.roles.role import Role, WaitAny
 from pappus.telemetry.accounts import RECEIVED
-from pappus.types import Array, Episodes, Nest, Request, Timestep, Unroll
+from pappus.types import ORIGIN, OWN, Array, Episodes, Nest, Request, Timestep, Unroll
 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
+BROKE_A_BATCH = (
+    "what it showed made a loss or a gradient that is not finite; send numbers of about one, and check the simulator"
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class EnvGroupState:
 
     def __init__(self, session: int, num_envs: int) -> None:
         self.session, self.num_envs = session, num_envs
+        self.origins = np.full(num_envs, OWN)
         self.action: Array | None = None
         self.behaviour: dict[str, Array] = {}
         self.state: Nest = ()
@@ -101,6 +105,10 @@ class EnvGroupState:
         """Keep the actions of the envs until it is known what they led to."""
         self.action, self.behaviour, self.version = action, behaviour, version
 
+    def recorded_behaviour(self) -> dict[str, Array]:
+        """What is written beside the actions: what the policy says of them, and whose envs they are for."""
+        return {**self.behaviour, ORIGIN: self.origins}
+
     def undelivered(self) -> int:
         """Valid steps that have not been handed on."""
         raise NotImplementedError
@@ -141,11 +149,13 @@ class InferenceServer(Role, Generic[StateType]):
 
     def __init__(
         self, name: str, request_server: RequestServer, network: Network, settings: InferenceSettings,
-        recording: Recording | None = None, clock: Callable[[], float] = time.perf_counter,
+        recording: Recording | None = None, suspects: Source | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`recording` gets every step of every env, too."""
+        """`recording` gets every step of every env, too. From `suspects` come the origins of clients that learners
+        blame for a batch that is not finite."""
         super().__init__(name)
-        self._recording = recording
+        self._recording, self._suspects = recording, suspects
         self._request_server, self._network = request_server, network
         self._settings, self._clock = settings, clock
         self._batching = Batching(settings.max_envs, settings.deadline)
@@ -163,6 +173,8 @@ class InferenceServer(Role, Generic[StateType]):
     def step(self) -> Waitable | None:
         """Receive what has arrived, and answer what is due."""
         self.wake_at = None
+        if self._suspects is not None:
+            self._drop_suspects(self._suspects)
         left = self._request_server.left()
         arrived = self._request_server.calls()
         if arrived:
@@ -189,6 +201,12 @@ class InferenceServer(Role, Generic[StateType]):
         self._answer(self._batching.select(self._due, self._connected))
         return None
 
+    def _drop_suspects(self, suspects: Source) -> None:
+        while (found := suspects.take(1)) is not None:
+            slot: Any = found[0]
+            self._request_server.drop(int(slot), BROKE_A_BATCH)
+            suspects.release()
+
     def _receive(self, call: Call) -> bool:
         """Write down what the env group's last actions led to; whether that delivered an unroll."""
         group_state = self._group_states.get(call.env_group)
@@ -213,6 +231,7 @@ class InferenceServer(Role, Generic[StateType]):
     def _admit(self, call: Call) -> StateType:
         self._remove(call.env_group)
         group_state = self._group_states[call.env_group] = self._new_group_state(call.session, len(call.request.first))
+        group_state.origins[:] = call.origin
         self._count_envs(group_state.num_envs)
         return group_state
 

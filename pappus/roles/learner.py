@@ -19,13 +19,14 @@ from typing import NamedTuple
 
 import torch
 
-from pappus.core import OnPolicyAlgorithm, Source, StepCounter, Waitable, WeightsReader, WeightsWriter
+from pappus.core import OnPolicyAlgorithm, Sink, Source, StepCounter, Waitable, WeightsReader, WeightsWriter
 from pappus.errors import NonFiniteError
 from pappus.recording.unrolls import as_tensor, concatenate, copy_side_by_side
+from pappus.roles.blame import accuse, to_blame, unroll_part
 from pappus.roles.gradient_step import GradientStep
 from pappus.roles.role import IDLE, Idle, Role
 from pappus.telemetry.accounts import TRAINED
-from pappus.types import Nest, Unroll, map_leaves
+from pappus.types import ORIGIN, Array, Nest, Unroll, map_leaves
 
 PUBLISH_SECONDS = 0.25
 """How often roles that do not share the device get new weights from it."""
@@ -72,9 +73,15 @@ class Training:
         """The present batch, to be saved if its loss is not finite."""
         raise NotImplementedError
 
-    def give_up(self) -> int:
-        """Its loss is not finite: undo what `train` left behind; the env steps of this learner that are lost."""
+    def give_up(self, blamed: Sequence[int]) -> int:
+        """Its loss is not finite: undo what `train` left behind, and keep what `blamed` clients showed from coming
+        again; the env steps of this learner that are lost."""
         return 0
+
+    def blamed(self) -> list[int] | None:
+        """Its loss is not finite: the clients whose experience made it so, by their origins; None if the batch of this
+        learner is finite, and that of another one is not."""
+        return []
 
     def release(self) -> None:
         """Give the batch back: the weights that it led to are published."""
@@ -170,9 +177,19 @@ class UnrollTraining(Training):
         assert self._batch is not None
         return self._batch._asdict()
 
-    def give_up(self) -> int:
+    def give_up(self, blamed: Sequence[int]) -> int:
         assert self._batch is not None
         return int(self._batch.valid.sum())
+
+    def blamed(self) -> list[int] | None:
+        batch, network = self._batch, self._gradient.network
+        assert batch is not None
+
+        def is_finite(columns: Array, tame: bool) -> bool:
+            part = unroll_part(batch, columns, tame)
+            return self._gradient.is_finite(lambda: self._algorithm.loss(network, part)[0])
+
+        return to_blame(batch.behaviour[ORIGIN][0].cpu().numpy(), is_finite)
 
     def _report(self, scalars: Mapping[str, float]) -> None:
         metrics, updates = self._gradient.metrics, self._gradient.updates
@@ -237,12 +254,15 @@ class Publication(Idle):
 
 class Learner(Role):
     """Makes updates until the run has all its steps. One `step()` is the training on one batch, or a part of it.
-    Without a publication, gradients are applied by another role, which counts, publishes and saves."""
+    Without a publication, gradients are applied by another role, which counts, publishes and saves. Where envs of
+    others take part, `suspects` gets the origins of those that made a batch not finite."""
 
     def __init__(
-        self, name: str, gradient: GradientStep, training: Training, publication: Publication | None = None
+        self, name: str, gradient: GradientStep, training: Training, publication: Publication | None = None,
+        suspects: Sink | None = None,
     ) -> None:
         super().__init__(name)
+        self._suspects = suspects
         self.metrics = gradient.metrics
         self._gradient, self._training, self._publication = gradient, training, publication
         gradient.objective = training
@@ -254,7 +274,7 @@ class Learner(Role):
         self._before: Nest = None
         """The state before the present batch, if its training is interruptible."""
         self._skipped = 0
-        """Batches in a row that were skipped."""
+        """Batches in a row that were skipped, and that no client is to blame for."""
         self._counted = False
         """Whether the steps of the present batch are counted already."""
 
@@ -311,15 +331,21 @@ class Learner(Role):
     def _skip(self, error: NonFiniteError) -> Trained:
         """Go on with the weights as they are, under a new version: actors may wait for one. All learners that share
         updates skip the same batches."""
-        self._skipped += 1
         if not self._gradient.settings.skips_non_finite:
             raise error
+        text = f"{error}; the batch is skipped"
+        blamed = [] if self._suspects is None else self._training.blamed()
+        if self._suspects is not None and blamed:
+            accuse(self._suspects, blamed)
+            text += f", and {len(blamed)} client{'s are' if len(blamed) > 1 else ' is'} to blame"
+        elif blamed is not None:
+            self._skipped += 1
         if self._skipped >= MOST_SKIPPED:
             raise NonFiniteError(f"{error}; it was the {MOST_SKIPPED}th batch in a row") from None
         self._gradient.forget_moments()
         self.metrics.count("batches_skipped")
-        self.drop(self._training.give_up())
-        self.metrics.event(f"{error}; the batch is skipped")
+        self.drop(self._training.give_up(blamed or []))
+        self.metrics.event(text)
         return Trained(0, 0, 0 if self._publication is None else 1)
 
     def _advance(self, trained: Trained) -> None:

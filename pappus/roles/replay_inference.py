@@ -13,7 +13,7 @@ import numpy as np
 import optree
 import torch
 
-from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
+from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, Source, StepCounter, Waitable
 from pappus.data.recorder import Recording
 from pappus.roles.acting import ActingNetwork, count_stored
 from pappus.roles.cpu_inference import infer, places_of
@@ -39,7 +39,7 @@ class ReplayGroupState(EnvGroupState):
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
-        self._counter.add(self.sink.record(self._seen, self._before, self.action, self.behaviour, then))
+        self._counter.add(self.sink.record(self._seen, self._before, self.action, self.recorded_behaviour(), then))
 
     def undelivered(self) -> int:
         return self.sink.open_steps() + self.sink.steps_lost
@@ -54,10 +54,10 @@ class ReplayInference(InferenceServer[GroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: Network, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recording: Recording | None = None,
+        recording: Recording | None = None, suspects: Source | None = None,
     ) -> None:
         """`num_envs` are expected; further ones explore as the first ones do."""
-        super().__init__(name, request_server, network, settings, recording)
+        super().__init__(name, request_server, network, settings, recording, suspects)
         self._algorithm, self._open_sink, self._counter = algorithm, open_sink, counter
         self._num_envs, self._next, self._free = num_envs, 0, list[int]()
 
@@ -104,10 +104,12 @@ class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recording: Recording | None = None, stacks: bool = False,
+        recording: Recording | None = None, suspects: Source | None = None, stacks: bool = False,
     ) -> None:
         """`stacks`: the network's state is (frames, the rest), of which frames are rebuilt from the table."""
-        super().__init__(name, request_server, network, algorithm, open_sink, counter, num_envs, settings, recording)
+        super().__init__(
+            name, request_server, network, algorithm, open_sink, counter, num_envs, settings, recording, suspects
+        )
         self._acting, self._stacks = network, stacks
 
     def _make_group_state(self, session: int, num_envs: int) -> CpuReplayGroupState:

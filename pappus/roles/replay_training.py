@@ -9,15 +9,17 @@ has no actors: its steps are its updates.
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Sequence as Sequences
 from typing import Any
 
 import numpy as np
 import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
-from pappus.experience import SMALLEST_PRIORITY, ItemBatch
+from pappus.experience import SMALLEST_PRIORITY, ItemBatch, Sequence
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments
+from pappus.roles.blame import part_of, to_blame
 from pappus.roles.device_rows import DeviceRows, keep_pictures
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.learner import Trained, Training
@@ -132,12 +134,28 @@ class ReplayTraining(Training):
         drawn: Any = map_leaves(self._rows.tensor, (self._drawn.items, self._drawn.weight))
         return {**drawn[0]._asdict(), "weight": drawn[1]}
 
-    def give_up(self) -> int:
-        """The items that are to blame are hardly drawn again. The steps are counted with the next batch."""
+    def give_up(self, blamed: Sequences[int]) -> int:
+        """The items that are to blame are hardly drawn again: those of clients that are, and those with the largest
+        errors. The steps are counted with the next batch."""
         found = self._found.astype(np.float64)
-        blamed = ~np.isfinite(found) if not np.isfinite(found).all() else found == found.max(initial=0)
-        self._source.update(self._drawn, np.where(blamed, 0.0, found) + SMALLEST_PRIORITY)
+        worst = ~np.isfinite(found) if not np.isfinite(found).all() else found == found.max(initial=0)
+        if blamed:
+            worst |= np.isin(self._drawn.origin, list(blamed))
+        self._source.update(self._drawn, np.where(worst, 0.0, found) + SMALLEST_PRIORITY)
         return 0
+
+    def blamed(self) -> list[int] | None:
+        items, weight = map_leaves(self._rows.tensor, (self._drawn.items, self._drawn.weight))
+        algorithm, network, target = self._algorithm, self._gradient.network, self.target.network
+
+        def is_finite(columns: Array, tame: bool) -> bool:
+            part = on_device(item_part(items, columns, tame), self._device)
+            share = on_device(part_of(weight, columns, 0, False), self._device)
+            return self._gradient.is_finite(
+                lambda: algorithm.loss(network, target, part, share, self._gradient.updates).loss
+            )
+
+        return to_blame(self._drawn.origin, is_finite)
 
     def _report_ages(self, batch: ItemBatch) -> None:
         metrics, updates = self._gradient.metrics, self._gradient.updates
@@ -167,6 +185,18 @@ class ReplayTraining(Training):
 
     def close(self) -> None:
         self._source.close()
+
+
+def item_part(items: Any, columns: Array, tame: bool) -> Any:
+    """Some of a batch's transitions `[B, …]` or sequences `[T, B, …]`."""
+    if not isinstance(items, Sequence):
+        return part_of(items, columns, 0, tame)
+    timed = part_of(items._replace(state=()), columns, 1, tame)
+    return timed._replace(state=part_of(items.state, columns, 0, tame))
+
+
+def on_device(nest: Nest, device: str) -> Nest:
+    return map_leaves(lambda leaf: leaf.to(device), nest)
 
 
 class TargetNetwork:

@@ -11,7 +11,9 @@ import json
 import socket
 from typing import Any, Protocol
 
+from pappus.errors import RunError
 from pappus.polling import readable
+from pappus.transports.tls import Tls, TlsSocket
 
 MAX_PACKET = 1 << 20
 HELLO_SECONDS = 10.0
@@ -40,8 +42,8 @@ class Connection(Protocol):
 class PacketConnection:
     """One end of a pair of sockets of this machine."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
+    def __init__(self, end: socket.socket | TlsSocket) -> None:
+        self._socket: Any = end
         self.fileno, self.close = end.fileno, end.close
 
     def send(self, message: dict[str, Any]) -> None:
@@ -49,8 +51,7 @@ class PacketConnection:
 
     def receive(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        while readable([self.fileno()], 0.0):
-            piece = self._socket.recv(MAX_PACKET)
+        while (piece := self._arrived(MAX_PACKET)) is not None:
             if not piece and messages:
                 break
             if not piece:
@@ -58,15 +59,19 @@ class PacketConnection:
             messages += [json.loads(text) for text in self._whole(piece)]
         return messages
 
+    def _arrived(self, most: int) -> bytes | None:
+        """What has arrived; None if nothing has, and nothing (b"") when no more will come."""
+        return self._socket.recv(most) if readable([self.fileno()], 0.0) else None
+
     def _whole(self, piece: bytes) -> list[bytes]:
         """The messages that a piece completes."""
         return [piece]
 
 
 class StreamConnection(PacketConnection):
-    """One end of a TCP connection."""
+    """One end of a TCP connection, encrypted or not."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket | TlsSocket) -> None:
         super().__init__(end)
         self._rest = b""
         end.settimeout(SILENT_SECONDS)
@@ -85,16 +90,15 @@ class StreamConnection(PacketConnection):
     def hello(self) -> dict[str, Any] | None:
         """The first message, from somebody who may be anybody; None while it is incomplete, `ValueError` if it is none.
         What follows it is left for `receive`."""
-        if not readable([self.fileno()], 0.0):
-            return None
-        there = self._socket.recv(MAX_HELLO - len(self._rest), socket.MSG_PEEK)
-        if not there:
-            raise ValueError("the connection ended before its hello")
-        self._rest += self._socket.recv(there.find(b"\n") + 1 or len(there))
-        if not self._rest.endswith(b"\n"):
+        while not self._rest.endswith(b"\n"):
+            piece = self._until_newline(MAX_HELLO - len(self._rest))
+            if piece is None:
+                return None
             if len(self._rest) >= MAX_HELLO:
                 raise ValueError(f"{MAX_HELLO} bytes came without an end of the line")
-            return None
+            if not piece:
+                raise ValueError("the connection ended before its hello")
+            self._rest += piece
         line, self._rest = self._rest, b""
         try:
             message = json.loads(line)
@@ -104,23 +108,44 @@ class StreamConnection(PacketConnection):
             raise ValueError("the hello is no JSON object")
         return message
 
+    def _until_newline(self, most: int) -> bytes | None:
+        """As `_arrived`, but what follows an end of a line stays where it is."""
+        if isinstance(self._socket, TlsSocket):
+            return self._socket.recv(1) if most else b""
+        there = self._socket.recv(most, socket.MSG_PEEK) if readable([self.fileno()], 0.0) else None
+        return self._socket.recv(there.find(b"\n") + 1 or len(there)) if there else there
+
+    def _arrived(self, most: int) -> bytes | None:
+        return self._socket.recv(most) if isinstance(self._socket, TlsSocket) else super()._arrived(most)
+
     def _whole(self, piece: bytes) -> list[bytes]:
         *whole, self._rest = (self._rest + piece).split(b"\n")
         return whole
 
     @classmethod
-    def connect(cls, address: tuple[str, int], hello: dict[str, Any]) -> StreamConnection:
+    def connect(cls, address: tuple[str, int], hello: dict[str, Any], tls: Tls | None = None) -> StreamConnection:
         """Connect to a `ConnectionListener`; `hello` says which process this is."""
-        line = cls(socket.create_connection(address, timeout=HELLO_SECONDS))
+        end = socket.create_connection(address, timeout=HELLO_SECONDS)
+        line = cls(end if tls is None else _encrypted(end, tls, address[0]))
         line.send(hello)
         return line
 
 
-class ConnectionListener:
-    """Accepts TCP connections that present the token."""
+def _encrypted(end: socket.socket, tls: Tls, host: str) -> TlsSocket:
+    encrypted = TlsSocket(end, tls.context(server=False), host)
+    try:
+        encrypted.handshake(HELLO_SECONDS)
+    except OSError as error:
+        end.close()
+        raise RunError(f"{host} shows no certificate that this node trusts, or trusts ours not: {error}") from None
+    return encrypted
 
-    def __init__(self, ip: str, token: str) -> None:
-        self._token = token
+
+class ConnectionListener:
+    """Accepts TCP connections that present the token; with `tls` also a certificate."""
+
+    def __init__(self, ip: str, token: str, tls: Tls | None = None) -> None:
+        self._token, self._tls = token, None if tls is None else tls.context(server=True)
         self._listener = socket.create_server((ip, 0), backlog=1024)
         self._listener.setblocking(False)
         self._unidentified: dict[StreamConnection, float] = {}
@@ -151,7 +176,9 @@ class ConnectionListener:
         """Take new connections, a bounded number: who connects without end must not hold up the run."""
         with contextlib.suppress(OSError):  # nobody is there, or he has gone, or there is no descriptor for him
             for _ in range(MAX_UNIDENTIFIED // 4):
-                self._unidentified[StreamConnection(self._listener.accept()[0])] = until
+                end = self._listener.accept()[0]
+                line = StreamConnection(end if self._tls is None else TlsSocket(end, self._tls))
+                self._unidentified[line] = until
                 if len(self._unidentified) > MAX_UNIDENTIFIED:
                     self._drop(next(iter(self._unidentified)))
 

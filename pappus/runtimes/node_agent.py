@@ -18,6 +18,7 @@ from pappus.edges.edge import Edge
 from pappus.transports.fd_server import FdServer
 from pappus.transports.memory import Notifier, SharedBlock
 from pappus.transports.mirrors import Hold, Mirror, MirroredEdge, PortLocations
+from pappus.transports.tls import Tls
 
 CLOSE_SECONDS = 4.0
 
@@ -30,7 +31,7 @@ class NodeAgent:
 
     def __init__(
         self, node: str, ip: str, edges: Mapping[str, Edge], token: str,
-        delivered: Callable[[str, str], int] = lambda edge, node: 0,
+        delivered: Callable[[str, str], int] = lambda edge, node: 0, tls: Tls | None = None,
     ) -> None:
         self.node = node
         self._edges, self._delivered = edges, delivered
@@ -43,7 +44,7 @@ class NodeAgent:
         self._closed = False
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
-        self._runner.run(self._open(ip, token))
+        self._runner.run(self._open(ip, token, tls))
         self._thread = threading.Thread(target=self._run, name="node_agent", daemon=True)
         self._thread.start()
 
@@ -85,10 +86,10 @@ class NodeAgent:
             self._loop.run_forever()
             self._runner.run(self._close())
 
-    async def _open(self, ip: str, token: str) -> None:
+    async def _open(self, ip: str, token: str, tls: Tls | None) -> None:
         from pappus.transports.grpc_mirrors import Streams  # only a node agent needs grpc, not the roles that it serves
 
-        self._streams = Streams(self.node, token)
+        self._streams = Streams(self.node, token, tls)
         self.address = await self._streams.open(ip)
         self._fd_server = FdServer(self._loop, self.block)
         self.socket = self._fd_server.path

@@ -34,18 +34,29 @@ from pappus.runtimes.controller import Controller
 from pappus.runtimes.ray_connection import cause, connect, refuse_other_versions, rooms
 from pappus.runtimes.ray_process import Driver, Host
 from pappus.runtimes.ray_registry import CALLS_AT_ONCE, Registry, mirrored_ends
-from pappus.runtimes.resources import Amounts, Colocation, colocations, refuse_what_never_fits, still_waiting, waits_for
+from pappus.runtimes.resources import (
+    Amounts,
+    Colocation,
+    colocations,
+    refuse_what_never_fits,
+    still_waiting,
+    waits_for,
+    who_gives_way,
+)
 from pappus.runtimes.role_process import Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.checkpoint import verify
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.program import Program
+from pappus.transports.tls import tls_of
 
 RETRY_SECONDS = 0.5
 """Before a host that Ray is still placing is asked again."""
 PATIENCE_SECONDS = 20.0
 """A group that died and was not placed again by then is reported; its process alone may take ten."""
+ROOM_SECONDS = 5.0
+"""A reserved group that was not placed again by then gets the room of actors beyond the fewest."""
 
 
 class RayRuntime(Supervisor):
@@ -55,7 +66,7 @@ class RayRuntime(Supervisor):
         super().__init__(program, controller, config.supervision, incarnation)
         self._config = config
         self._colocations = colocations(program, config)
-        self._token = secrets.token_hex(16)
+        self._token, self._tls = secrets.token_hex(16), tls_of(config.cluster)
         self._hosts: dict[str, Any] = {}
         self._lives: dict[Any, ManagedProcess] = {}
         """Ray's references to what the hosts run."""
@@ -64,6 +75,9 @@ class RayRuntime(Supervisor):
         """The checkpoint that each group's present incarnation began with."""
         self._unplaced: dict[str, float] = {}
         """Groups that died, and when to report that they were not placed again."""
+        self._evicted: set[str] = set()
+        """Actors beyond the fewest that gave their room to a reserved group. They have no host until it has a place."""
+        self._next_eviction = 0.0
         self._reserved: list[PlacementGroup] = []
         self._connection_listener: ConnectionListener | None = None
         self._registry: Any = None
@@ -76,18 +90,19 @@ class RayRuntime(Supervisor):
         fixed = [colocation for colocation in self._colocations if not self._comes_and_goes(colocation)]
         self._reserve(fixed)
         ip = ray.util.get_node_ip_address()
-        self._connection_listener = ConnectionListener(ip, self._token)
+        self._connection_listener = ConnectionListener(ip, self._token, self._tls)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         registry = ray.remote(num_cpus=0, max_concurrency=CALLS_AT_ONCE, max_restarts=0)(Registry)
         outlines = {name: edge.outline() for name, edge in self._program.edges.items()}
         self._registry = registry.options(name=f"pappus-{self._token[:8]}", scheduling_strategy=here).remote(
-            outlines, mirrored_ends(self._program), self._token
+            outlines, mirrored_ends(self._program), self._token, self._tls
         )
         self._registry_life = self._registry.live.remote()
         self._marker = Path(self._config.run_dir or ".").resolve() / f".driver-{self._token[:8]}"
         self._marker.touch()
         self._driver = Driver(
-            self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd()
+            self._connection_listener.address, self._token, self._registry, str(self._marker), sys.path, os.getcwd(),
+            self._tls,
         )
         tables = [placement_group_table(group) for group in self._reserved]
         chosen = {node for table in tables for node in table["bundles_to_node_id"].values()}
@@ -134,6 +149,13 @@ class RayRuntime(Supervisor):
         return made.remote(group)
 
     def _start(self, process: ManagedProcess) -> None:
+        if process.group in self._evicted:
+            if self._waiting_for_room():
+                process.restart_at = time.monotonic() + RETRY_SECONDS
+                return
+            self._evicted.discard(process.group)
+            amounts = self._colocation(process.group).amounts[process.group]
+            self._hosts[process.group] = self._make_host(process.group, amounts)
         checkpoint = self._newest_checkpoint()
         assignment = Assignment(
             group=process.group, specs=process.specs, edges=list(self._edges_of(process).values()), blocks={},
@@ -164,6 +186,7 @@ class RayRuntime(Supervisor):
         for life in done:
             self._ended(self._lives.pop(life), life)
         self._report_unplaced()
+        self._make_room()
 
     def _arrived(self, hello: dict[str, Any], line: StreamConnection) -> None:
         process = self._processes[hello["group"]]
@@ -179,10 +202,15 @@ class RayRuntime(Supervisor):
             self._controller.rewind(metadata["steps"], metadata["updates"])
         self._begin(process, line)
         self._came(process, hello["pid"], hello["ip"])
+        self._hear(process)  # what came with the hello may have left the socket: no descriptor tells of it
 
     def _ended(self, process: ManagedProcess, life: Any) -> None:
         """An incarnation is over: it died, or Ray could not start it."""
         self._hear(process)
+        if process.group in self._evicted:
+            process.close()
+            process.pid, process.restart_at = None, time.monotonic() + RETRY_SECONDS
+            return
         try:
             ray.get(life)
             how = "it ended without a stop command"
@@ -221,6 +249,30 @@ class RayRuntime(Supervisor):
         gone = [group for group, until in self._unplaced.items() if until == float("inf")]
         if self._saving is not None and self._saving.waiting & set(gone):
             self._give_up_saving(f"{', '.join(gone)} has no place")
+
+    def _waiting_for_room(self) -> list[Colocation]:
+        """Reserved groups that have had no place for a while."""
+        latest = time.monotonic() + PATIENCE_SECONDS - ROOM_SECONDS
+        waiting = [group for group, until in self._unplaced.items() if until < latest or until == float("inf")]
+        return [self._colocation(group) for group in waiting if group in self._bundles]
+
+    def _make_room(self) -> None:
+        """Have actors beyond the fewest give way to a reserved group that lost its node and finds no other. Those that
+        wait for a place themselves stand back, too: they would take what the others leave."""
+        waiting = self._waiting_for_room()
+        if not waiting or time.monotonic() < self._next_eviction:
+            return
+        self._next_eviction = time.monotonic() + ROOM_SECONDS  # Ray frees and places meanwhile
+        extra = [one for one in self._colocations if self._comes_and_goes(one)]
+        here = {group: one.amounts[group] for one in extra for group in one.groups if group not in self._evicted}
+        holding = {group: (self._places.get(group, ""), amounts) for group, amounts in here.items()}
+        going = who_gives_way(waiting[0].total, rooms(free=True), holding)
+        unplaced = [group for group in here if self._processes[group].pid is None and group not in going]
+        for group in [*going, *unplaced] if going else []:
+            self._evicted.add(group)
+            ray.kill(self._hosts[group], no_restart=True)
+            if group in going:
+                self._controller.event(f"gives its room to {' and '.join(waiting[0].groups)}", group)
 
     def _ask_again(self, process: ManagedProcess, error: ray.exceptions.RayError) -> None:
         """Ray is still placing it, or has said why it never will."""

@@ -94,10 +94,11 @@ def free_resources(cluster: ClusterConfig) -> dict[str, float]:
 def rooms(free: bool = False) -> list[NodeRoom]:
     """The living nodes, with all that they have, or what is free of it."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    if not free:
-        return [NodeRoom(node["NodeManagerAddress"], dict(node["Resources"])) for node in nodes]
-    available = ray._private.state.available_resources_per_node()
-    return [NodeRoom(node["NodeManagerAddress"], dict(available.get(node["NodeID"], {}))) for node in nodes]
+    found = {node["NodeID"]: node["Resources"] for node in nodes}
+    if free:
+        available = ray._private.state.available_resources_per_node()
+        found = {node: available.get(node, {}) for node in found}
+    return [NodeRoom(node["NodeManagerAddress"], dict(found[node["NodeID"]]), node["NodeID"]) for node in nodes]
 
 
 def refuse_other_versions(theirs: dict[str, str], ip: str) -> None:

@@ -25,6 +25,7 @@ from pappus.edges.weights import FlatWeights
 from pappus.runtimes.node_agent import NodeAgent
 from pappus.transports.memory import EventNotifier
 from pappus.transports.mirrors import PortLocations
+from pappus.transports.tls import Tls
 from pappus.types import Array
 
 LEAST_SECONDS = 0.005
@@ -38,8 +39,8 @@ CALLS_AT_ONCE = 8
 class NodeAgentActor:
     """What the registry and other node agents call."""
 
-    def __init__(self, node: str, ip: str, edges: Mapping[str, Edge], token: str) -> None:
-        self._node_agent = NodeAgent(node, ip, edges, token, self._delivered)
+    def __init__(self, node: str, ip: str, edges: Mapping[str, Edge], token: str, tls: Tls | None) -> None:
+        self._node_agent = NodeAgent(node, ip, edges, token, self._delivered, tls)
         self._edges = edges
         self._broadcasters: dict[str, WeightsBroadcaster] = {}
 

@@ -32,8 +32,9 @@ from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
 from pappus.telemetry.processes import cpu_seconds, resident_bytes
 from pappus.topologies.program import RoleSpec
-from pappus.transports.addresses import private_path
 from pappus.transports.fd_server import fetch_blocks
+from pappus.transports.private_folder import private_file
+from pappus.transports.tls import Tls
 
 REGISTRY_SECONDS = 120.0
 """For the registry's answer, which may have to wait for a node agent."""
@@ -54,6 +55,7 @@ class Driver:
     """Where the driver imports from."""
     directory: str
     """Where the driver was started."""
+    tls: Tls | None = None
 
 
 class Host:
@@ -74,7 +76,7 @@ class Host:
         line = StreamConnection.connect(driver.address, {
             "token": driver.token, "group": self._group, "incarnation": incarnation, "pid": os.getpid(),
             "node": where.node, "ip": where.ip, "versions": versions(),
-        })
+        }, driver.tls)
         try:
             self._live(driver, cloudpickle.loads(payload), line, where)
         except BaseException as error:
@@ -154,11 +156,8 @@ class Cluster:
     def __init__(self, driver: Driver) -> None:
         self._registry = driver.registry
         self.node = ray.get_runtime_context().get_node_id()
-        self.ip = ray.util.get_node_ip_address()
-        self.token_file = private_path(f"{os.getpid()}-{secrets.token_hex(8)}.token")
-        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(driver.token)
+        self.ip, self.tls = ray.util.get_node_ip_address(), driver.tls
+        self.token_file, self._held = private_file(f"{os.getpid()}-{secrets.token_hex(8)}.token", driver.token)
         self._found: dict[str, tuple[float, tuple[str, str]]] = {}
 
     def ask(self, method: str, *arguments: Any) -> Any:
@@ -167,6 +166,7 @@ class Cluster:
     def close(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.token_file)
+            os.close(self._held)
 
     def announce(self, name: str, address: str) -> None:
         self.ask("announce", name, self.node, address)

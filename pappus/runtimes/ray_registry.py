@@ -23,6 +23,7 @@ from pappus.errors import RunError
 from pappus.runtimes.ray_node_agent import node_agent_class
 from pappus.topologies.program import Program
 from pappus.transports.mirrors import PortLocations
+from pappus.transports.tls import Tls
 
 NODE_AGENT_SECONDS = 90.0
 """Time limit for the start of a node agent; Ray replaces a process that fails to start after 60 s."""
@@ -58,8 +59,10 @@ class AgentHandle(NamedTuple):
 class Registry:
     """Placements, node agents and addresses of one run."""
 
-    def __init__(self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str) -> None:
-        self._edges, self._ends, self._token = edges, ends, token
+    def __init__(
+        self, edges: Mapping[str, Edge], ends: Mapping[str, Ends], token: str, tls: Tls | None = None
+    ) -> None:
+        self._edges, self._ends, self._token, self._tls = edges, ends, token, tls
         self._locations: dict[str, Location] = defaultdict(Location)
         self._agents: dict[str, AgentHandle] = {}
         self._addresses: dict[str, tuple[str, str]] = {}
@@ -140,7 +143,7 @@ class Registry:
             if agent is None:
                 where = NodeAffinitySchedulingStrategy(node, soft=False)
                 handle = node_agent_class().options(scheduling_strategy=where).remote(
-                    node, ip, self._edges, self._token
+                    node, ip, self._edges, self._token, self._tls
                 )
                 agent, mine = AgentHandle(handle, Future()), True
                 self._agents[node] = agent

@@ -41,6 +41,8 @@ class NodeRoom:
 
     name: str
     free: Amounts = field(default_factory=dict)
+    node: str = ""
+    """Ray's id of it."""
 
     def holds(self, amounts: Amounts) -> bool:
         return all(self.free.get(name, 0.0) >= amount - 1e-9 for name, amount in amounts.items())
@@ -137,6 +139,23 @@ def refuse_what_never_fits(asked: Iterable[Colocation], nodes: Sequence[NodeRoom
                 f"{_amount(name, there)}: {inventory(nodes)}; use fewer --actors, --actors 1..N to take what there "
                 "is, or reserve less with --cluster.resources"
             )
+
+
+def who_gives_way(needed: Amounts, free: Sequence[NodeRoom], holding: Mapping[str, tuple[str, Amounts]]) -> list[str]:
+    """The fewest groups of one node that leave room for `needed` there when they go; empty if there is room already, or
+    if none of the nodes would have it. `holding`: where each group that may go is, and what it holds."""
+    if any(node.holds(needed) for node in free):
+        return []
+    best: list[str] = []
+    for node in free:
+        room, going = NodeRoom(node.name, dict(node.free)), list[str]()
+        for group, (where, amounts) in holding.items():
+            if where == node.node and not room.holds(needed):
+                room.take({name: -amount for name, amount in amounts.items()})
+                going.append(group)
+        if room.holds(needed) and (not best or len(going) < len(best)):
+            best = going
+    return best
 
 
 def waits_for(colocation: Colocation, free: Sequence[NodeRoom]) -> str:

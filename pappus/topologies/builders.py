@@ -23,7 +23,7 @@ from pappus.roles.replay_server import FOLDER, ReplayHost, ReplayServer
 from pappus.telemetry.processes import usable_cores
 from pappus.topologies.learners import initial_weights
 from pappus.topologies.program import Run, derive_seed, off_policy
-from pappus.transports.addresses import private_socket
+from pappus.transports.private_folder import private_socket
 
 
 def actor_env(run: Run, num_envs: int, seed: int) -> VectorEnv:
@@ -80,11 +80,13 @@ def build_replay_actor(
     return ReplayActor(name, env, policy, sink, counter, refresh_every, recording_of(run))
 
 
-def replay_spec(run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0) -> ReplaySpec:
+def replay_spec(
+    run: Run, config: ReplayConfig, envs: int, prefetch: int, index: int = 0, origins: bool = False
+) -> ReplaySpec:
     """The table number `index`, with room for the steps of `envs` envs that are not part of an item yet. It gives what
-    does not come from data of every batch."""
+    does not come from data of every batch. `origins`: see `layout_for`."""
     algorithm, batch_size = off_policy(run.algorithm), run.config.batch_size - run.config.batch_from_data
-    layout = layout_for(run.env_spec, algorithm, run.state_spec)
+    layout = layout_for(run.env_spec, algorithm, run.state_spec, origins)
     chunks_ahead = 2 + math.ceil((layout.history + layout.lead) / CHUNK_LENGTH)
     max_steps = config.capacity * layout.steps_per_item + envs * CHUNK_LENGTH * 2 * chunks_ahead
     return ReplaySpec(

@@ -34,7 +34,7 @@ from pappus.replay.tables.rate_limiters import min_size
 from pappus.roles.data_reader import DataReader
 from pappus.roles.replay_server import DataTableServer, ReplayHost
 from pappus.topologies.program import Program, Run, derive_seed, off_policy
-from pappus.transports.addresses import private_socket
+from pappus.transports.private_folder import private_socket
 from pappus.types import Array
 
 LANES, LANES_SHARE = 256, 0.25

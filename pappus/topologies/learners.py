@@ -12,6 +12,7 @@ from pappus.core import (
     AllReduce,
     EpochAlgorithm,
     ItemSource,
+    Sink,
     Source,
     StepTotal,
     SyncedEpochAlgorithm,
@@ -74,7 +75,7 @@ def add_learners(
 def build_learner(
     name: str, incarnation: int, run: Run, slots: int, source: Source, weights: WeightsWriter | None,
     nearby: WeightsWriter | None = None, index: int = 0, all_reduce: AllReduce | None = None,
-    published: WeightsReader | None = None,
+    published: WeightsReader | None = None, suspects: Sink | None = None,
 ) -> Learner:
     """A learner of unrolls, in epochs if its algorithm has them; `slots` slots of its source make a batch."""
     algorithm = run.algorithm
@@ -88,7 +89,7 @@ def build_learner(
         training = UnrollTraining(
             on_policy(algorithm), source, gradient, slots, releases_early=nearby is not None, epochs=epochs
         )
-    return Learner(name, gradient, training, Publication(weights, nearby, published))
+    return Learner(name, gradient, training, Publication(weights, nearby, published), suspects)
 
 
 def learner_settings(run: Run, index: int = 0) -> LearnerSettings:
@@ -113,7 +114,7 @@ def initial_weights(run: Run) -> torch.Tensor:
 def build_replay_learner(
     name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
     counted: StepTotal | None, data: ItemSource | None = None, keeps_rows: bool = False,
-    nearby: WeightsWriter | None = None,
+    nearby: WeightsWriter | None = None, suspects: Sink | None = None,
 ) -> Learner:
     """The one learner of a table of `capacity` items, and where there is `data` of a second one. `counted` are the
     steps of actors, if there are any; these lag anyway, so weights seldom leave a device. `keeps_rows`: see
@@ -121,7 +122,7 @@ def build_replay_learner(
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
     source = source if data is None else MixedSource([source, data])
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity, keeps_rows)
-    return Learner(name, gradient, training, Publication(weights, nearby, seldom=gradient.accelerator.real))
+    return Learner(name, gradient, training, Publication(weights, nearby, seldom=gradient.accelerator.real), suspects)
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:

@@ -20,7 +20,7 @@ from pappus.edges.edge import Edge, PortRef
 from pappus.errors import UserError
 from pappus.kinds import RoleKind
 from pappus.roles.role import Role
-from pappus.types import EnvSpec, Nest, Unroll, unroll_spec
+from pappus.types import ORIGIN, ArraySpec, EnvSpec, Nest, Unroll, unroll_spec
 
 E = TypeVar("E", bound=Edge)
 
@@ -43,9 +43,10 @@ class Run:
 
     def unroll_spec(self, num_envs: int) -> Unroll:
         """Specs of an unroll of `num_envs` envs side by side."""
-        return unroll_spec(
-            self.env_spec, self.algorithm.behaviour, self.state_spec, self.config.unroll_length, num_envs
-        )
+        behaviour = dict(self.algorithm.behaviour)
+        if self.config.topology.others_may_join:
+            behaviour[ORIGIN] = ArraySpec((), "int64")
+        return unroll_spec(self.env_spec, behaviour, self.state_spec, self.config.unroll_length, num_envs)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ from typing import Any, ClassVar, Literal
 
 from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
-from pappus.core import Borrower, Lender, RequestClient, RequestServer, Sink, WeightsReader
+from pappus.core import Borrower, Lender, RequestClient, RequestServer, Sink, Source, WeightsReader
 from pappus.edges.calls import CallsEdge
+from pappus.edges.edge import PortRef
 from pappus.edges.loan import LoanEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.weights import WeightsEdge
@@ -47,7 +48,10 @@ from pappus.topologies.impala import MOST_CHEAP
 from pappus.topologies.learners import add_learners, build_learner, check_learners, numbered
 from pappus.topologies.program import Program, Run, derive_seed
 from pappus.transports.addresses import check_free, check_wire, with_port
-from pappus.types import request_spec
+from pappus.types import ArraySpec, request_spec
+
+MOST_SUSPECTS = 64
+"""Clients that a learner may blame before the inference server looks; further ones are blamed again."""
 
 
 @dataclass(frozen=True)
@@ -154,11 +158,14 @@ def _add_processes(
         program.connect(QueueEdge(numbered("batches", i), spec, producers=1, capacity=slots, after=after))
         for i in range(config.learners)
     ]
+    accused, accusers = add_suspects(program, run)
     program.add(
         INFERENCE, build_inference, run=run, settings=settings, server=inference.server(),
-        sinks=[queue.sink(0) for queue in batches], weights=weights.reader(),
+        sinks=[queue.sink(0) for queue in batches], weights=weights.reader(), suspects=accused,
     )
-    add_learners(program, run, weights, lambda i: {"source": batches[i].source(), "slots": 1})
+    add_learners(
+        program, run, weights, lambda i: {"source": batches[i].source(), "slots": 1, "suspects": accusers[i]}
+    )
 
 
 def _add_threads(
@@ -170,17 +177,28 @@ def _add_threads(
     unrolls = program.connect(LoanEdge("unrolls"))
     batches = program.connect(QueueEdge("batches", spec, producers=1, capacity=slots, device=device))
     nearby = program.connect(WeightsEdge("nearby weights", run.weights_size, device))
+    accused, (accuser,) = add_suspects(program, run)
     program.add(
         INFERENCE, build_gpu_inference, group=LEARNER.name, run=run, settings=settings, server=inference.server(),
-        unrolls=unrolls.lender(), weights=nearby.reader(),
+        unrolls=unrolls.lender(), weights=nearby.reader(), suspects=accused,
     )
     program.add(
         PREFETCH, build_prefetcher, group=LEARNER.name, run=run, unrolls=unrolls.borrower(), sink=batches.sink(0)
     )
     program.add(
         LEARNER, build_learner, group=LEARNER.name, essential=True, run=run, slots=1, source=batches.source(),
-        weights=weights.writer(), nearby=nearby.writer(),
+        weights=weights.writer(), nearby=nearby.writer(), suspects=accuser,
     )
+
+
+def add_suspects(program: Program, run: Run) -> tuple[PortRef[Source] | None, list[PortRef[Sink] | None]]:
+    """Where others may join, a way back from every learner to the inference server: the origins of clients whose
+    experience made a batch not finite. None elsewhere."""
+    if not options_of(run).others_may_join:
+        return None, [None] * run.config.learners
+    origin = ArraySpec((), "int64")
+    edge = program.connect(QueueEdge("suspects", origin, producers=run.config.learners, capacity=MOST_SUSPECTS))
+    return edge.source(), [edge.sink(i) for i in range(run.config.learners)]
 
 
 def inference_settings(run: Run) -> InferenceSettings:
@@ -213,20 +231,20 @@ def build_seed_actor(
 
 def build_inference(
     name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, sinks: Sequence[Sink],
-    weights: WeightsReader,
+    weights: WeightsReader, suspects: Source | None = None,
 ) -> CpuInference:
     """Central inference in its own process, for one learner or many."""
     network = ActingNetwork(run.algorithm, weights, policy_seed(run, incarnation), run.config.precision_on("cpu"))
-    return CpuInference(name, server, network, sinks, settings, recording_of(run))
+    return CpuInference(name, server, network, sinks, settings, recording_of(run), suspects)
 
 
 def build_gpu_inference(
     name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer, unrolls: Lender,
-    weights: WeightsReader,
+    weights: WeightsReader, suspects: Source | None = None,
 ) -> GpuInference:
     """Central inference on the learner's device."""
     network = device_network(run, incarnation, server, weights)
-    return GpuInference(name, server, network, unrolls, settings, run.config.device, recording_of(run))
+    return GpuInference(name, server, network, unrolls, settings, run.config.device, recording_of(run), suspects)
 
 
 def device_network(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from pappus.config import ReplayConfig, RunConfig
-from pappus.core import ItemSink, RequestServer, StepCounter, WeightsReader
+from pappus.core import ItemSink, RequestServer, Source, StepCounter, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
@@ -33,7 +33,14 @@ from pappus.topologies.builders import build_evaluator, build_replay_server, rec
 from pappus.topologies.data_tables import add_data
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run, off_policy
-from pappus.topologies.seed import SeedConfig, add_actors, device_network, inference_settings, policy_seed
+from pappus.topologies.seed import (
+    SeedConfig,
+    add_actors,
+    add_suspects,
+    device_network,
+    inference_settings,
+    policy_seed,
+)
 from pappus.types import Nest
 
 MAX_REMOTE_ENVS = 256
@@ -76,10 +83,12 @@ def seed_replay(run: Run) -> Program:
     assert isinstance(config.topology, SeedReplayConfig)
     inference = add_actors(program, run)
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
-    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
+    spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch, origins=True)
     replay = program.connect(ReplayEdge("replay", spec))
     weights = nearby = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
+
+    accused, (accuser,) = add_suspects(program, run)
 
     beside = config.topology.beside_learner(config)
     if beside:
@@ -87,14 +96,14 @@ def seed_replay(run: Run) -> Program:
     program.add(
         INFERENCE, build_gpu_replay_inference if beside else build_replay_inference, run=run,
         group=LEARNER.name if beside else "", settings=inference_settings(run), server=inference.server(),
-        open_sink=replay.sinks(), weights=nearby.reader(), counter=steps.counter(0),
+        open_sink=replay.sinks(), weights=nearby.reader(), counter=steps.counter(0), suspects=accused,
     )
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
         LEARNER, build_replay_learner, group=LEARNER.name, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
         weights=weights.writer(), nearby=nearby.writer() if beside else None, counted=steps.reader(),
-        keeps_rows=config.topology.replay.keep_on_device,
+        keeps_rows=config.topology.replay.keep_on_device, suspects=accuser,
     )
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
@@ -104,19 +113,21 @@ def seed_replay(run: Run) -> Program:
 def build_replay_inference(
     name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
     open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
+    suspects: Source | None = None,
 ) -> CpuReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
     network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision_on("cpu"))
     return CpuReplayInference(
         name, server, network, algorithm, open_sink, counter, _expected(config), settings, recording_of(run),
-        stacks=run.env_spec.frame_stack > 1,
+        suspects, stacks=run.env_spec.frame_stack > 1,
     )
 
 
 def build_gpu_replay_inference(
     name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
     open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
+    suspects: Source | None = None,
 ) -> GpuReplayInference:
     """The same on the learner's device."""
     algorithm, stacks = off_policy(run.algorithm), run.env_spec.frame_stack > 1
@@ -129,7 +140,7 @@ def build_gpu_replay_inference(
     network = device_network(run, incarnation, server, weights, observation=shown, recorded=recorded)
     return GpuReplayInference(
         name, server, network, algorithm, open_sink, counter, _expected(run.config), settings,
-        recorded(run.state_spec), recording_of(run),
+        recorded(run.state_spec), recording_of(run), suspects,
     )
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import ipaddress
 import os
 import socket
 import ssl
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from pappus.config import WireConfig
 from pappus.errors import UserError
+from pappus.transports.private_folder import private_path
 
 
 @dataclass(frozen=True)
@@ -129,24 +128,6 @@ def read_token(path: str) -> str:
 def socket_beside(ip: str, port: int) -> str:
     """The unix socket through which a run that listens there is reached from its own machine, by its own user."""
     return private_path(f"{'any' if ip in ('0.0.0.0', '::') else ip}-{port}.sock")
-
-
-def private_socket(purpose: str) -> str:
-    """A unix socket for processes of this user only, always the same for the same purpose."""
-    return private_path(f"{hashlib.sha256(purpose.encode()).hexdigest()[:24]}.sock")
-
-
-def private_path(name: str) -> str:
-    """Within a folder that only this user can enter; empty if there is none."""
-    folder = Path(tempfile.gettempdir()) / f"pappus-{os.getuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return ""
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        return ""  # somebody else made it: not a place for a socket of ours
-    return str(folder / name)
 
 
 def ips_of(host: str) -> list[str]:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from pappus.errors import RunError
-from pappus.transports.addresses import private_socket
 from pappus.transports.memory import SharedBlock
+from pappus.transports.private_folder import private_socket
 
 MAX_DESCRIPTORS = 250
 """The system passes no more at once (SCM_MAX_FD is 253)."""

@@ -26,6 +26,7 @@ from pappus.transports.addresses import Address
 from pappus.transports.grpc_request_client import CHANNEL_OPTIONS
 from pappus.transports.grpc_server import HANDSHAKE_SECONDS, SERVER_OPTIONS, Refusal, first_message
 from pappus.transports.mirrors import Half, Hub, MirroredEdge, Misplaced, Peer, PortLocations, Spoke
+from pappus.transports.tls import Tls
 
 SERVICE, METHOD = "pappus.Mirrors", "Carry"
 TOKEN = "pappus-token-bin"
@@ -114,9 +115,12 @@ class MirrorStream:
 class SpokeStream(MirrorStream):
     """A spoke's stream to its hub, opened again whenever it ends, until `end` is called."""
 
-    def __init__(self, opening: Opening, spoke: Spoke, placement: PortLocations, token: bytes, count: Count) -> None:
+    def __init__(
+        self, opening: Opening, spoke: Spoke, placement: PortLocations, token: bytes, count: Count, tls: Tls | None
+    ) -> None:
         super().__init__(spoke, count)
         self.spoke, self._opening, self._address, self._token = spoke, opening, placement.hub_address, token
+        self._tls = tls
         self.trouble = f"{self._address} has not answered yet"
         """Why there is no stream now; empty while there is one."""
         self.task = asyncio.get_running_loop().create_task(self._keep())
@@ -144,7 +148,7 @@ class SpokeStream(MirrorStream):
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _converse(self) -> None:
-        async with grpc.aio.insecure_channel(self._address, [*CHANNEL_OPTIONS, *_DIRECT]) as channel:
+        async with self._channel() as channel:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=((TOKEN, self._token),))
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
@@ -160,10 +164,18 @@ class SpokeStream(MirrorStream):
                 call.cancel()
 
 
+    def _channel(self) -> grpc.aio.Channel:
+        options = [*CHANNEL_OPTIONS, *_DIRECT]
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self._address, options)
+        return grpc.aio.secure_channel(self._address, self._tls.channel_credentials(), options)
+
+
 class Streams:
     """Follows the placements of all edges of one node."""
 
-    def __init__(self, node: str, token: str) -> None:
+    def __init__(self, node: str, token: str, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._node, self._token, self._life = node, token.encode(), random.SystemRandom().getrandbits(62)
         self._edges: dict[str, MirroredEdge] = {}
         self._hub_lines: dict[tuple[str, str], tuple[Hub, MirrorStream]] = {}
@@ -179,7 +191,11 @@ class Streams:
         handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._serve)}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         try:
-            port = self._server.add_insecure_port(str(Address(host, 0)))
+            where = str(Address(host, 0))
+            port = (
+                self._server.add_insecure_port(where) if self._tls is None
+                else self._server.add_secure_port(where, self._tls.server_credentials())
+            )
         except RuntimeError:
             raise RunError(f"host={host!r} cannot be listened on; give an address of this machine") from None
         await self._server.start()
@@ -203,7 +219,7 @@ class Streams:
             self._end(name)
         if edge.spoke is not None and name not in self._spoke_lines:
             opening = Opening(name, edge.placement.hub_epoch, self._node, self._life)
-            line = SpokeStream(opening, edge.spoke, edge.placement, self._token, partial(self._count, name))
+            line = SpokeStream(opening, edge.spoke, edge.placement, self._token, partial(self._count, name), self._tls)
             self._spoke_lines[name] = line
 
     def wake(self, edge: str, node: str) -> None:

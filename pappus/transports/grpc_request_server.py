@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 import time
 from collections import deque
@@ -44,6 +45,8 @@ MAX_STRANGERS = 256
 """Streams that may be open without a Hello."""
 MAX_REFUSALS = 1000
 """Refusals a minute that are told of."""
+MAX_DEPARTED = 1000
+"""Clients that have left whose names are known."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
@@ -58,6 +61,10 @@ class GrpcCall:
     reply: Array
     stream: Stream
     session: int = 0
+
+    @property
+    def origin(self) -> int:
+        return self.stream.number
 
     def answer(self) -> None:
         loop = self.stream.loop
@@ -84,6 +91,9 @@ class Stream:
     loop: asyncio.AbstractEventLoop
     nbytes: int = 0
     """What its envs may take here."""
+    task: asyncio.Task[Any] | None = None
+    blame: str = ""
+    """Why it is dropped, if it is."""
     waiting: set[int] = field(default_factory=set)
     """Env groups that wait for the server."""
     _outgoing: deque[bytes] = field(default_factory=deque)
@@ -120,7 +130,9 @@ class GrpcRequestServer:
         self._strangers, self._ration, self._refused = Strangers(MAX_STRANGERS), Ration(MAX_REFUSALS), 0
         self._structure: Any = optree.tree_structure(cast(Any, request))
         self._streams: dict[int, Stream] = {}
-        self._numbers = 0
+        self._departed: dict[int, str] = {}
+        """Names of streams that ended lately: what they sent may be learned from later."""
+        self._numbers = secrets.randbits(40) << 20  # what a predecessor received is blamed on nobody of now
         self._arrived: deque[GrpcCall] = deque()
         self._left: deque[tuple[int, int]] = deque()
         self._news: deque[str] = deque(maxlen=1000)
@@ -158,6 +170,9 @@ class GrpcRequestServer:
     def refused(self) -> int:
         refused, self._refused = self._refused, 0
         return refused
+
+    def drop(self, origin: int, reason: str) -> None:
+        self._loop.call_soon_threadsafe(self._drop, origin, reason)
 
     def memory(self) -> list[Array]:
         """No array outlives its client."""
@@ -234,6 +249,10 @@ class GrpcRequestServer:
         except Refusal as refusal:
             self._tell_refusal(context.peer() or "somebody", stream, refusal.text)
             await context.abort(refusal.code, refusal.text)
+        except asyncio.CancelledError:
+            if stream is None or not stream.blame:
+                raise
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, stream.blame)
         finally:
             if stream is not None:
                 self._forget(stream)
@@ -253,7 +272,7 @@ class GrpcRequestServer:
         requests = [cast(Request, optree.tree_unflatten(self._structure, reader.arrays)) for reader in readers]
         stream = Stream(
             self._numbers, name, hello.env_groups, hello.envs, readers, requests, context, self._loop,
-            self._admission.nbytes(hello),
+            self._admission.nbytes(hello), asyncio.current_task(),
         )
         self._streams[stream.number] = stream  # at once, so that concurrent clients do not exceed the limit together
         self._tell(f"{name} joined")
@@ -292,8 +311,23 @@ class GrpcRequestServer:
         if passes:
             self._tell(f"{stream.name} at {peer} was refused: {text}" if stream else f"{peer} was refused: {text}")
 
+    def _drop(self, origin: int, reason: str) -> None:
+        stream = self._streams.get(origin)
+        if stream is None:
+            if name := self._departed.pop(origin, ""):
+                self._refused += 1
+                self._tell(f"{name}, which has left, counts as refused: {reason}")
+        elif stream.task is not None and not stream.blame:
+            stream.blame = reason
+            self._tell_refusal(stream.context.peer(), stream, reason)
+            stream.task.cancel()
+
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.number, None) is not None:
+            if not stream.blame:
+                self._departed[stream.number] = f"{stream.name} at {stream.context.peer()}"
+            if len(self._departed) > MAX_DEPARTED:
+                del self._departed[next(iter(self._departed))]
             self._left.extend((stream.number, env_group) for env_group in range(stream.env_groups))
             self._tell(f"{stream.name} left")
 

@@ -353,3 +353,43 @@ class Waiting:
     ) -> None:
         with pytest.raises(UserError, match=sentence):
             make(replay(size=8, limiter=limiter()))
+
+    def test_writers_that_hold_all_steps_and_no_item_do_not_wait_for_each_other(self, make: Way) -> None:
+        client, service = make(replay(size=8), max_steps=17 * 4, chunk_length=4)
+        envs = service.layout.num_chunks // 3
+        assert service.layout.num_chunks == 3 * envs
+        *first, last = (client.writer(envs=envs, history=4) for _ in range(3))
+
+        def write(writer: TrajectoryWriter, steps: int) -> None:
+            for _ in range(steps):
+                writer.append({"x": np.zeros(envs, np.int64)})
+            writer.flush()
+
+        for writer in (*first, last):
+            write(writer, 4)
+        wait = [Background(lambda writer=writer: write(writer, 1)) for writer in first]
+        eventually(lambda: service.explain("t").count("waits to write steps") == 2, SECONDS)
+        with pytest.raises(UserError, match=r"would wait for ever: it and 2 others hold .* raise max_steps by \d+"):
+            write(last, 1)
+        last.abandon()
+        eventually(lambda: any(one.done for one in wait), SECONDS)
+        for writer in first:  # there was room for one of them, and the other waits for it
+            writer.abandon()
+
+    def test_a_writer_waits_for_one_that_may_still_give_steps_back(self, make: Way) -> None:
+        client, service = make(replay(size=8), max_steps=17 * 4, chunk_length=4)
+        chunks = service.layout.num_chunks
+        holds, asks = client.writer(envs=chunks, history=1), client.writer(history=1)
+        holds.append({"x": np.zeros(chunks, np.int64)})
+        holds.flush()
+
+        def ask() -> None:
+            asks.append({"x": 1})
+            asks.flush()
+
+        waits = Background(ask)
+        waiting(service, "t", "waits to write steps")
+        assert not waits.done
+        holds.abandon()
+        waits.result()
+        asks.abandon()

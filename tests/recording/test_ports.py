@@ -17,6 +17,7 @@ from pappus.recording.transitions import TABLE
 from pappus.replay.clients.client import Client
 from pappus.replay.clients.writer import TrajectoryWriter
 from pappus.telemetry.metrics import Meter
+from pappus.transports.tls import Tls
 from pappus.types import leaves_of
 from tests.recording.streams import ENV, Streams, dqn
 
@@ -170,8 +171,10 @@ class Registered:
 
     ip = "127.0.0.1"
 
-    def __init__(self, node: str, token_file: str, places: dict[str, tuple[str, str]]) -> None:
-        self.node, self.token_file, self._places = node, token_file, places
+    def __init__(
+        self, node: str, token_file: str, places: dict[str, tuple[str, str]], tls: Tls | None = None
+    ) -> None:
+        self.node, self.token_file, self._places, self.tls = node, token_file, places, tls
 
     def announce(self, name: str, address: str) -> None:
         self._places[name] = (self.node, address)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pappus.types import EnvSpec, Request, leaves_of, map_leaves, request_spec
+from pappus.types import OWN, EnvSpec, Request, leaves_of, map_leaves, request_spec
 
 
 @dataclass(eq=False)
@@ -18,6 +18,7 @@ class FakeCall:
     reply: np.ndarray
     session: int = 1
     answered: bool = False
+    origin: int = OWN
 
     def answer(self) -> None:
         """From now on the next request may be written there."""
@@ -33,9 +34,11 @@ class FakeRequestServer:
     arriving: list[FakeCall] = field(default_factory=list)
     leaving: list[Hashable] = field(default_factory=list)
     closed: bool = False
+    dropped: list[int] = field(default_factory=list)
 
     def ask(
-        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1
+        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1,
+        origin: int = OWN,
     ) -> FakeCall:
         """A request that arrives with the next look: `mark` is what all envs show, and their reward."""
         request: Request = map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), request_spec(self.env, num_envs))
@@ -44,7 +47,7 @@ class FakeRequestServer:
         request.valid[:] = not first
         request.reward[:] = 0 if first else mark
         request.discount[:] = not first
-        call = FakeCall(env_group, request, np.full(num_envs, -1), session)
+        call = FakeCall(env_group, request, np.full(num_envs, -1), session, origin=origin)
         self.arriving.append(call)
         return call
 
@@ -61,6 +64,9 @@ class FakeRequestServer:
 
     def refused(self) -> int:
         return 0
+
+    def drop(self, origin: int, reason: str) -> None:
+        self.dropped.append(origin)
 
     def memory(self) -> list[Any]:
         return []

@@ -23,7 +23,7 @@ from pappus.roles.gpu_inference import GpuInference
 from pappus.roles.inference_server import InferenceServer, InferenceSettings
 from pappus.roles.prefetcher import Prefetcher
 from pappus.transports.memory import CountingNotifier, HeapBlock
-from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
+from pappus.types import OWN, ArraySpec, DiscreteAction, EnvSpec, Unroll, map_leaves, unroll_spec
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 
 T = 3
@@ -67,9 +67,10 @@ class Setup:
         self.time = 0
 
     def ask(
-        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1
+        self, env_group: Hashable, mark: float, num_envs: int = 1, first: bool = False, session: int = 1,
+        origin: int = OWN,
     ) -> FakeCall:
-        return self.request_server.ask(env_group, mark, num_envs, first, session)
+        return self.request_server.ask(env_group, mark, num_envs, first, session, origin)
 
     def work(self) -> Any:
         """Until nobody can go on; what the server waits for."""

@@ -30,6 +30,7 @@ from pappus.runtimes.node_agent import NodeAgent
 from pappus.transports.fd_server import fetch_blocks
 from pappus.transports.grpc_mirrors import METHOD, SERVICE, MirrorStream
 from pappus.transports.mirrors import PortLocations
+from pappus.transports.tls import Tls
 from pappus.types import map_leaves
 from tests.contracts.calls_contract import ACTION, ENVS, REQUEST, answer, ask, open_all, reply, take
 from tests.contracts.queue_contract import SPEC, mark_of, put
@@ -57,10 +58,10 @@ class Cluster:
         self.delivered: dict[tuple[str, str], int] = {}
         self.placements: dict[str, PortLocations] = {}
 
-    def open(self, *nodes: str, token: str = "secret") -> None:
+    def open(self, *nodes: str, token: str = "secret", tls: Tls | None = None) -> None:
         for node in nodes:
             self.node_agents[node] = NodeAgent(
-                node, HOST, self.edges, token, lambda edge, at: self.delivered.get((edge, at), -1)
+                node, HOST, self.edges, token, lambda edge, at: self.delivered.get((edge, at), -1), tls
             )
 
     def place(self, edge: str, hub: str, epoch: int = 1, **ends: str) -> None:

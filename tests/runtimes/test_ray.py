@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 
 import pappus
 from pappus.config import AlgorithmConfig, ClusterConfig, RunConfig, SupervisionConfig
@@ -125,6 +126,22 @@ def test_every_topology_trains_with_its_actors_on_other_nodes(
     actors = set().union(*(nodes for role, nodes in places.items() if role.startswith(far)))
     trainers = set().union(*(nodes for role, nodes in places.items() if role.startswith(("learner", "parameter"))))
     assert actors and trainers and not actors & trainers
+
+
+def test_a_run_whose_nodes_have_certificates_is_encrypted_between_them(
+    cluster: Any, tmp_path: Path, places: dict[str, set[str]]
+) -> None:
+    authority = trustme.CA()
+    made = authority.issue_cert(*(f"127.0.0.{last}" for last in (2, 3, 4)))
+    files = {"certificate": made.cert_chain_pems[0], "key": made.private_key_pem, "authority": authority.cert_pem}
+    for name, blob in files.items():
+        blob.write_to_path(tmp_path / name)
+    result = pappus.train(
+        "apex-dqn", env="CartPole-v1", runtime="ray", run_dir=str(tmp_path / "run"), steps=1_000,
+        evaluation={"episodes": 1}, topology={"replay": {"warm_up": 200}},
+        cluster={"resources": {"actor": "CPU=1,far=1"}, **{name: str(tmp_path / name) for name in files}},
+    )
+    assert result.summary.exit_reason == "steps done" and not places["actor-0"] & places["learner"]
 
 
 def test_a_producer_that_is_killed_comes_back_and_nothing_is_lost(cluster: Any, tmp_path: Path) -> None:
@@ -270,6 +287,56 @@ def test_the_roles_of_a_node_that_is_killed_come_back_on_one_that_is_added(clust
     places = [controller.nodes["producer-0"], controller.nodes["producer-1"]]
     assert sorted(places) == [["127.0.0.3"], ["127.0.0.7", "127.0.0.8"]], "the other one stayed"
     assert controller.counts.get("from 0", 0) + controller.counts.get("from 1", 0) == 50
+
+
+class LosesTheKeeper(FakeController):
+    """Has the keeper's node killed when all roles work, and is done when the keeper works again."""
+
+    def __init__(self, kill: Any) -> None:
+        super().__init__()
+        self._kill = kill
+        self.nodes: dict[str, list[str]] = {}
+
+    def role_started(self, role: str, pid: int, node: str = "") -> None:
+        super().role_started(role, pid, node)
+        self.nodes.setdefault(role, []).append(node)
+        if sorted(self.nodes) == ["actor-0", "actor-1", "keeper"] and sum(map(len, self.nodes.values())) == 3:
+            self._kill(self.nodes["keeper"][0])
+
+    def decide(self) -> bool:
+        return len(self.nodes.get("keeper", [])) == 2
+
+
+class Keeper(Idler):
+    def __init__(self, name: str, incarnation: int) -> None:
+        super().__init__(name, incarnation, 0)
+
+
+def test_an_actor_beyond_the_fewest_gives_its_room_to_a_role_that_lost_its_node(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pappus.runtimes.ray_cluster.ROOM_SECONDS", 0.5)
+    added = {f"127.0.0.{last}": add_node(cluster, last, scarce=1) for last in (11, 12, 13)}
+
+    def kill(node: str) -> None:
+        process = added.pop(node).all_processes["raylet"][0].process
+        process.kill()
+        process.wait()
+
+    made = elastic()
+    made.add(RoleKind("keeper"), Keeper)
+    config = RunConfig(
+        AlgorithmConfig(), runtime="ray", run_dir=str(tmp_path), actors=2,
+        cluster=ClusterConfig(fewest_actors=1, resources={"actor": "CPU=1,scarce=1", "keeper": "CPU=1,scarce=1"}),
+    )
+    controller = LosesTheKeeper(kill)
+    try:
+        RayRuntime(made, controller, config).run()  # type: ignore[arg-type]
+    finally:
+        for node in added.values():
+            cluster.remove_node(node)
+    assert "actor-1: gives its room to keeper" in controller.events
+    assert controller.nodes["keeper"][1] == controller.nodes["actor-1"][0] and len(controller.nodes["actor-0"]) == 1
 
 
 class Publisher(Role):

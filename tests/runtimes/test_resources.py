@@ -19,6 +19,7 @@ from pappus.runtimes.resources import (
     parse_amounts,
     refuse_what_never_fits,
     still_waiting,
+    who_gives_way,
 )
 from pappus.topologies.apex import apex
 from pappus.topologies.program import Program
@@ -117,3 +118,13 @@ def test_what_others_hold_is_said_to_be_held() -> None:
     asked = [Colocation((f"actor-{i}",), {f"actor-{i}": {"CPU": 2.0}}, "PACK", {}) for i in range(3)]
     text = str(still_waiting(asked, nodes({"CPU": 3}, {"CPU": 3}), 25.0))
     assert "actor-2 found no node with CPU 2 free within 25 s" in text and "wait for other jobs" in text
+
+
+def test_the_fewest_actors_of_one_node_give_way() -> None:
+    free = [NodeRoom("a", {"CPU": 0}, "a"), NodeRoom("b", {"CPU": 1}, "b"), NodeRoom("c", {"CPU": 0}, "c")]
+    holding = {"actor-1": ("a", {"CPU": 1.0}), "actor-2": ("a", {"CPU": 1.0}), "actor-3": ("b", {"CPU": 1.0})}
+    assert who_gives_way({"CPU": 2.0}, free, holding) == ["actor-3"]
+    assert who_gives_way({"CPU": 1.0}, free, holding) == [], "there is room already"
+    assert who_gives_way({"CPU": 3.0}, free, holding) == [], "it would not help"
+    assert who_gives_way({"CPU": 2.0, "GPU": 1.0}, free, holding) == []
+    assert who_gives_way({"CPU": 2.0}, free[:1], holding) == ["actor-1", "actor-2"]

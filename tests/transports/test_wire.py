@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -210,6 +211,42 @@ def test_a_client_that_is_dropped_for_its_data_is_named_and_counted(
     assert request_server.refused() == 1 and request_server.refused() == 0
     Line(request_server.address, hello(token="wrong").encode()).ending()
     assert request_server.refused() == 0, "a stranger is no client"
+
+
+def test_a_client_that_a_learner_blames_is_dropped_named_and_counted_once(
+    request_server: GrpcRequestServer, witness: Witness
+) -> None:
+    request_server.news()
+    request_server.refused()
+    line = Line(request_server.address, hello(name="sim-8").encode(), steps())
+    (call,) = take(request_server, 1)
+    for _ in range(2):
+        request_server.drop(call.origin, "it overflows")
+    line.hear()
+    assert line.ending() == (INVALID, "it overflows")
+    wait_for(request_server, request_server.left)
+    news = [text for text in request_server.news() if "refused" in text]
+    assert len(news) == 1 and news[0].startswith("sim-8 (4 envs) at ipv4:127.0.0.1:") and "it overflows" in news[0]
+    request_server.drop(call.origin, "it overflows")
+    witness.round_trip()
+    assert request_server.refused() == 1 and "refused" not in " ".join(request_server.news())
+
+
+def test_a_client_that_has_left_is_named_and_counted_all_the_same(
+    request_server: GrpcRequestServer, witness: Witness
+) -> None:
+    line = Line(request_server.address, hello(name="sim-9").encode(), steps())
+    (call,) = take(request_server, 1)
+    line.close()
+    wait_for(request_server, request_server.left)
+    request_server.news()
+    request_server.refused()
+    for _ in range(2):
+        request_server.drop(call.origin, "it overflows")
+    request_server.drop(call.origin + 1000, "of a server before this one")
+    (news,) = wait_for(request_server, lambda: [text for text in request_server.news() if "refused" in text])
+    assert re.match(r"sim-9 \(4 envs\) at \S+, which has left, counts as refused: it overflows", news)
+    assert request_server.refused() == 1
 
 
 def test_nobody_may_take_more_memory_than_there_is_for_clients() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,6 @@ import trustme
 from pappus.cli import main
 from pappus.config import WireConfig
 from pappus.errors import PappusError, RunError, UserError
-from pappus.transports import addresses
 from pappus.transports.addresses import Address, check_free, check_wire, nearest, read_token, socket_beside
 from pappus.transports.codec import Welcome
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
@@ -256,7 +256,7 @@ def left_behind(path: str) -> None:
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which `socket_beside` puts sockets, which does not exist yet."""
-    monkeypatch.setattr(addresses.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path / f"pappus-{os.getuid()}"
 
 

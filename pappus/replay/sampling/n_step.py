@@ -25,13 +25,15 @@ from pappus.types import Array
 
 class NStepTrajectory(Trajectory):
     """`now/…` and `next/…` of the columns that were seen, in stacks of `stack` frames; `action`; `reward`, the sum of n
-    rewards; `discount`, the factor of what follows; and `next_action`, the last of the item's actions, if wanted."""
+    rewards; `discount`, the factor of what follows; `next_action`, the last of the item's actions, if wanted; and
+    `beside`, further columns of the first step."""
 
     def __init__(
-        self, seen: Sequence[str], stack: int, gamma: float, scale: float, next_action: bool = False
+        self, seen: Sequence[str], stack: int, gamma: float, scale: float, next_action: bool = False,
+        beside: Sequence[str] = (),
     ) -> None:
         """`scale` is the factor of rewards. Columns `reward` and `discount` are float32."""
-        self._next_action = next_action
+        self._next_action, self._beside = next_action, tuple(beside)
         self._seen, self._stack, self._gamma, self._scale = tuple(seen), stack, float(gamma), float(scale)
         frames = {name: col(name).stack(stack) if stack > 1 else col(name) for name in seen}
         reward = col("reward") if scale == 1.0 else col("reward") * scale
@@ -41,6 +43,7 @@ class NStepTrajectory(Trajectory):
             action=col("action")[0], reward=reward.discounted_sum(gamma)[0],
             discount=(col("discount") * gamma).product(),
             **({"next_action": col("action")[-1]} if next_action else {}),
+            **{name: col(name)[0] for name in beside},
         )
 
     def evaluate(self, drawn: Drawn, source: Source, lead: int) -> Batch:
@@ -73,6 +76,7 @@ class NStepTrajectory(Trajectory):
         try:
             both = {name: context.take(name, rows) for name in self._seen}
             actions = context.take("action", found.actions if self._next_action else found.actions[:1])
+            beside = {name: context.take(name, found.actions[0]) for name in self._beside}
         finally:
             context.complete()
         data = {f"now/{name}": array[0] for name, array in both.items()}
@@ -80,6 +84,7 @@ class NStepTrajectory(Trajectory):
         data |= {"action": actions[0], "reward": found.reward, "discount": found.discount}
         if self._next_action:
             data["next_action"] = actions[1]
+        data |= beside
         return Batch(data, drawn, {name: _dims(array, stacked and "/" in name) for name, array in data.items()})
 
 

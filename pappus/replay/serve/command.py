@@ -120,6 +120,8 @@ class StandAlone:
                 f"{info['size']:,} of {info['max_size']:,} items, {info['inserts']:,} inserted, "
                 f"{info['samples']:,} sampled; {self._service.explain(name)}"
             )
+            if info["refused"]:
+                text += f"; {info['refused']:,} refused for their values"
             if self._reported.get(name) != text:
                 self._reported[name] = text
                 _say(f"{name}: {text}")

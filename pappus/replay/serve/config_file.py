@@ -14,12 +14,14 @@
         steps_per_item: 1               # new steps per item: 40 for sequences that begin every 40 steps
         signature:
           obs: {shape: [84, 84], dtype: uint8}
-          action: {shape: [], dtype: int64}
+          action: {shape: [], dtype: int64, low: 0, high: 17}   # items with other values are refused
+          reward: {shape: [], dtype: float32}   # only finite numbers, unless `finite: false` is added
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +32,7 @@ from pappus.errors import UserError, closest
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.replay.storage.compression import Compress
 from pappus.replay.tables import rate_limiters
+from pappus.replay.tables.limits import Limits
 from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.table import Selection, Table, find_selector
 from pappus.types import ArraySpec
@@ -76,14 +79,19 @@ def _table(words: Any, where: str) -> Table:
     where = f"{where} ({found['name']})"
     if not isinstance(found["signature"], Mapping) or not found["signature"]:
         raise UserError(f"{where}: signature must name at least one column")
+    columns = {str(name): _fields_of(spec, f"{where}: column {name!r}") for name, spec in found["signature"].items()}
     return Table(
         str(found["name"]), _selection(found["sampler"], f"{where}: sampler"),
         _selection(found["remover"], f"{where}: remover"), _limiter(found["rate_limiter"], f"{where}: rate_limiter"),
         _whole(found["max_size"], f"{where}: max_size"),
-        {str(name): _column(spec, f"{where}: column {name!r}") for name, spec in found["signature"].items()},
+        {name: _column(words, f"{where}: column {name!r}") for name, words in columns.items()},
         _whole(found.get("max_times_sampled", 0), f"{where}: max_times_sampled"),
         _whole(found.get("lead", 0), f"{where}: lead"),
         _number(found.get("steps_per_item", 1.0), f"{where}: steps_per_item"),
+        {
+            name: limits for name, words in columns.items()
+            if (limits := _limits(words, f"{where}: column {name!r}")) is not None
+        },
     )
 
 
@@ -118,8 +126,21 @@ def _limiter(words: Any, where: str) -> RateLimiter:
     )
 
 
-def _column(words: Any, where: str) -> ArraySpec:
-    found = _fields(words, where, {"shape", "dtype"}, set())
+def _fields_of(words: Any, where: str) -> dict[str, Any]:
+    return _fields(words, where, {"shape", "dtype"}, {"low", "high", "finite"})
+
+
+def _limits(found: dict[str, Any], where: str) -> Limits | None:
+    """What values a column may hold: of real numbers those that are finite, unless the file says otherwise."""
+    low, high = (_number(found.get(name, end), f"{where}: {name}") for name, end in (("low", -inf), ("high", inf)))
+    finite = found.get("finite", True)
+    if not isinstance(finite, bool) or (not finite and (low, high) != (-inf, inf)):
+        raise UserError(f"{where}: finite={finite!r} must be true or false, and true where there is a low or a high")
+    real = np.dtype(found["dtype"]).kind == "f"
+    return Limits(low, high) if (real and finite) or (low, high) != (-inf, inf) else None
+
+
+def _column(found: dict[str, Any], where: str) -> ArraySpec:
     shape = found["shape"]
     if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise UserError(f"{where}: shape={shape!r} must be a list of whole numbers, such as [84, 84]")

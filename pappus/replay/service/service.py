@@ -24,6 +24,7 @@ from pappus.replay.storage.chunks import Chunks, Drawn, Layout, Windows, plan, r
 from pappus.replay.storage.compression import Compress, Compression, DiscardableMemory
 from pappus.replay.storage.memory import refuse_too_large
 from pappus.replay.storage.row_copies import rows_to_copy
+from pappus.replay.tables.limits import ADMITTED, judge
 from pappus.replay.tables.live_table import LiveTable
 from pappus.replay.tables.table import Table, shared_signature
 from pappus.types import Array
@@ -64,13 +65,15 @@ class Holder:
         self.name, self.alive = name, alive
         self.chunks: dict[int, None] = {}
         self.batches: dict[int, list[Array]] = {}
+        self.complained_about = False
+        """Whether the log says already that it sends what a table does not admit."""
 
 
 class Wait:
     """A client that waits for a rate limiter, or (`table` is empty) for free steps."""
 
-    def __init__(self, who: str, what: Deed, table: str, seconds: float | None) -> None:
-        self.who, self.what, self.table, self.deadline = who, what, table, Deadline(seconds)
+    def __init__(self, holder: Holder, what: Deed, table: str, seconds: float | None) -> None:
+        self.holder, self.what, self.table, self.deadline = holder, what, table, Deadline(seconds)
 
 
 class Witness(Protocol):
@@ -154,7 +157,8 @@ class Service:
     def take_chunks(self, holder: Holder, count: int, seconds: float | None = None) -> Array:
         """Take `count` chunks for a writer, which holds them until `give_back`; an empty array if time ran out.
 
-        If none are free, tables that give way evict items, as if they were full; otherwise the call waits.
+        If none are free, tables that give way evict items, as if they were full; otherwise the call waits. It raises
+        `UserError` where it would wait for ever: see `_refuse_standstill`.
         """
         held = len(holder.chunks) if seconds is None else 0  # with a time limit, the writer may release some
         if count + held > self.layout.num_chunks:
@@ -171,6 +175,8 @@ class Service:
                 if taken is not None:
                     holder.chunks.update(dict.fromkeys(taken.tolist()))
                     return taken
+                if seconds is None:
+                    self._refuse_standstill(holder, count)
         return np.zeros(0, np.int64)
 
     def _make_room(self, count: int) -> None:
@@ -192,6 +198,22 @@ class Service:
             most.give_way(evicted)
             if self.witness is not None:
                 self.witness.evicted(evicted)
+
+    def _refuse_standstill(self, holder: Holder, count: int) -> None:
+        """Raise `UserError` if writers that wait for steps hold all there are, and there is no item that could make
+        room: then the last one to come is refused. What it holds is free as soon as it closes."""
+        waiting = {wait.holder for wait in self._waits if wait.what == "write steps" and wait.deadline.seconds is None}
+        held = sum(len(one.chunks) for one in waiting | {holder})
+        chunks = self.chunks
+        if chunks.by_items.any() or chunks.num_promised or held < np.count_nonzero(chunks.by_writers):
+            return
+        length = self.layout.chunk_length
+        others = len(waiting - {holder})
+        raise UserError(
+            f"{holder.name} would wait for ever: it and {others} other{'s' * (others != 1)} hold {held * length} of "
+            f"{self.layout.rows} steps for their envs and histories, all wait for more, and no item could make room; "
+            f"raise max_steps by {(count - chunks.num_free) * length} or more, or use fewer envs or shorter histories"
+        )
 
     def _never_open(self) -> list[LiveTable]:
         """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
@@ -260,14 +282,44 @@ class Service:
         self, holder: Holder, table: str, priorities: Array, windows: Windows, seconds: float | None = None
     ) -> Array:
         """Insert items and return their keys: of all, or of those that were inserted in time."""
+        live, priorities = self._legal(holder, table, priorities, windows)
+        return self._inserted(live, holder, priorities, windows, seconds)
+
+    def insert_admitted(self, holder: Holder, table: str, priorities: Array, windows: Windows) -> None:
+        """Insert the items whose values the table admits. The others are counted, and a `UserError` says what is wrong
+        with them."""
+        live, priorities = self._legal(holder, table, priorities, windows)
+        judged = judge(live.table.limits, self.chunks, windows, live.table.lead) if live.table.limits else ADMITTED
+        if not judged.complaint:
+            self._inserted(live, holder, priorities, windows, None)
+            return
+        good = np.flatnonzero(judged.good)
+        self._inserted(live, holder, priorities[good], windows.pick(good), None)
+        refused = windows.num_items - len(good)
+        with self._lock:
+            live.refused += refused
+        if not holder.complained_about:
+            holder.complained_about = True
+            log.warning("items of %s for table %r are refused: %s", holder.name, table, judged.complaint)
+        raise UserError(f"{refused} of {windows.num_items} items for table {table!r} are refused: {judged.complaint}")
+
+    def _legal(self, holder: Holder, table: str, priorities: Array, windows: Windows) -> tuple[LiveTable, Array]:
+        """The table and the priorities, after a check that the items can be in it: over chunks that the client holds,
+        and so until it gives them back."""
         live = self._table(table)
         priorities = np.asarray(priorities, np.float64)
         live.check(priorities)
+        with self._lock:
+            live.check_windows(windows, holder.name, holder.chunks)
+        return live, priorities
+
+    def _inserted(
+        self, live: LiveTable, holder: Holder, priorities: Array, windows: Windows, seconds: float | None
+    ) -> Array:
         done: list[Array] = []
         position = 0
         with self._lock:
-            live.check_windows(windows, holder.name, holder.chunks)
-            for _ in self._tries(holder, "insert", table, seconds):
+            for _ in self._tries(holder, "insert", live.table.name, seconds):
                 while count := min(live.limiter.inserts_now(windows.num_items - position), live.table.max_size):
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
@@ -367,7 +419,7 @@ class Service:
             packed = {} if self._compression is None else {"packed_bytes": self._compression.nbytes}
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
-                "samples": limiter.samples, "deletes": limiter.deletes, "mass": live.mass,
+                "samples": limiter.samples, "deletes": limiter.deletes, "refused": live.refused, "mass": live.mass,
                 "steps": self.chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
                 "chunks": self.chunks.num_held, **packed,
             }
@@ -391,7 +443,7 @@ class Service:
         if (stuck or live.starved) and 0 < live.size < live.limiter.min_size:
             texts.append(live.too_few_steps())
         waits = (wait for wait in self._waits if wait.table in (table, ""))
-        texts += [f"{wait.who} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
+        texts += [f"{wait.holder.name} waits to {wait.what} for {wait.deadline.waited:.1f} s" for wait in waits]
         return "; ".join(texts)
 
     def look_up(self) -> None:
@@ -432,7 +484,7 @@ class Service:
         self.refuse_closed()
         last = seconds is not None and seconds <= 0
         yield last
-        wait, patience = Wait(holder.name, what, table, seconds), PATIENCE_SECONDS
+        wait, patience = Wait(holder, what, table, seconds), PATIENCE_SECONDS
         self._waits[wait] = None
         try:
             while not last or go_on():

@@ -48,7 +48,8 @@ class LiveTable:
         self._windows = Windows.empty(capacity, len(chunks.columns))
         self._free = np.arange(capacity)[::-1].copy()
         self._sampler, self._remover = table.selectors()
-        self._largest = 0
+        self._largest = self.refused = 0
+        """The most items that it has held, and how many were refused for their values."""
         self.starved = False
         """Whether items were evicted for lack of steps, and fewer than `min_size` have been left since."""
 

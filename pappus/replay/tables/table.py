@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
 from pappus.errors import UserError, closest
 from pappus.imports import imported_callable
+from pappus.replay.storage.chunks import refuse_unknown
 from pappus.replay.tables import rate_limiters
 from pappus.replay.tables.built_in_selectors import BUILT_IN
+from pappus.replay.tables.limits import Limits
 from pappus.replay.tables.rate_limiters import RateLimiter
 from pappus.replay.tables.selectors import Selector, SelectorFactory
 from pappus.types import ArraySpec
@@ -90,10 +92,12 @@ class Table:
     """Earlier steps of the episode that are kept with an item, for frame stacking: 3 for stacks of 4."""
     steps_per_item: float = 1.0
     """New steps per item: 40 for sequences that begin every 40 steps. It determines a service's default size."""
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """Values that clients of other processes may insert, by column; columns that are not here may hold anything."""
 
     def __post_init__(self) -> None:
-        for field in ("sampler", "remover"):
-            object.__setattr__(self, field, _selection(getattr(self, field)))
+        for which in ("sampler", "remover"):
+            object.__setattr__(self, which, _selection(getattr(self, which)))
         if not self.name:
             raise UserError("a table needs a name")
         if self.max_size < 1 or self.max_times_sampled < 0 or self.lead < 0:
@@ -106,6 +110,9 @@ class Table:
                 f"table {self.name!r}: steps_per_item={self.steps_per_item} must be a positive number; give the steps "
                 "from the beginning of one item to that of the next"
             )
+        for column, limits in self.limits.items():
+            refuse_unknown("column", column, self.signature)
+            limits.check(column, self.signature[column])
         if self.rate_limiter.min_size > self.max_size:
             raise UserError(
                 f"table {self.name!r} never opens: it holds max_size={self.max_size} items, and samples wait for "

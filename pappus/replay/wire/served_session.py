@@ -55,6 +55,8 @@ class ServedSession:
         self.welcomed = False
         self._chunk_of: dict[int, int] = {}
         """For far clients: our number of each chunk, by the client's number."""
+        self._written: dict[int, int] = {}
+        """For far clients: how many rows of each chunk are written, by our number."""
 
     @property
     def max_message(self) -> int:
@@ -103,7 +105,7 @@ class ServedSession:
                 chunks = np.unique(_chunks(arrays["chunks"]))
                 service.give_back(session, self._ours(chunks))
                 for chunk in chunks.tolist():
-                    self._chunk_of.pop(chunk, None)
+                    self._written.pop(self._chunk_of.pop(chunk, -1), None)
             case "link":
                 before, after = _chunks(arrays["before"]), _chunks(arrays["after"])
                 service.link(session, self._ours(before), self._ours(after, new=True))
@@ -111,7 +113,7 @@ class ServedSession:
                 self._write_rows(message)
             case "insert":
                 windows = self._read_windows(arrays)
-                service.insert(session, words.text("table"), arrays["priorities"].astype(np.float64), windows)
+                service.insert_admitted(session, words.text("table"), arrays["priorities"].astype(np.float64), windows)
             case "sample":
                 return self._sample(words)
             case "done":
@@ -166,7 +168,7 @@ class ServedSession:
         return np.array([self._chunk_of[chunk] for chunk in theirs], np.int64)
 
     def _write_rows(self, message: Message) -> None:
-        """Write rows that a far client sent."""
+        """Write rows that a far client sent, each once: items over them may have been judged."""
         layout, words = self._service.layout, Words(message.words)
         end = words.whole("end", 0, layout.chunk_length)
         begin = words.whole("begin", 0, end)
@@ -174,6 +176,9 @@ class ServedSession:
             if f"column/{name}" not in message.arrays:
                 raise WireError(f"column {name!r} is missing")
         chunks = self._ours(_chunks(message.arrays["chunks"]), new=True)
+        if any(self._written.get(chunk, 0) > begin for chunk in chunks.tolist()):
+            raise WireError(f"rows from {begin} on were written already; a row is written once")
+        self._written.update(dict.fromkeys(chunks.tolist(), end))
         rows = chunks[:, None] * layout.chunk_length + np.arange(begin, end)
         for name, spec in layout.signature.items():
             values = message.arrays[f"column/{name}"]
