@@ -143,9 +143,10 @@ def same_system(config: RunConfig, system: System) -> RunConfig:
 
 def execute(
     config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
-    system: System | None = None,
+    system: System | None = None, until: int | None = None,
 ) -> Result:
-    """Run a resolved config to its end; `system` where its name does not find it."""
+    """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
+    interrupt it after so many rounds."""
     system = system or find_system(config.system)
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
@@ -161,7 +162,7 @@ def execute(
         config = dataclasses.replace(run.config, run_dir=str(directory), record=record, storage=storage)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
-            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback)
+            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback, until)
 
 
 @contextmanager
@@ -202,7 +203,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
 
 def _execute(
     system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
-    recording: RunRecording | None = None, fallback: Path | None = None,
+    recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
 ) -> Result:
     config = run.config
     program = system.topology.build(run)
@@ -226,7 +227,7 @@ def _execute(
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0)
+            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, until)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -274,12 +275,13 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
 
 
 def _drive(
-    config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int
+    config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int,
+    until: int | None = None,
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
-        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint)
+        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint, until)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 

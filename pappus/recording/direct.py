@@ -98,8 +98,7 @@ class RecordingSink:
         """Whether the next step can be recorded now."""
         try:
             if self._writer is None:
-                self._writer = self._open_writer(self._envs, self._layout.history)
-                self._recorder = self._layout.recorder(self._writer, self._envs)
+                self._writer, self._recorder = self._open()
                 self.connections += 1
             if not self._writer.flush(0.0):
                 return False
@@ -109,6 +108,10 @@ class RecordingSink:
         assert self._recorder is not None
         self._unconfirmed = self._recorder.held
         return True
+
+    def _open(self) -> tuple[TrajectoryWriter, Recorder]:
+        writer = self._open_writer(self._envs, self._layout.history)
+        return writer, self._layout.recorder(writer, self._envs)
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
@@ -137,6 +140,21 @@ class RecordingSink:
             except RunError:
                 self._lose()
 
+    def save(self) -> Nest:
+        """What is under construction, where the service is in this thread and is saved, too."""
+        if self._writer is None or self._recorder is None:
+            return {}
+        return {"writer": self._writer.save(), "recorder": self._recorder.save(), "unconfirmed": self._unconfirmed}
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned; the service is loaded already."""
+        if saved:
+            self._writer, self._recorder = self._open()
+            self._writer.load(saved["writer"])
+            self._recorder.load(saved["recorder"])
+            self._unconfirmed = saved["unconfirmed"]
+            self.connections += 1
+
     def explain(self) -> str:
         return "the rate limiter blocks inserts, or the service is away"
 
@@ -161,6 +179,7 @@ class DirectReplay:
     """A replay edge within one thread. It is the port of the learner and of the replay server, too."""
 
     name = "replay"
+    alone = True
 
     def __init__(self, spec: ReplaySpec) -> None:
         self._spec = spec
@@ -180,7 +199,15 @@ class DirectReplay:
     def host(self) -> DirectReplay:
         return self
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Writers that continue from a checkpoint have done so by now."""
+        self.service.leave(self.service.unclaimed)
+
+    def save(self) -> dict[str, Nest]:
+        """Nothing: it draws when it is asked to."""
+        return {}
+
+    def load(self, saved: Nest) -> None: ...
 
     def take(self) -> ItemBatch | None:
         """The next batch; None if the rate limiter allows none now."""

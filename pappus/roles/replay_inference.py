@@ -18,7 +18,7 @@ from pappus.data.recorder import Recording
 from pappus.roles.acting import ActingNetwork, report_lost
 from pappus.roles.cpu_inference import infer, places_of
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
-from pappus.types import Array, Nest, Request, Timestep, map_leaves
+from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
 
 class ReplayGroupState(EnvGroupState):
@@ -42,6 +42,21 @@ class ReplayGroupState(EnvGroupState):
         then = Timestep(*request[:5])
         self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
         self._counter.add(int(np.count_nonzero(then.valid)))
+
+    def save(self) -> dict[str, Nest]:
+        seen = None if self._seen is None else list(self._seen[:5])
+        states = {"recorded": leaves_of(self.recorded), "before": leaves_of(self._before)}
+        return {**super().save(), **states, "seen": seen, "envs": self.envs, "sink": self.sink.save()}
+
+    def load(self, saved: Nest) -> None:
+        super().load(saved)
+        structure = optree.tree_structure(self.recorded)
+        self.recorded = optree.tree_unflatten(structure, saved["recorded"])
+        if saved["seen"] is not None:
+            self._seen = Timestep(*saved["seen"])
+            self._before = optree.tree_unflatten(structure, saved["before"])
+        self.envs = saved["envs"]
+        self.sink.load(saved["sink"])
 
 
 class ReplayInference(InferenceServer[ReplayGroupState]):
@@ -92,6 +107,21 @@ class ReplayInference(InferenceServer[ReplayGroupState]):
         report_lost(self.metrics, group_state.sink)
         (self._due if ready else self._stuck).append(call)
         return False
+
+    def save(self) -> Nest | None:
+        """The network in use, all env groups with the items under construction, and numbers that envs can have."""
+        if self._accelerator.real:
+            self.afresh = "its network is on a device, with states that checkpoints do not hold"
+            return None
+        return {
+            "network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups(),
+        }
+
+    def load(self, state: Nest) -> None:
+        """Continue with the requests in flight."""
+        self._acting.load(state["network"])
+        self.load_groups(state)
+        self._next, self._free = state["next"], list(state["free"])
 
     def _outlet(self) -> Waitable:
         """The sink that has been waited for longest."""

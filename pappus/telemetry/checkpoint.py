@@ -33,6 +33,9 @@ GARBAGE = "?"
 REMOVE_IT = "remove it and start anew, or start with another --run-dir"
 SEAL = "sha256"
 """Key of the manifest's own digest; older ones have none."""
+ROUNDS, HASHES, AFRESH = "rounds", "state_sha256", "afresh"
+"""Keys of a checkpoint's metadata, in the inline runtime: how far the run is, the hash of every role's state, and why
+it cannot be continued exactly (empty if it can)."""
 FORMAT = "pappus-checkpoint"
 FORMAT_VERSION = 1
 
