@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
-from pappus.telemetry.checkpoint import CheckpointStore, run_directory
+from pappus.settings import fingerprint
+from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
@@ -374,7 +375,7 @@ class Controller:
                 "steps": steps, "updates": updates, "system": self._config.system,
                 "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
                 "best_return": best_return, "weights_roles": self._weights_roles, **self.seconds(),
-                **(about or {}),
+                CONFIG: fingerprint(self._config), **(about or {}),
             })
         except StorageError as error:
             self.save_failed(str(error))

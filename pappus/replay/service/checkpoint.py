@@ -33,6 +33,7 @@ from pappus.replay.tables.live_table import LiveTable, in_order
 from pappus.replay.tables.rate_limiters import limiter_from
 from pappus.replay.tables.table import table_from
 from pappus.telemetry.files import sync
+from pappus.telemetry.state_digest import difference as nest_difference
 from pappus.types import Array
 
 FORMAT = "pappus replay 2"
@@ -109,6 +110,17 @@ def sequence_of(folder: Path) -> int:
 def digest_of(folder: Path) -> str:
     """The sha256 of all that a checkpoint of a service with its clients holds, whatever it is called."""
     return str(_read_manifest(folder)["sha256"])
+
+
+def difference(one: Path, two: Path) -> str:
+    """The first part in which two checkpoints of services with their clients differ; empty if in none."""
+    manifests, arrays = [], []
+    for folder in (one, two):
+        manifests.append(_read_manifest(folder))
+        arrays.append(load_file(folder / "tables.safetensors"))
+    if found := nest_difference(*arrays) or nest_difference(*(manifest["tables"] for manifest in manifests)):
+        return found
+    return "rows" if manifests[0]["sha256"] != manifests[1]["sha256"] else ""
 
 
 def is_own(folder: Path) -> bool:
