@@ -50,7 +50,7 @@ class Verdict:
 
 def verify_run(directory: Path, start: str, trust: bool, say: Callable[[str], None]) -> Verdict:
     """Re-run from checkpoint `start` (empty: the last but one) to the next one, and compare all state."""
-    system, config = saved_config(directory, trust=trust, without=())
+    system, config = saved_config(directory, trust=trust)
     checkpoints = CheckpointStore(directory / "checkpoints").in_order()
     first, second = stretch(checkpoints, start)
     if why := obstacle(first, second, config):
@@ -86,13 +86,13 @@ def obstacle(first: Path | None, second: Path, config: RunConfig) -> str:
     for path in (first, second):
         metadata = {} if path is None else read_manifest(path)["metadata"]
         if path is not None and ROUNDS not in metadata:
-            return f"{path.name} was not written by the inline runtime, and no other one repeats itself"
+            return f"{path.name} is of another runtime than inline, or of an older version, and cannot be repeated"
         if metadata.get(AFRESH):
             return f"{path.name if path else ''} does not hold all state ({metadata[AFRESH]})"
     if read_manifest(second)["metadata"].get(CONFIG) != fingerprint(config):
         return f"the run was resumed with other settings since {second.name}"
     if _rounds(first) >= _rounds(second):
-        return f"the run was resumed from an earlier checkpoint than {_name(first)} before {second.name}"
+        return f"the run did not go from {_name(first)} to {second.name}"
     return ""
 
 

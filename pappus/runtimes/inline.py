@@ -196,7 +196,7 @@ class InlineRuntime:
             for spec in self._specs:
                 if spec not in kept and spec.name in saved:
                     self._load_role(checkpoint, spec.name, spec.name)
-            self._rounds = about.get(ROUNDS, 0)
+        self._rounds = about.get(ROUNDS, 0)
         lost = (f"{name}: {role.lost}" for name, role in self.roles.items() if role.lost)
         self._controller.continued(afresh or next(lost, ""))
 
