@@ -128,9 +128,10 @@ def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) ->
 
 def execute(
     config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
-    system: System | None = None,
+    system: System | None = None, until: int | None = None,
 ) -> Result:
-    """Run a resolved config to its end; `system` where its name does not find it."""
+    """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
+    interrupt it after so many rounds."""
     system = system or find_system(config.system)
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
@@ -150,7 +151,7 @@ def execute(
         config = dataclasses.replace(run.config, run_dir=str(directory), record=record, storage=storage)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
-            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback)
+            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback, until)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -213,7 +214,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
 
 def _execute(
     system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
-    recording: RunRecording | None = None, fallback: Path | None = None,
+    recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
 ) -> Result:
     config = run.config
     program = system.topology.build(run)
@@ -238,7 +239,7 @@ def _execute(
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
             trace = begin_trace(directory, config)
-            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, trace)
+            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, trace, until)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -287,14 +288,14 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
 
 def _drive(
     config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int,
-    trace: Path | None = None,
+    trace: Path | None = None, until: int | None = None,
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
         inline = InlineRuntime(program, controller, incarnation, config.supervision)
         controller.keep_accounts(inline.ledger)
-        inline.run(checkpoint)
+        inline.run(checkpoint, until)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 

@@ -1,4 +1,4 @@
-"""Commands: train, eval, serve, actor, chaos, replay-run, replay, data … Wrong input: a sentence, exit code 2."""
+"""Commands: train, eval, verify, chaos, serve, actor, replay-run, replay, data … Wrong input: a sentence, code 2."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ pappus train SYSTEM … --seeds 1..5        several runs side by side (also --va
 pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
+pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
 pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kills, hangs, full disks … and a report
@@ -77,8 +78,8 @@ def _dispatch(words: list[str], began: float) -> int:
         print(f"pappus {__version__}")
         return 0
     commands = {
-        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "chaos": _chaos, "replay": _replay,
-        "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
+        "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -312,6 +313,27 @@ def _chaos(words: list[str], began: float) -> int:
     system, config = _config(rest)
     subject = subject_of(system, config, rest, given["--run-dir"])
     return Chaos(options, subject, system.name).run()
+
+
+def _verify(words: list[str], began: float) -> int:
+    parser = Parser(
+        prog="pappus verify", description="Re-run a part of a run, from a checkpoint to the next one, and compare.",
+        epilog="Exit code 0: all state is equal. 1: something differs, and the first difference is named. 2: it cannot "
+        "be compared, and why.",
+    )
+    parser.add_argument("run", help="run directory")
+    parser.add_argument(
+        "--from", dest="start", default="", metavar="CHECKPOINT",
+        help="name of the checkpoint to begin with, or `start` (default: the last but one, or the start)",
+    )
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    arguments = parser.parse_args(words)
+    early.check_run(arguments.run, resume=True)
+    from pappus.verifying import verify_run
+
+    verdict = verify_run(Path(arguments.run).resolve(), arguments.start, arguments.trust, print)
+    print(verdict.text)
+    return verdict.exit_code
 
 
 def _replay(words: list[str], began: float) -> int:

@@ -190,6 +190,12 @@ class ItemSink(Waitable, Protocol):
     def end(self) -> None:
         """No more steps will come: what was held back is inserted, too; `ready` says when it has arrived."""
 
+    def save(self) -> Nest:
+        """What is under construction, for the inline runtime, which saves the tables at the same time."""
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned; the tables are loaded already."""
+
     def close(self) -> None: ...
 
 
@@ -211,6 +217,12 @@ class ItemSource(Waitable, Protocol):
 
     def info(self) -> dict[str, Any]:
         """Sizes and counts of the table."""
+
+    def save(self) -> Nest:
+        """Of what was drawn and not trained on: what cannot be drawn again."""
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned; the tables are loaded already."""
 
     def close(self) -> None: ...
 
@@ -277,6 +289,12 @@ class GradientChannel(WeightsReader, Protocol):
     def send(self, gradient: Array, loss: float) -> int | None:
         """A gradient for the weights that were read last; how many updates those lag behind, if that is known here."""
 
+    def save(self) -> Nest:
+        """Which weights were read last."""
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned, with weights that are where they were."""
+
 
 class SharedParameters(Waitable, Protocol):
     """Weights and optimizer state in one memory, which several roles change in place without a lock."""
@@ -297,6 +315,9 @@ class SharedParameters(Waitable, Protocol):
 
     def rest(self) -> None:
         """Ask all roles to change nothing any more; a change that has begun may still be made."""
+
+    def go_on(self) -> None:
+        """Let changes be made again."""
 
     def moved(self) -> None:
         """Count a copy of all weights, or a gradient, as traffic."""

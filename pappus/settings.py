@@ -10,7 +10,9 @@ import ast
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import inspect
+import json
 import re
 import shutil
 import textwrap
@@ -33,6 +35,10 @@ ALIASES = {
 
 AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
+WITHOUT_INFLUENCE = (
+    "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
+)
+"""Settings that do not change what is learnt from one update to the next."""
 DEEPEST, MOST = 32, 100_000
 """Levels and values of a file with settings."""
 UNIONS = (Union, types.UnionType)
@@ -134,6 +140,12 @@ def to_yaml(config: RunConfig) -> str:
         raise UserError(
             f"a setting cannot be written to config.yaml: {error.args[-1]!r}; give plain values, or a function as env"
         ) from None
+
+
+def fingerprint(config: RunConfig) -> str:
+    """The sha256 of all settings that can change what is learnt."""
+    plain = {key: value for key, value in dataclasses.asdict(config).items() if key not in WITHOUT_INFLUENCE}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def option_names(config: object, prefix: str = "") -> list[str]:

@@ -32,7 +32,7 @@ PER_LINE = ALIGNMENT // 8
 class AllReduceEdge(Edge):
     """Sums of tensors of up to `size` float32, one of each member."""
 
-    saved: ClassVar[bool] = False  # gradients that wait for others are computed again
+    saved: ClassVar[bool] = False  # the inline runtime saves when no gradient waits for others
 
     members: int
     size: int

@@ -4,6 +4,7 @@ Each producer has a ring of its own, so that a slot is never shared between prod
 
     committed ─ counts slots that the producer has filled; only the producer writes it
     released  ─ counts slots that the consumer has given back; only the consumer writes it
+    next      ─ of the first ring: the ring whose turn it is; only the consumer writes it
     invariant   0 ≤ committed − released ≤ capacity
 
 A producer that dies while it fills a slot has not committed it: its successor finds the same counters, fills the
@@ -98,7 +99,7 @@ class Ring:
 
     def __init__(self, memory: Array, spec: Nest, capacity: int) -> None:
         counters = memory[:_COUNTERS].view(np.int64)
-        self.committed, self.released = counters[0:1], counters[8:9]
+        self.committed, self.released, self.next = counters[0:1], counters[8:9], counters[9:10]
         self.steps = counters[1:3]
         self.capacity = capacity
         size = layout_bytes(spec)
@@ -147,7 +148,9 @@ class RingSource(Port):
         super().__init__(queue.name, queue.filled)
         self._rings, self._freed, self.notifier = queue.rings(), queue.freed, queue.filled
         self._committed, self._released = queue.committed, queue.released
-        self._next, self._wanted = 0, 1
+        self._turn, self._wanted = self._rings[0].next, 1
+        self._after = 0
+        """The ring whose turn it will be when what was taken is released."""
         self._taken: list[int] = []
 
     def take(self, count: int, most: list[int] | None = None) -> list[Unroll] | None:
@@ -158,15 +161,15 @@ class RingSource(Port):
             available = [min(pair) for pair in zip(available, most, strict=True)]
         if sum(available) < count:
             return None
-        used = [0] * len(self._rings)
+        used, turn = [0] * len(self._rings), int(self._turn[0])
         batch: list[Unroll] = []
         while len(batch) < count:
-            i, self._next = self._next, (self._next + 1) % len(self._rings)
+            i, turn = turn, (turn + 1) % len(self._rings)
             if used[i] < available[i]:
                 ring = self._rings[i]
                 batch.append(ring.slots[int(ring.released[0] + used[i]) % ring.capacity])
                 used[i] += 1
-        self._taken = used
+        self._taken, self._after = used, turn
         return batch
 
     def release(self) -> None:
@@ -174,6 +177,8 @@ class RingSource(Port):
             if count:
                 self._rings[i].released[0] += count
                 self._freed[i].notify()
+        if self._taken:
+            self._turn[0] = self._after
         self._taken = []
 
     def depth(self) -> int:

@@ -70,6 +70,9 @@ class ParameterMemory(Port):
     def rest(self) -> None:
         self._rests[0] = 1
 
+    def go_on(self) -> None:
+        self._rests[0] = 0
+
     def moved(self) -> None:
         self.meter.total += self._bytes
 

@@ -22,7 +22,7 @@ import numpy as np
 import optree
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from pappus.envs.snapshot import capture, restore
+from pappus.envs.snapshot import capture, obstacle, restore
 from pappus.envs.spaces import InfoMasks, action_converter, flat_rows, observation_converter
 from pappus.envs.vector import VectorEnv
 from pappus.errors import UserError
@@ -142,6 +142,8 @@ class GymVectorEnv(VectorEnv):
         self.num_envs = env.num_envs
         if first_seed is not None and isinstance(env.unwrapped, SyncVectorEnv):
             self.seeds = first_seed + np.arange(env.num_envs)
+        if first_seed is not None:
+            seed_spaces(env, first_seed)
         self._autoreset = autoreset_mode(env)
         next_step = self._autoreset is AutoresetMode.NEXT_STEP
         self._stream: Stream = NextStepStream(env.num_envs) if next_step else SameStepStream(env.num_envs)
@@ -190,6 +192,9 @@ class GymVectorEnv(VectorEnv):
         envs = capture(self.env)
         return None if envs is None else {"envs": envs, "stream": self._stream.snapshot()}
 
+    def no_snapshot(self) -> str:
+        return obstacle(self.env)
+
     def restore(self, snapshot: Nest) -> None:
         restore(self.env, snapshot["envs"])
         self._stream.restore(snapshot["stream"])
@@ -223,6 +228,17 @@ def autoreset_mode(env: GymVector) -> AutoresetMode:
             f"{type(env).__name__} has metadata['autoreset_mode']={mode!r}; "
             "set the gymnasium.vector.AutoresetMode that its step() follows"
         ) from None
+
+
+def seed_spaces(env: Any, seed: int) -> None:
+    """Seed the spaces of envs, of their wrappers and sub-envs: Gymnasium takes seeds of spaces from the system, and an
+    env may draw from its spaces."""
+    for value in vars(env).values():
+        if isinstance(value, gym.Space):
+            value.seed(seed)
+    inner = getattr(env, "env", None)
+    for i, one in enumerate([*([] if inner is None else [inner]), *getattr(env, "envs", ())]):
+        seed_spaces(one, seed + i)
 
 
 def trusting(env: GymVector) -> GymVector:

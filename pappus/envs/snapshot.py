@@ -42,6 +42,15 @@ def capture(env: object) -> Nest | None:
         return None
 
 
+def obstacle(env: object) -> str:
+    """Why there is no snapshot of `env`; empty if there is one."""
+    try:
+        _Writer().write(env, type(env).__name__)
+    except _Obstacle as error:
+        return str(error)
+    return ""
+
+
 def restore(env: object, snapshot: Nest) -> None:
     """Put a captured state into a live env of the same kind."""
     _Reader().read(snapshot, env, type(env).__name__)

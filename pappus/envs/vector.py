@@ -90,6 +90,10 @@ class VectorEnv(Protocol):
         The last Timestep is not part of it: the caller keeps that."""
         return None
 
+    def no_snapshot(self) -> str:
+        """Why `snapshot` returns None, in words."""
+        return f"{type(self).__name__} has no snapshots"
+
     def restore(self, snapshot: Nest) -> None:
         """Continue from a snapshot of the same env with the same number of envs."""
         raise UserError(f"{type(self).__name__} has no snapshots, so there is none to restore; start from reset()")
@@ -138,6 +142,9 @@ class WithLastInputs(VectorEnv):
     def snapshot(self) -> Nest | None:
         inner, last = self._env.snapshot(), {LAST_ACTION: self._action.copy(), LAST_REWARD: self._reward.copy()}
         return None if inner is None else {"env": inner, **last}
+
+    def no_snapshot(self) -> str:
+        return self._env.no_snapshot()
 
     def restore(self, snapshot: Nest) -> None:
         self._env.restore(snapshot["env"])

@@ -103,8 +103,7 @@ class RecordingSink:
         """Whether the next step can be recorded now."""
         try:
             if self._writer is None:
-                self._writer = self._open_writer(self._envs, self._layout.history)
-                self._recorder = self._layout.recorder(self._writer, self._envs)
+                self._writer, self._recorder = self._open()
                 self.connections, self._covered = self.connections + 1, 0
             if not self._writer.flush(0.0):
                 return False
@@ -119,6 +118,10 @@ class RecordingSink:
         self._open_steps -= covered - self._covered
         self._covered = covered
         return True
+
+    def _open(self) -> tuple[TrajectoryWriter, Recorder]:
+        writer = self._open_writer(self._envs, self._layout.history)
+        return writer, self._layout.recorder(writer, self._envs)
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
@@ -153,6 +156,26 @@ class RecordingSink:
             except RunError:
                 self._lose()
 
+    def save(self) -> Nest:
+        """What is under construction, where the service is in this thread and is saved, too."""
+        if self._writer is None or self._recorder is None:
+            return {}
+        uncounted = self._recorder.covered - self._recorder.held - self._covered
+        return {
+            "writer": self._writer.save(), "recorder": self._recorder.save(), "unconfirmed": self._unconfirmed,
+            "open_steps": self._open_steps, "uncounted": uncounted,
+        }
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned; the service is loaded already."""
+        if saved:
+            self._writer, self._recorder = self._open()
+            self._writer.load(saved["writer"])
+            self._recorder.load(saved["recorder"])
+            self._unconfirmed, self._open_steps = saved["unconfirmed"], saved["open_steps"]
+            self._covered = self._recorder.covered - self._recorder.held - saved["uncounted"]
+            self.connections += 1
+
     def explain(self) -> str:
         return "the rate limiter blocks inserts, or the service is away"
 
@@ -178,6 +201,7 @@ class DirectReplay:
     """A replay edge within one thread. It is the port of the learner and of the replay server, too."""
 
     name = "replay"
+    alone = True
 
     def __init__(self, spec: ReplaySpec) -> None:
         self._spec = spec
@@ -197,7 +221,15 @@ class DirectReplay:
     def host(self) -> DirectReplay:
         return self
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Writers that continue from a checkpoint have done so by now."""
+        self.service.leave(self.service.unclaimed)
+
+    def save(self) -> dict[str, Nest]:
+        """Nothing: it draws when it is asked to."""
+        return {}
+
+    def load(self, saved: Nest) -> None: ...
 
     def take(self) -> ItemBatch | None:
         """The next batch; None if the rate limiter allows none now."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pappus.core import ItemSource
-from pappus.experience import ItemBatch, Sequence
+from pappus.experience import ItemBatch, Sequence, Transition
 from pappus.types import OWN, Array, Nest, map_leaves
 
 
@@ -48,6 +48,14 @@ class MixedSource:
         for source, part, own in zip(self._sources, batch.parts, np.split(priorities, ends[:-1]), strict=True):
             source.update(part, own)
 
+    def save(self) -> dict[str, Nest]:
+        """Parts that were drawn and wait for others."""
+        return {"parts": [None if part is None else _plain(part) for part in self._parts]}
+
+    def load(self, saved: Nest) -> None:
+        parts = saved.get("parts", self._parts)  # a checkpoint may be of a run without data
+        self._parts = [None if part is None else _batch(part) for part in parts]
+
     def picture_bytes(self) -> int:
         """Parts are laid side by side as values."""
         return 0
@@ -73,6 +81,20 @@ class MixedSource:
 
 def _own(part: ItemBatch) -> Array:
     return np.full(len(part.keys), OWN)
+
+
+def _plain(part: ItemBatch) -> dict[str, Nest]:
+    """A batch of one table as checkpoints hold it."""
+    kind = "sequence" if isinstance(part.items, Sequence) else "transition"
+    return {
+        "kind": kind, "keys": part.keys, "items": list(part.items), "weight": part.weight, "age": part.age,
+        "service": part.service,
+    }
+
+
+def _batch(plain: Nest) -> ItemBatch:
+    items = (Sequence if plain["kind"] == "sequence" else Transition)(*plain["items"])
+    return ItemBatch(plain["keys"], items, plain["weight"], plain["age"], plain["service"])
 
 
 def _side_by_side(items: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from pappus.replay.clients.client import Client
 from pappus.replay.sampling.kept_rows import KeptRows
 from pappus.telemetry.metrics import Meter
 from pappus.transports.memory import EventNotifier
-from pappus.types import Array, leaves_of
+from pappus.types import Array, Nest, leaves_of
 
 RETRY_SECONDS = 0.1
 """Interval at which a lost service is tried again."""
@@ -56,6 +56,12 @@ class PrefetchedSource:
         self._closed = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+
+    def save(self) -> dict[str, Nest]:
+        """Nothing: batches are drawn anew."""
+        return {}
+
+    def load(self, saved: Nest) -> None: ...
 
     def picture_bytes(self) -> int:
         return self._spec.most_rows * sum(spec.nbytes for spec in self._spec.layout.pictures.values())

@@ -149,6 +149,14 @@ class SequenceRecorder(Recorder):
                 of[over] = row + 1
         return len(envs)
 
+    def save(self) -> dict[str, Any]:
+        own = {"episode": self._episode.copy(), "covered": self._covered.copy(), "valid": self._valid.copy()}
+        return {**super().save(), **own}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        super().load(saved)
+        self._episode[:], self._covered[:], self._valid[:] = saved["episode"], saved["covered"], saved["valid"]
+
     def _create(self, envs: Array, row: int) -> None:
         starts = np.maximum(self._begin[envs] - self._experience.burn_in, self._episode[envs])
         priorities = self._layout.initial_priority(self._stats(envs, row)) + SMALLEST_PRIORITY

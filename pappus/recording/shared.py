@@ -91,6 +91,8 @@ class SharedReplay:
 class SharedReplayHost:
     """The service, served on a unix socket with its rows in shared memory; in a cluster also on a gRPC port."""
 
+    alone = False
+
     def __init__(self, name: str, spec: ReplaySpec, counted: Array, cluster: ServiceDirectory | None) -> None:
         self._memory, self._counted = SharedMemory(), counted
         self.service = spec.service(self._memory)

@@ -73,6 +73,19 @@ class Recorder(ABC):
         """Hand over items that wait for others."""
         return
 
+    def save(self) -> dict[str, Any]:
+        """What was remembered of items that are not finished."""
+        return {
+            "begin": self._begin.copy(), "reward": self._reward.copy(), "discount": self._discount.copy(),
+            "behaviour": {name: rows.copy() for name, rows in self._behaviour.items()},
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Continue from what `save` returned."""
+        self._begin[:], self._reward[:], self._discount[:] = saved["begin"], saved["reward"], saved["discount"]
+        for name, rows in self._behaviour.items():
+            rows[:] = saved["behaviour"][name]
+
     def _remember(self, place: int, behaviour: Mapping[str, Array], then: Timestep) -> None:
         self._reward[place] = then.reward * self._reward_scale
         self._discount[place] = then.discount * self._discount_factor
@@ -289,6 +302,15 @@ class TransitionRecorder(Recorder):
         behaviour = {name: rows[places[0], items.envs] for name, rows in self._behaviour.items()}
         last = {name: newest[name][items.envs] for name in behaviour}
         return TransitionStats(behaviour, last, totals[-1], weights[-1])
+
+    def save(self) -> dict[str, Any]:
+        held = [[*items, row, priorities] for items, row, priorities in self._held]
+        return {**super().save(), "held": held}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        super().load(saved)
+        self._held = [(Items(*items), row, priorities) for *items, row, priorities in saved["held"]]
+        self.held = sum(len(items.envs) for items, _, _ in self._held)
 
     def insert_held(self) -> None:
         if self._held:

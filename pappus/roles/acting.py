@@ -15,7 +15,7 @@ import torch
 
 from pappus.algorithms.choices import ActionChoice, choice_of
 from pappus.core import Algorithm, ItemSink, Policy, ReplayAlgorithm, Sink, StepCounter, Waitable, WeightsReader
-from pappus.data.recorder import Recording
+from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.envs.vector import VectorEnv
 from pappus.networks.flat import FlatParameters
 from pappus.networks.numpy_mlp import numpy_mlp
@@ -177,10 +177,11 @@ class LocalPolicy(ActingNetwork):
         return action, behaviour
 
     def save(self) -> Nest:
-        return {**super().save(), "state": optree.tree_leaves(self._state)}
+        return {**super().save(), "state": optree.tree_leaves(self._state), "exploration": self._exploration}
 
     def load(self, saved: Nest) -> None:
         super().load(saved)
+        self._exploration = saved.get("exploration")
         self._state = optree.tree_unflatten(optree.tree_structure(self._state), saved["state"])
 
 
@@ -190,6 +191,26 @@ def exploration_of(
     """How much each of an actor's `num_envs` envs explores now."""
     envs = actor * num_envs + np.arange(num_envs)
     return lambda: algorithm.exploration(envs, actors * num_envs, counter.total())
+
+
+def saved_acting(
+    env: VectorEnv, policy: Policy, timestep: Timestep, recorder: EpisodeRecorder | None
+) -> dict[str, Nest] | None:
+    """What all actors need to continue: envs, policy, the last timestep; None where the envs have no snapshot."""
+    envs = env.snapshot()
+    if envs is None:
+        return None
+    record = {} if recorder is None else recorder.save()
+    return {"env": envs, "policy": policy.save(), "timestep": list(timestep[:5]), "record": record}
+
+
+def loaded_acting(state: Nest, env: VectorEnv, policy: Policy, recorder: EpisodeRecorder | None) -> Timestep:
+    """Continue from what `saved_acting` returned; the last timestep."""
+    env.restore(state["env"])
+    policy.load(state["policy"])
+    if recorder is not None and state.get("record"):
+        recorder.load(state["record"])
+    return Timestep(*state["timestep"])._replace(episodes=MAY_HAVE_ENDED)
 
 
 class Actor(Role):
@@ -236,21 +257,14 @@ class Actor(Role):
 
     def save(self) -> Nest | None:
         """Everything down to the env's state, or None where the env cannot be snapshotted."""
-        env = self._env.snapshot()
-        if env is None:
+        acting = saved_acting(self._env, self._policy, self._timestep, self._recorder)
+        if acting is None:
+            self.afresh = self._env.no_snapshot()
             return None
-        timestep, record = list(self._timestep[:5]), {} if self._recorder is None else self._recorder.save()
-        return {
-            "env": env, "policy": self._policy.save(), "timestep": timestep, "time": self._writer.time,
-            "record": record,
-        }
+        return {**acting, "time": self._writer.time}
 
     def load(self, state: Nest) -> None:
-        self._env.restore(state["env"])
-        self._policy.load(state["policy"])
-        self._timestep = Timestep(*state["timestep"])._replace(episodes=MAY_HAVE_ENDED)
-        if self._recorder is not None and state.get("record"):
-            self._recorder.load(state["record"])
+        self._timestep = loaded_acting(state, self._env, self._policy, self._recorder)
         slot = self._sink.acquire()
         if slot is not None:
             self._writer.resume(slot, state["time"])
@@ -308,6 +322,19 @@ class ReplayActor(Role):
         if then.episodes is not None:
             self.metrics.episodes(then.episodes.returns, then.episodes.lengths)
         return None
+
+    def save(self) -> Nest | None:
+        """As an actor of unrolls, and the items under construction."""
+        acting = saved_acting(self._env, self._policy, self._timestep, self._recorder)
+        if acting is None:
+            self.afresh = self._env.no_snapshot()
+            return None
+        return {**acting, "until_refresh": self._until_refresh, "sink": self._sink.save()}
+
+    def load(self, state: Nest) -> None:
+        self._timestep = loaded_acting(state, self._env, self._policy, self._recorder)
+        self._until_refresh = state["until_refresh"]
+        self._sink.load(state["sink"])
 
     def close(self) -> None:
         """Count what the table has not confirmed as dropped."""

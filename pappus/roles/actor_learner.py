@@ -7,20 +7,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from pappus.core import GradientChannel, Waitable
+from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role, WaitAny
 from pappus.telemetry.accounts import Account
-from pappus.types import Array, Unroll, map_leaves
+from pappus.types import Array, Nest, Unroll, leaves_of, map_leaves
 
 
 class Bundle(Role):
     """Both take turns: the rate limiter of their replay memory says whose turn it is."""
 
-    def __init__(self, name: str, actor: Role, learner: Role) -> None:
+    def __init__(self, name: str, actor: Role, learner: Role, memory: ReplayServer | None = None) -> None:
+        """`memory` is the replay memory, where it is their own."""
         super().__init__(name)
+        self._parts: dict[str, Role] = {"memory": memory} if memory is not None else {}
+        self._parts |= {"actor": actor, "learner": learner}
+        """In the order in which they are loaded: what an actor writes belongs to its memory."""
         self._actor, self._learner = actor, learner
         self.metrics = actor.metrics = learner.metrics
         self.metrics.role = name
@@ -39,6 +45,27 @@ class Bundle(Role):
             return None
         learner = self._learner.step()  # an actor that must wait may have handed over what the learner waited for
         return None if learner is None else WaitAny(learner, actor)
+
+    def save(self) -> Nest | None:
+        """All parts, or None where one of them cannot continue."""
+        states = {name: part.save() for name, part in self._parts.items()}
+        self.afresh = next((self._parts[name].afresh for name, state in states.items() if state is None), "")
+        return None if self.afresh else states
+
+    def load(self, state: Nest) -> None:
+        for name, part in self._parts.items():
+            part.load(state[name])
+            self.lost = part.lost
+            if self.lost:
+                return
+
+    def stored_in(self, directory: Path) -> None:
+        for part in self._parts.values():
+            part.stored_in(directory)
+
+    def committed(self) -> None:
+        for part in self._parts.values():
+            part.committed()
 
     def close(self) -> None:
         self._actor.close()
@@ -82,6 +109,14 @@ class UnrollSlot:
     def depth(self) -> int:
         return int(self.filled)
 
+    def save(self) -> Nest:
+        return {"unroll": [leaf.copy() for leaf in leaves_of(self._unroll)], "filled": self.filled}
+
+    def load(self, saved: Nest) -> None:
+        for into, leaf in zip(leaves_of(self._unroll), saved["unroll"], strict=True):
+            into[...] = leaf
+        self.filled = saved["filled"]
+
 
 class OwnWeights:
     """The weights of a learner as its actor reads them: both get new ones whenever the actor looks for them."""
@@ -108,3 +143,11 @@ class Worker(Bundle):
     def step(self) -> Waitable | None:
         """One step of every env or, when the unroll is full, one gradient."""
         return self._learner.step() if self._slot.filled else self._actor.step()
+
+    def save(self) -> Nest | None:
+        state = super().save()
+        return None if state is None else {**state, "slot": self._slot.save()}
+
+    def load(self, state: Nest) -> None:
+        self._slot.load(state["slot"])
+        super().load(state)

@@ -39,23 +39,14 @@ class CpuGroupState(UnrollGroupState):
         assert self.action is not None
         self.writer.append(self.action, self.recorded_behaviour(), self.version, Timestep(*request[:5]))
 
-    def save(self) -> Nest:
-        acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
-        return {
-            "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
-            "begun": self.begun, "unroll": leaves_of(self.unroll), "time": self.writer.time,
-            "state": leaves_of(self.state), "record": {} if self.recorder is None else self.recorder.save(), **acted,
-        }
+    def save(self) -> dict[str, Nest]:
+        return {**super().save(), "unroll": leaves_of(self.unroll), "time": self.writer.time}
 
     def load(self, saved: Nest) -> None:
+        super().load(saved)
         for into, leaf in zip(leaves_of(self.unroll), saved["unroll"], strict=True):
             into[...] = leaf
         self.writer.resume(self.unroll, saved["time"])
-        self.state = optree.tree_unflatten(optree.tree_structure(self.state), saved["state"])
-        self.action, self.behaviour = saved.get("action"), saved.get("behaviour", {})
-        self.version, self.delivered, self.begun = saved["version"], saved["delivered"], saved["begun"]
-        if self.recorder is not None and saved.get("record"):
-            self.recorder.load(saved["record"])
 
 
 class CpuInference(InferenceServer[CpuGroupState]):
@@ -87,27 +78,17 @@ class CpuInference(InferenceServer[CpuGroupState]):
 
     def save(self) -> Nest:
         """The network in use, all env groups, and whose requests are in which state."""
+        packer = self._packer
         return {
-            "network": self._acting.save(), "filled": self._packer.filled, "held": self._packer.held,
-            "turn": self._packer.turn, "barrier": [] if self._barrier is None else self._barrier.save(),
-            "env_groups": list(self._group_states), "states": [state.save() for state in self._group_states.values()],
-            "due": [call.env_group for call in self._due], "stuck": [call.env_group for call in self._stuck],
+            "network": self._acting.save(), "filled": packer.filled, "held": packer.held, "turn": packer.turn,
+            **self.saved_groups(),
         }
 
     def load(self, state: Nest) -> None:
         """Continue with the requests in flight."""
         self._acting.load(state["network"])
         self._packer.filled, self._packer.held, self._packer.turn = state["filled"], state["held"], state["turn"]
-        if self._barrier is not None:
-            self._barrier.load(state["barrier"])
-        for env_group, saved in zip(state["env_groups"], state["states"], strict=True):
-            self._group_states[env_group] = self._new_group_state(saved["session"], saved["num_envs"])
-            self._group_states[env_group].load(saved)
-            self._count_envs(saved["num_envs"])
-        calls = {call.env_group: call for call in self._request_server.calls()}
-        self._due, self._stuck = ([calls.pop(env_group) for env_group in state[kind]] for kind in ("due", "stuck"))
-        for call in calls.values():
-            self._receive(call)
+        self.load_groups(state)
 
     def close(self) -> None:
         """Count what fills no batch as dropped, too."""

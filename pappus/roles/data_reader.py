@@ -19,7 +19,7 @@ from pappus.data.episode import Episode
 from pappus.data.lanes import Lanes, Rows
 from pappus.roles.acting import report_lost
 from pappus.roles.role import IDLE, Role
-from pappus.types import Array, EnvSpec, Timestep, map_leaves
+from pappus.types import Array, EnvSpec, Nest, Timestep, map_leaves
 
 LOOK_SECONDS = 1.0
 """How often a reader that has read everything looks whether the table still has it."""
@@ -34,17 +34,17 @@ class DataReader(Role):
     A reader that finds all items in the table reads nothing: its predecessor was killed after it had read everything.
     If the service was lost and came back with less, all readers read everything again; the oldest items give way."""
 
+    afresh = "data that does not fit into its table is read on in another order"
+
     def __init__(
         self, name: str, spec: EnvSpec, open_episodes: OpenEpisodes, lanes: int, sink: ItemSink, items: int
     ) -> None:
         super().__init__(name)
-        self.stateful = items == 0
-        """What is read once is read again in the same order; what is read for ever cannot be continued exactly."""
         self._spec, self._open_episodes, self._num_lanes = spec, open_episodes, lanes
         self._sink, self._items = sink, items
         self._lanes: Lanes | None = None
         self._rows: Rows | None = None
-        self._row = self._connection = self._steps = 0
+        self._row = self._connection = self._steps = self._turns = 0
         self._began = self._look_at = 0.0
         self._ending = False
 
@@ -74,6 +74,7 @@ class DataReader(Role):
 
     def _record(self, lanes: Lanes) -> Waitable | None:
         """Record rows, up to the end of a block, while there is room for them."""
+        self._turns += 1
         if self._rows is None:
             before, self._row = lanes.episodes, 0
             self._rows = lanes.block()
@@ -106,6 +107,15 @@ class DataReader(Role):
         self._sink.size()
         self._look_at = self.wake_at = now + LOOK_SECONDS
         return IDLE
+
+    def save(self) -> Nest | None:
+        """How often it has read on. What is read for ever is shuffled anew."""
+        return {"turns": self._turns} if self._items else None
+
+    def load(self, state: Nest) -> None:
+        """Read again what was read, which comes in the same order."""
+        while self._turns < state["turns"] and self.step() is None:
+            pass
 
     def close(self) -> None:
         self._sink.close()

@@ -64,6 +64,8 @@ class GpuGroupState(UnrollGroupState):
 class GpuInference(InferenceServer[GpuGroupState]):
     """… ──unrolls──▶ prefetcher, beside it in the same process: experience never leaves the device."""
 
+    afresh = "unrolls under construction are in the memory of the learner's device"
+
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, unrolls: Lender,
         settings: InferenceSettings, device: str, recording: Recording | None = None, suspects: Source | None = None,

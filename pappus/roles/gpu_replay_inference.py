@@ -29,6 +29,8 @@ class GpuReplayGroupState(ReplayGroupState):
 class GpuReplayInference(ReplayInference[GpuReplayGroupState]):
     """With the network and the recurrent states of all envs on the device."""
 
+    afresh = "its network is on a device, with states that checkpoints do not hold"
+
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,

@@ -315,27 +315,36 @@ class GradientStep:
     def save(self) -> dict[str, Nest]:
         with self.on_device():
             self.accelerator.wait()
-            optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
             weights = self.flat.values.detach().cpu().clone()
+            own = {"optimizer": self._saved_optimizer()} if self.channel is None else {"channel": self.channel.save()}
+        return {
+            "weights": weights, **own, "steps": self.steps, "updates": self.updates, "random": torch.get_rng_state(),
+        }
+
+    def _saved_optimizer(self) -> Nest:
+        optimizer: Any = map_leaves(_plain, copy.deepcopy(self._optimizer.state_dict()))
         for group in optimizer["param_groups"]:
             group["lr"] = float(group["lr"])
-        return {
-            "weights": weights, "optimizer": optimizer, "steps": self.steps, "updates": self.updates,
-            "random": torch.get_rng_state(),
-        }
+        return optimizer
 
     def load(self, state: Nest) -> None:
         """Continue from a checkpoint, which may come from another device."""
-        optimizer = copy.deepcopy(state["optimizer"])  # torch would write into the state, which others may load, too
-        for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
-            saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
         with torch.no_grad():
             self.flat.values.copy_(state["weights"])
-        self._optimizer.load_state_dict(optimizer)
+        if self.channel is None:
+            self._load_optimizer(state["optimizer"])
+        else:
+            self.channel.load(state["channel"])
         self.steps, self.updates = state["steps"], state["updates"]
         torch.set_rng_state(state["random"])
         if self.others is not None:
             self.others.compared = False
+
+    def _load_optimizer(self, state: Nest) -> None:
+        optimizer = copy.deepcopy(state)  # torch would write into the state, which others may load, too
+        for saved, own in zip(optimizer["param_groups"], self._optimizer.param_groups, strict=True):
+            saved.update({key: own[key] for key in DEVICE_KEYS if key in own})
+        self._optimizer.load_state_dict(optimizer)
 
 
 def _acted_on(batch: Unroll) -> tuple[Nest, torch.Tensor, Nest]:

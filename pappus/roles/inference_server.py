@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+import optree
 
 from pappus.core import Call, RequestServer, Source, Waitable
 from pappus.data.recorder import EpisodeRecorder, Recording
@@ -19,7 +20,7 @@ from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.batching import BatchBarrier, Batching
 from pappus.roles.role import Role, WaitAny
 from pappus.telemetry.accounts import RECEIVED
-from pappus.types import ORIGIN, OWN, Array, Episodes, Nest, Request, Timestep, Unroll
+from pappus.types import ORIGIN, OWN, Array, Episodes, Nest, Request, Timestep, Unroll, leaves_of
 
 RECENT_BATCHES = 200
 """Batches of which the median time is reported."""
@@ -100,6 +101,23 @@ class EnvGroupState:
             self.recorder.begin(timestep)
         else:
             self.recorder.record(self.action, self.behaviour, timestep)
+
+    def save(self) -> dict[str, Nest]:
+        """What a successor needs to continue."""
+        acted = {} if self.action is None else {"action": self.action, "behaviour": self.behaviour}
+        return {
+            "session": self.session, "num_envs": self.num_envs, "version": self.version, "delivered": self.delivered,
+            "begun": self.begun, "state": leaves_of(self.state),
+            "record": {} if self.recorder is None else self.recorder.save(), **acted,
+        }
+
+    def load(self, saved: Nest) -> None:
+        """Continue from what `save` returned."""
+        self.state = optree.tree_unflatten(optree.tree_structure(self.state), saved["state"])
+        self.action, self.behaviour = saved.get("action"), saved.get("behaviour", {})
+        self.version, self.delivered, self.begun = saved["version"], saved["delivered"], saved["begun"]
+        if self.recorder is not None and saved.get("record"):
+            self.recorder.load(saved["record"])
 
     def remember(self, action: Array, behaviour: dict[str, Array], version: int) -> None:
         """Keep the actions of the envs until it is known what they led to."""
@@ -287,6 +305,27 @@ class InferenceServer(Role, Generic[StateType]):
             self.metrics.gauge("inference/batch_ms_p50", 1e3 * float(middle))
             self.metrics.gauge("inference/batch_ms_p99", 1e3 * float(late))
             self._seconds.clear()
+
+    def saved_groups(self) -> dict[str, Nest]:
+        """All env groups, and whose requests are in which state."""
+        return {
+            "barrier": [] if self._barrier is None else self._barrier.save(),
+            "env_groups": list(self._group_states), "states": [state.save() for state in self._group_states.values()],
+            "due": [call.env_group for call in self._due], "stuck": [call.env_group for call in self._stuck],
+        }
+
+    def load_groups(self, state: Nest) -> None:
+        """Continue from what `saved_groups` returned, with the requests in flight."""
+        if self._barrier is not None:
+            self._barrier.load(state["barrier"])
+        for env_group, saved in zip(state["env_groups"], state["states"], strict=True):
+            self._group_states[env_group] = self._new_group_state(saved["session"], saved["num_envs"])
+            self._group_states[env_group].load(saved)
+            self._count_envs(saved["num_envs"])
+        calls = {call.env_group: call for call in self._request_server.calls()}
+        self._due, self._stuck = ([calls.pop(env_group) for env_group in state[kind]] for kind in ("due", "stuck"))
+        for call in calls.values():
+            self._receive(call)
 
     def close(self) -> None:
         """Count what was not handed on as dropped."""

@@ -231,16 +231,21 @@ class Publication(Idle):
     ) -> None:
         self._weights, self._nearby, self._published = weights, nearby, published
         self._seldom, self._next = seldom or nearby is not None, 0.0
+        self._sent = -1
+        """The version that all readers can have."""
 
     def publish(self, flat: torch.Tensor, version: int, last: bool) -> None:
         """Publish a version; the last one reaches all readers."""
         if self._nearby is not None:
             self._nearby.publish(flat, version)
+        if version == self._sent:
+            return
         if self._seldom:
             now = time.perf_counter()
             if now < self._next and not last:
                 return
             self._next = now + PUBLISH_SECONDS
+        self._sent = version
         if self._weights is not None:
             self._weights.publish(flat.cpu().numpy(), version)
 
@@ -277,6 +282,11 @@ class Learner(Role):
         """Batches in a row that were skipped, and that no client is to blame for."""
         self._counted = False
         """Whether the steps of the present batch are counted already."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is under way, of which learners that share updates make one in several steps."""
+        return self._under_way is not None
 
     @property
     def steps(self) -> int:
@@ -386,12 +396,15 @@ class Learner(Role):
     def save(self) -> Nest:
         if self._under_way is not None and self._training.interruptible:
             return self._before
-        return {**self._gradient.save(), **self._training.save()} if self.leads else None
+        if self._publication is not None and not self.leads:
+            return None  # it has the state of the learner that leads
+        return {**self._gradient.save(), **self._training.save(), "skipped": self._skipped}
 
     def load(self, state: Nest) -> None:
         with self._gradient.on_device():
             self._gradient.load(state)
             self._training.load(state)
+            self._skipped = state.get("skipped", 0)
             self.finished = self.leads and self.steps >= self._total_steps
             self._publish()
 

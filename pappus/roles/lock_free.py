@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pappus.config import OptimizerConfig
-from pappus.core import SharedParameters, StepCounter, StepTotal, Waitable, WeightsWriter
+from pappus.core import ShardWeights, SharedParameters, StepCounter, StepTotal, Waitable
 from pappus.errors import UserError
 from pappus.ops.descent import adagrad_step, adam_step, rmsprop_step
 from pappus.roles.gradient_step import learning_rate_at
@@ -96,19 +96,26 @@ class LockFreeChannel:
         self._shared.moved()
         return before - self._read
 
+    def save(self) -> Nest:
+        return {"read": self._read}
+
+    def load(self, saved: Nest) -> None:
+        """Changes go on, also if they were asked to stop before the checkpoint was written."""
+        self._read = saved["read"]
+        self._shared.go_on()
+
 
 class Master(Role):
     """Opens the shared parameters, counts, publishes the weights now and then, saves, and ends the run."""
 
     def __init__(
-        self, name: str, initial: torch.Tensor, shared: SharedParameters, weights: WeightsWriter, steps: StepTotal,
+        self, name: str, initial: torch.Tensor, shared: SharedParameters, weights: ShardWeights, steps: StepTotal,
         updates: StepTotal, optimizer: OptimizerConfig, total_steps: int,
     ) -> None:
         super().__init__(name)
         self._initial, self._shared, self._weights = initial, shared, weights
         self._counted_steps, self._counted_updates, self._total_steps = steps, updates, total_steps
         self._optimizer, self._statistics = optimizer, statistics_of(optimizer)
-        self._published = -1
         self.steps, self.updates = (int(count) for count in shared.counted)
         if shared.ready():  # by a predecessor
             self.metrics.event(f"back; weights and statistics are where they were, at version {updates.total():,}")
@@ -120,11 +127,10 @@ class Master(Role):
             self._shared.open()
         self._count()
         self.finished = self.finished or self.steps >= self._total_steps
-        if self._published == self.updates:
+        if self._weights.version() == self.updates:
             self.wake_at = time.perf_counter() + LOOK_SECONDS
             return IDLE
         self._weights.publish(self._shared.rows[0], self.updates)
-        self._published = self.updates
         return None
 
     def receive(self, command: str, argument: int) -> None:

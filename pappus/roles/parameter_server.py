@@ -98,7 +98,7 @@ class ParameterServer(Role):
     def step(self) -> Waitable | None:
         if self.finished:
             return IDLE
-        if not self._published:
+        if not self._published and self._weights.version() != self.updates:
             self._begin()
             return None
         gradients = self._source.take(1)
@@ -228,6 +228,12 @@ class ShardedChannel(ShardedWeights):
     def full(self) -> Waitable | None:
         """A shard that cannot take one more gradient now."""
         return next((sink for sink in self._sinks if sink.acquire() is None), None)
+
+    def save(self) -> Nest:
+        return {"versions": list(self.versions)}
+
+    def load(self, saved: Nest) -> None:
+        self.versions = list(saved["versions"])
 
     def send(self, gradient: Array, loss: float) -> None:
         """Send every shard its part of a gradient, and the version of its weights that was read last."""

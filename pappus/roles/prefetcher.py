@@ -14,6 +14,8 @@ from pappus.roles.role import Role
 class Prefetcher(Role):
     """finished unrolls ──▶ packer ──batches──▶ sink, all on the device."""
 
+    afresh = "finished unrolls are in the memory of the learner's device"
+
     def __init__(self, name: str, unrolls: Borrower, sink: Sink, batch_size: int, device: str) -> None:
         super().__init__(name)
         self._unrolls, self._sink = unrolls, sink

@@ -18,7 +18,7 @@ from pappus.data.recorder import Recording
 from pappus.roles.acting import ActingNetwork, count_stored
 from pappus.roles.cpu_inference import infer, places_of
 from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings, Network
-from pappus.types import Array, Nest, Request, Timestep, map_leaves
+from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
 
 class ReplayGroupState(EnvGroupState):
@@ -97,6 +97,21 @@ class CpuReplayGroupState(ReplayGroupState):
 
     recorded: Nest = ()
 
+    def save(self) -> dict[str, Nest]:
+        seen = None if self._seen is None else list(self._seen[:5])
+        states = {"recorded": leaves_of(self.recorded), "before": leaves_of(self._before)}
+        return {**super().save(), **states, "seen": seen, "envs": self.envs, "sink": self.sink.save()}
+
+    def load(self, saved: Nest) -> None:
+        super().load(saved)
+        structure = optree.tree_structure(self.recorded)
+        self.recorded = optree.tree_unflatten(structure, saved["recorded"])
+        if saved["seen"] is not None:
+            self._seen = Timestep(*saved["seen"])
+            self._before = optree.tree_unflatten(structure, saved["before"])
+        self.envs = saved["envs"]
+        self.sink.load(saved["sink"])
+
 
 class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
     """With the network on a CPU."""
@@ -123,6 +138,18 @@ class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
         """What is recorded of a state, as arrays."""
         rest: Nest = optree.tree_map(lambda leaf: leaf.numpy(), state[1] if self._stacks else state)
         return ((), rest) if self._stacks else rest
+
+    def save(self) -> Nest:
+        """The network in use, all env groups with the items under construction, and numbers that envs can have."""
+        return {
+            "network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups(),
+        }
+
+    def load(self, state: Nest) -> None:
+        """Continue with the requests in flight."""
+        self._acting.load(state["network"])
+        self.load_groups(state)
+        self._next, self._free = state["next"], list(state["free"])
 
     def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuReplayGroupState]) -> None:
         for call, group_state in zip(calls, group_states, strict=True):

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pappus.core import Waitable
 from pappus.errors import PappusError
-from pappus.replay.service.checkpoint import load
+from pappus.replay.service.checkpoint import digest_of, load
 from pappus.replay.service.retention import remove_own, write_own
 from pappus.replay.service.service import Service
 from pappus.roles.role import IDLE, Role
@@ -26,6 +26,8 @@ class ReplayHost(Protocol):
     """A replay service, and the servers through which clients reach it."""
 
     service: Service
+    alone: bool
+    """Whether all its clients share this thread, and are saved and loaded with it."""
     inserted: int
     """Items that were ever inserted, as far as a predecessor in this run has noted."""
 
@@ -39,9 +41,12 @@ class ReplayHost(Protocol):
 class ReplayServer(Role):
     """Opens the service, reports on it, and writes it into `directory` with every checkpoint of the run."""
 
-    def __init__(self, name: str, host: ReplayHost, directory: Path | None) -> None:
+    afresh = "it has no directory to keep tables in"
+
+    def __init__(self, name: str, host: ReplayHost, directory: Path | None, within: str = "") -> None:
+        """`within`: its part of the folder of tables, where there are several."""
         super().__init__(name)
-        self._host, self._directory = host, directory
+        self._host, self._directory, self._within = host, directory, within
         self._opened = False
         self._written: Path | None = None
         """The tables that were written last; no complete checkpoint may refer to them yet."""
@@ -78,13 +83,13 @@ class ReplayServer(Role):
         if self._written is not None:
             self._written = None
             self._remove_others()
-        self._written = write_own(self._host.service, self._directory, self._number)
+        self._written = write_own(self._host.service, self._directory, self._number, self._host.alone)
         self._number = int(self._written.name.rpartition("-")[2])
-        return {"folder": self._written.name}
+        return {"folder": self._written.name, **({"sha256": digest_of(self._written)} if self._host.alone else {})}
 
     def stored_in(self, directory: Path) -> None:
         if self._directory is not None:
-            self._directory = directory / FOLDER
+            self._directory = directory / FOLDER / self._within
 
     def committed(self) -> None:
         """Only now are older tables removed: the checkpoint before this one may have been the last that is complete."""
@@ -104,8 +109,9 @@ class ReplayServer(Role):
         folder = self._directory / state["folder"]
         self._committed = [folder]
         try:
-            load(self._host.service, folder)
+            load(self._host.service, folder, self._host.alone)
         except PappusError as error:
+            self.lost = f"tables begin empty: {error}"
             self.metrics.event(f"begins with empty tables: {error}")
 
     def close(self) -> None:

@@ -175,12 +175,15 @@ class ReplayTraining(Training):
                 self._gradient.metrics.gauge(f"replay/{name}", value)
 
     def save(self) -> dict[str, Nest]:
-        return {"target": self.target.flat.values.detach().cpu().clone()}
+        target = self.target.flat.values.detach().cpu().clone()
+        return {"target": target, "followed": self.target.followed, "source": self._source.save()}
 
     def load(self, state: Nest) -> None:
         with torch.no_grad():
             self.target.flat.values.copy_(state["target"])
-        if self._counted is not None:
+        self.target.followed = state.get("followed", -1)
+        self._source.load(state.get("source", {}))
+        if self._counted is not None and self._gradient.channel is None:
             self._counted.set_total(state["steps"])
 
     def close(self) -> None:
@@ -208,7 +211,7 @@ class TargetNetwork:
         self.network.requires_grad_(False)
         self.flat = FlatParameters(self.network, device=device)
         self.flat.values.copy_(weights.values)
-        self._followed = -1
+        self.followed = -1
         """How often it has followed versions."""
 
     def follow_updates(self, updates: int) -> None:
@@ -219,10 +222,10 @@ class TargetNetwork:
     def follow_version(self, version: int) -> None:
         """Follow as often as it was time to up to this version, which others count; begin as the first weights."""
         updates = self._algorithm.target_updates
-        times = version // updates.every - self._followed
+        times = version // updates.every - self.followed
         if times > 0:
-            share = 1.0 if self._followed < 0 else 1.0 - (1.0 - updates.share) ** times
-            self._followed += times
+            share = 1.0 if self.followed < 0 else 1.0 - (1.0 - updates.share) ** times
+            self.followed += times
             self._take_over(share)
 
     def _take_over(self, share: float) -> None:

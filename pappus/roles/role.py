@@ -21,6 +21,10 @@ class Role:
     """Whether `save` may return state that a successor needs."""
     finished = False
     """Set by a role that has done all that the config asks for, or was asked to finish."""
+    afresh = "it keeps no state"
+    """Why it starts afresh, where `save` returns None."""
+    lost = ""
+    """What `load` could not bring back, in words."""
     wake_at: float | None = None
     """Set by a role that must be stepped at this time (of `time.perf_counter`) even if its port stays silent."""
 
@@ -43,6 +47,11 @@ class Role:
         if steps:
             self.account.words[DROPPED] += steps
             self.metrics.count("steps_dropped", steps)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is in the middle of work that `save` cannot hold. The inline runtime saves when no role is."""
+        return False
 
     def step(self) -> Waitable | None:
         """Make progress and return None, or return the port that has to be waited for."""

@@ -46,16 +46,19 @@ class SeedActor(Role):
     def save(self) -> Nest | None:
         """The envs' states; requests in flight lie in the transport. None where envs cannot be snapshotted."""
         snapshots = [env.snapshot() for _, env in self._env_groups]
-        if self._unopened or any(snapshot is None for snapshot in snapshots):
+        if None in snapshots:
+            self.afresh = self._env_groups[snapshots.index(None)][1].no_snapshot()
             return None
-        return {"envs": snapshots}
+        return {"envs": snapshots, "unopened": [self._env_groups.index(pair) for pair in self._unopened]}
 
     def load(self, state: Nest) -> None:
         """Go on with the requests in flight."""
-        for (_, env), snapshot in zip(self._env_groups, state["envs"], strict=True):
-            env.reset()
-            env.restore(snapshot)
-        self._unopened = []
+        unopened = state.get("unopened", [])
+        self._unopened = [self._env_groups[i] for i in unopened]
+        for i, ((_, env), snapshot) in enumerate(zip(self._env_groups, state["envs"], strict=True)):
+            if i not in unopened:  # one that was not reset begins with its seed
+                env.reset()
+                env.restore(snapshot)
 
     def close(self) -> None:
         for _, env in self._env_groups:

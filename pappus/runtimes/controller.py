@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
+from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
-from pappus.telemetry.checkpoint import CheckpointStore, run_directory
+from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.run_log import RunLog, Summary
@@ -89,6 +90,8 @@ class Controller:
         self._last_update = (0, self._trained)
         self._longest_update = 0.0
         self._steps_before = self._updates_before = 0
+        self._resumed = ""
+        """How the run goes on from a checkpoint."""
         self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
         self._asked_after = 0.0
         self._evaluated: dict[str, float] = {}
@@ -157,9 +160,11 @@ class Controller:
         """Something worth a line in log and view."""
         self._run_stats.event(text, role)
 
-    def starts_afresh(self) -> None:
-        """The run is resumed, but not exactly."""
-        self.event(f"resumed: {self._config.topology.fresh_start}")
+    def continued(self, afresh: str = "") -> None:
+        """The run goes on from a checkpoint: exactly, or `afresh` says why not."""
+        fresh_start = self._config.topology.fresh_start
+        self._resumed = f"{fresh_start} ({afresh})" if afresh else "exact"
+        self.event(f"resumed: {self._resumed}")
 
     def role_finished(self, role: str) -> None:
         """A role has done all steps that the config asks for, and so has the run."""
@@ -361,9 +366,11 @@ class Controller:
     def _is_best(self, mean: float | None) -> bool:
         return mean is not None and (self._best_return is None or mean >= self._best_return)
 
-    def saved(self, directory: Path, progress: tuple[int, int] | None = None) -> Path | None:
+    def saved(
+        self, directory: Path, progress: tuple[int, int] | None = None, about: Mapping[str, Any] | None = None
+    ) -> Path | None:
         """Commit the checkpoint; its path, or None if that failed. `progress`: the state's steps and updates, if the
-        run continued since."""
+        run continued since. `about`: what else the runtime says of the state."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
         judged = self.eval_return if self._judged else None
         mean = self._run_stats.episodic_return if self._run_stats.plays else judged
@@ -374,6 +381,7 @@ class Controller:
                 "steps": steps, "updates": updates, "system": self._config.system,
                 "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
                 "best_return": best_return, "weights_roles": self._weights_roles, **self.seconds(),
+                CONFIG: fingerprint(self._config), **(about or {}),
             })
         except StorageError as error:
             self.save_failed(str(error))
@@ -413,6 +421,7 @@ class Controller:
                 **run_stats.faults(),
                 **{name: count for name in CONTAINED if (count := run_stats.count(name))},
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
+                **({"resumed": self._resumed} if self._resumed else {}),
                 **({"unsaved": True} if self._unsaved else {}), **self._storage.to_dict(),
             },
         )

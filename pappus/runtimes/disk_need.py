@@ -8,7 +8,8 @@ from pathlib import Path
 from pappus.config import OptimizerConfig
 from pappus.edges.replay import ReplayEdge
 from pappus.roles.replay_server import FOLDER, KEPT
-from pappus.topologies.builders import build_replay_server
+from pappus.topologies.builders import build_replay_server, replay_spec
+from pappus.topologies.gorila import GorilaConfig
 from pappus.topologies.program import Program, Run
 
 
@@ -42,6 +43,9 @@ def table_bytes(run: Run, program: Program) -> int:
         edge.spec for role in program.roles if role.build is build_replay_server for end in role.ends()
         if isinstance(edge := program.edges[end.edge], ReplayEdge)
     ]
+    topology, config = run.config.topology, run.config
+    if isinstance(topology, GorilaConfig) and topology.replay_memory == "local" and config.inline:
+        specs += [replay_spec(run, topology.replay, config.envs_per_actor, topology.prefetch)] * config.actors
     return sum(spec.row_bytes * min(spec.max_steps, run.config.steps) for spec in specs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,25 @@ from pappus.runtimes.controller import Controller
 from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.accounts import Ledger
-from pappus.telemetry.checkpoint import load_state, run_directory, save_state
+from pappus.telemetry.checkpoint import (
+    AFRESH,
+    HASHES,
+    MANIFEST,
+    ROUNDS,
+    load_state,
+    read_manifest,
+    run_directory,
+    save_state,
+)
+from pappus.telemetry.state_digest import digest
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 
 ROUNDS_PER_REPORT = 64
-ACCOUNTS = "accounts of steps"
-"""The run's account in a checkpoint, beside the memory of edges."""
+EDGES = "edges"
+"""Name of the state that is not of a role: what lies in queues and other memory of edges."""
+ACCOUNTS = "accounts"
+"""Name of the run's account of steps, which is not hashed: a resumed run counts its own part."""
 
 
 class Sleeper(NamedTuple):
@@ -53,8 +66,14 @@ class InlineRuntime:
         self._commanded = False
         self._asleep: dict[str, Sleeper] = {}
         self._rounds = 0
+        """Turns that all roles have had since the run began, checkpoints included."""
+        self._until: int | None = None
+        self._looks = False
+        """Whether the controller decides as soon as no role is busy."""
 
-    def run(self, checkpoint: Path | None = None) -> None:
+    def run(self, checkpoint: Path | None = None, until: int | None = None) -> None:
+        """`until`: interrupt the run after so many rounds since it began."""
+        self._until = until
         with one_thread(), interrupts(self._controller, self._supervision):
             try:
                 self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
@@ -69,11 +88,14 @@ class InlineRuntime:
                     self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
+        waiting, asked = self._round(), False
         while True:
-            waiting = self._round()
-            stuck = len(waiting) == len(self._turns())
-            ended = [role.name for role in self.roles.values() if role.finished]
-            if stuck or ended or self._rounds % ROUNDS_PER_REPORT == 0:
+            stuck, ended = len(waiting) == len(self._turns()), self._ended()
+            self._looks = self._looks or bool(ended) or self._is_due(self._rounds)
+            if stuck or (self._looks and not any(role.busy for role in self.roles.values())):
+                self._looks = False
+                if self._until is not None and self._rounds >= self._until:
+                    self._controller.interrupt()
                 for role in self.roles.values():
                     self._controller.report(role.metrics.drain())
                 for name in ended:
@@ -84,6 +106,16 @@ class InlineRuntime:
                 if stuck and not self._commanded and not self._controller.finishing:
                     clauses = (f"{role} waits for {port.name} ({port.explain()})" for role, port in waiting.items())
                     raise DeadlockError("no role can continue: " + "; ".join(clauses))
+                asked = not self._controller.finishing and bool(self._ended())
+            if not asked:  # who was asked to finish ends the run on this round, in which all had their turn
+                waiting = self._round()
+
+    def _ended(self) -> list[str]:
+        return [role.name for role in self.roles.values() if role.finished]
+
+    def _is_due(self, rounds: int) -> bool:
+        """Whether the controller decides after so many rounds."""
+        return rounds % ROUNDS_PER_REPORT == 0 or rounds == self._until
 
     def _round(self) -> dict[str, Waitable]:
         """Step every role once that does not wait for a notifier; what the waiting roles wait for."""
@@ -113,7 +145,7 @@ class InlineRuntime:
         sleepers = [(sleeper.notifier, sleeper.heard) for sleeper in self._asleep.values()]
         while True:
             port = role.step()
-            if port is not None or role.finished or (self._rounds + 1) % ROUNDS_PER_REPORT == 0:
+            if port is not None or role.finished or self._is_due(self._rounds + 1):
                 return port
             for notifier, heard in sleepers:
                 if notifier.count != heard:
@@ -141,34 +173,60 @@ class InlineRuntime:
             for role in stateful:
                 role.stored_in(run_directory(directory))
             states = {role.name: role.save() for role in stateful}
+            afresh = [f"{name}: {self.roles[name].afresh}" for name, state in states.items() if state is None]
+            if not afresh:  # queues can be resumed only with all roles that write and read them
+                states[EDGES] = {name: block.memory for name, block in self._blocks.items()}
             for name, state in states.items():
                 if state is not None:
                     save_state(directory, name, state)
-            if None not in states.values():  # queues can be resumed only with all roles that write and read them
-                memories = {name: block.memory for name, block in self._blocks.items()}
-                save_state(directory, "edges", {**memories, ACCOUNTS: self.ledger.memory})
+            if not afresh:
+                save_state(directory, ACCOUNTS, {"rows": self.ledger.memory})
         except (StorageError, OSError) as error:
             return self._controller.save_failed(str(error))
-        if self._controller.saved(directory) is not None:
+        if self._controller.saved(directory, about=self._about(states, afresh)) is not None:
             for role in stateful:
                 role.committed()
 
+    def _about(self, states: Mapping[str, Any], afresh: Sequence[str]) -> dict[str, Any]:
+        """What the checkpoint says of it: how far it is, its hashes, and why it cannot be continued exactly."""
+        hashes = {name: digest(state) for name, state in states.items() if state is not None}
+        return {ROUNDS: self._rounds, HASHES: hashes, AFRESH: afresh[0] if afresh else ""}
+
     def _load(self, checkpoint: Path) -> None:
+        """First what every resumed run continues with; then, if nothing has changed, all the rest."""
         saved = {file.stem for file in checkpoint.glob("*.safetensors")}
-        edges = load_state(checkpoint, "edges") if "edges" in saved else {}
-        accounts = edges.pop(ACCOUNTS, None)
-        sizes = {name: block.memory.size for name, block in self._blocks.items()}
-        exact = saved - {"edges"} == {name for name, role in self.roles.items() if role.stateful}
-        exact = exact and {name: memory.size for name, memory in edges.items()} == sizes
-        for name, memory in edges.items() if exact else ():
-            self._blocks[name].memory[:] = memory
-        if exact and accounts is not None and accounts.size == self.ledger.memory.size:
-            self.ledger.memory[:] = accounts
-            self.ledger.carry_over()
-        for spec in self._specs:
-            name = spec.begins_with or (spec.name if exact else "")
-            if name in saved:
-                self.roles[spec.name].stored_in(run_directory(checkpoint))
-                self.roles[spec.name].load(load_state(checkpoint, name))
-        if not exact:
-            self._controller.starts_afresh()
+        about = read_manifest(checkpoint)["metadata"] if (checkpoint / MANIFEST).exists() else {}
+        kept = [spec for spec in self._specs if spec.begins_with in saved]
+        for spec in kept:
+            self._load_role(checkpoint, spec.name, spec.begins_with)
+        afresh = about.get(AFRESH, "") or self._difference(checkpoint, saved)
+        if not afresh:
+            for name, memory in load_state(checkpoint, EDGES).items():
+                self._blocks[name].memory[:] = memory
+            if ACCOUNTS in saved:
+                self.ledger.memory[:] = load_state(checkpoint, ACCOUNTS)["rows"]
+                self.ledger.carry_over()
+            for spec in self._specs:
+                if spec not in kept and spec.name in saved:
+                    self._load_role(checkpoint, spec.name, spec.name)
+        self._rounds = about.get(ROUNDS, 0)
+        lost = (f"{name}: {role.lost}" for name, role in self.roles.items() if role.lost)
+        self._controller.continued(afresh or next(lost, ""))
+
+    def _load_role(self, checkpoint: Path, name: str, saved: str) -> None:
+        role = self.roles[name]
+        role.stored_in(run_directory(checkpoint))
+        role.load(load_state(checkpoint, saved))
+
+    def _difference(self, checkpoint: Path, saved: Collection[str]) -> str:
+        """Why this program cannot continue a checkpoint exactly; empty if it can."""
+        wanted = {name for name, role in self.roles.items() if role.stateful}
+        if lost := [f"{name}: {role.lost}" for name, role in self.roles.items() if role.lost]:
+            return lost[0]
+        if EDGES not in saved:
+            return "the checkpoint does not hold all roles"
+        if others := sorted(wanted ^ (set(saved) - {EDGES, ACCOUNTS})):
+            return f"{others[0]} is {'not in the checkpoint' if others[0] in wanted else 'no longer in the run'}"
+        sizes = {name: memory.size for name, memory in load_state(checkpoint, EDGES).items()}
+        other = [name for name, block in self._blocks.items() if sizes.get(name) != block.memory.size]
+        return f"{other[0]} has another size than before" if other else ""

@@ -142,6 +142,7 @@ def build_roles(assignment: Assignment, wiring: Wiring) -> list[Role]:
     if not seeded:  # a role that needs no torch may have an env that does
         _seed_torch(seed)
     for spec, role in zip(assignment.specs, roles, strict=True):
+        role.stateful = role.stateful and spec.saved  # one that shares the process of a saved role starts afresh
         if assignment.checkpoint is not None and spec.begins_with:
             role.stored_in(run_directory(assignment.checkpoint))
             role.load(load_state(assignment.checkpoint, spec.begins_with))
@@ -152,7 +153,7 @@ def save_role(role: Role, directory: Path) -> str:
     """Write a role's state, if it has any; what kept it from being written. The role goes on in either case."""
     role.stored_in(run_directory(directory))
     try:
-        state = role.save()
+        state = role.save() if role.stateful else None
         if state is not None:
             save_state(directory, role.name, state)
     except (StorageError, OSError) as error:

@@ -165,7 +165,7 @@ class Supervisor:
         """Supervise until the controller says that the run is over."""
         self._checkpoint = checkpoint
         if checkpoint is not None:
-            self._controller.starts_afresh()
+            self._controller.continued("only the inline runtime saves envs and queues")
         with interrupts(self._controller, self._supervision):
             try:
                 self._open()

@@ -33,6 +33,11 @@ GARBAGE = "?"
 REMOVE_IT = "remove it and start anew, or start with another --run-dir"
 SEAL = "sha256"
 """Key of the manifest's own digest; older ones have none."""
+CONFIG = "config_sha256"
+"""Key of a checkpoint's metadata: of the settings that the run had when it was written."""
+ROUNDS, HASHES, AFRESH = "rounds", "state_sha256", "afresh"
+"""Keys of a checkpoint's metadata, in the inline runtime: how far the run is, the hash of every role's state, and why
+it cannot be continued exactly (empty if it can)."""
 FORMAT = "pappus-checkpoint"
 FORMAT_VERSION = 1
 
@@ -154,6 +159,13 @@ class CheckpointStore:
         if checkpoints:
             raise RunError(f"no checkpoint in {str(self.directory)!r} is usable: {self.warnings[-1]}")
         return None
+
+    def in_order(self) -> list[Path]:
+        """All checkpoints, oldest first; `RunError` if one is damaged."""
+        paths = sorted(self._checkpoints(), key=_sequence_of)
+        for path in paths:
+            verify(path)
+        return paths
 
     def _checkpoints(self) -> list[Path]:
         return [path for path in sorted(self.directory.glob("step-*")) if path.is_dir()]

@@ -117,7 +117,8 @@ class Encoder:
 
 
 def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The nest that was encoded; KeyError, TypeError or ValueError if it never was one."""
+    """The nest that was encoded; KeyError, TypeError or ValueError if it never was one. Values are copied to memory of
+    torch or NumPy: in a file they are not aligned, and then sums of products are rounded otherwise."""
     if isinstance(value, list):
         return [decode(item, tensors) for item in value]
     if not isinstance(value, dict):
@@ -133,10 +134,10 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if tag == "$tensor":
         import torch
 
-        tensor = tensors[content]
+        tensor = tensors[content].clone()
         return tensor.view(getattr(torch, value["dtype"])).reshape(value["shape"]) if "dtype" in value else tensor
     if tag == "$array":
-        return _decode_array(tensors[content].numpy(), value)
+        return _decode_array(tensors[content].numpy().copy(), value)
     if tag in ("$scalar", "$text"):
         flat = np.frombuffer(_from_text(content), np.dtype(value["dtype"]))
         return flat[0] if tag == "$scalar" else flat.reshape(value["shape"]).copy()

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pappus.config import RunConfig, TopologyConfig
-from pappus.core import GradientChannel, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader, WeightsWriter
+from pappus.core import GradientChannel, ShardWeights, SharedParameters, Sink, StepCounter, StepTotal, WeightsReader
 from pappus.edges.counters import CounterEdge
 from pappus.edges.queue import QueueEdge
 from pappus.edges.shared_parameters import SharedParametersEdge
@@ -197,7 +197,7 @@ def build_worker(
 
 
 def build_master(
-    name: str, incarnation: int, run: Run, shared: SharedParameters, weights: WeightsWriter, steps: StepTotal,
+    name: str, incarnation: int, run: Run, shared: SharedParameters, weights: ShardWeights, steps: StepTotal,
     updates: StepTotal,
 ) -> Master:
     config = run.config

@@ -37,6 +37,7 @@ from pappus.roles.actor_learner import Bundle
 from pappus.roles.gradient_step import GradientStep
 from pappus.roles.learner import Learner
 from pappus.roles.parameter_server import ServerSettings, ShardedChannel, ShardedWeights, gradient_spec, shard_sizes
+from pappus.roles.replay_server import FOLDER, ReplayServer
 from pappus.roles.replay_training import ReplayTraining
 from pappus.telemetry.metrics import Metrics
 from pappus.topologies.apex import ApexConfig
@@ -147,14 +148,16 @@ def build_bundle(
     gradients: Sequence[Sink], weights: Sequence[WeightsReader], sink: ItemSink | None, source: ItemSource | None,
 ) -> Bundle:
     """An actor and a learner around a given replay memory, or else one of their own."""
+    memory = None
     if sink is None or source is None:
         envs = run.config.envs_per_actor
         replay = DirectReplay(replay_spec(run, topology.replay, envs, topology.prefetch, index))
         sink, source = replay.sink(envs), replay.source()
+        memory = ReplayServer(name, replay, None if run.directory is None else run.directory / FOLDER / name, name)
     sizes = shard_sizes(run.weights_size, len(weights))
     own = ShardedWeights(weights, sizes)
     actor = build_replay_actor(name, incarnation, run, index, topology.refresh_every, sink, own, counter)
     channel = ShardedChannel(weights, gradients, sizes)
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run), channel=channel)
     training = ReplayTraining(off_policy(run.algorithm), source, counter, gradient, topology.replay.capacity)
-    return Bundle(name, actor, Learner(name, gradient, training))
+    return Bundle(name, actor, Learner(name, gradient, training), memory)

@@ -119,7 +119,7 @@ class FakeController:
     def event(self, text: str, role: str = "") -> None:
         self.events.append(f"{role}: {text}")
 
-    def starts_afresh(self) -> None:
+    def continued(self, afresh: str = "") -> None:
         self.event("resumed")
 
     def role_started(self, role: str, pid: int, node: str = "") -> None:
@@ -145,7 +145,7 @@ class FakeController:
             self.finishing = True
             self._controls.save(self._save_into)
 
-    def saved(self, directory: Path, progress: object = None) -> None:
+    def saved(self, directory: Path, progress: object = None, about: object = None) -> None:
         self.saved_in = directory
         self.is_over = True
 

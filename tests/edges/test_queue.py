@@ -84,3 +84,16 @@ def test_a_commit_and_the_sum_of_its_steps_are_one() -> None:
     assert sink.handed_on() == 5
     sink.commit(4)
     assert sink.handed_on() == 9
+def test_a_successor_of_the_consumer_goes_on_with_the_producer_whose_turn_it_is() -> None:
+    block = HeapBlock(*RingQueue.footprint(SPEC, 3, 2))
+    queue = RingQueue("unrolls", SPEC, 3, 2, block)
+    for producer in range(3):
+        put(queue, producer, producer)
+        put(queue, producer, producer)
+    source = queue.source()
+    taken = source.take(2)
+    assert taken is not None and list(map(mark_of, taken)) == [0, 1]
+    source.release()
+    assert source.take(1) is not None, "what is taken and not released is taken again"
+    taken = RingQueue("unrolls", SPEC, 3, 2, block).source().take(2)
+    assert taken is not None and list(map(mark_of, taken)) == [2, 0]

@@ -14,6 +14,7 @@ from pappus.config import EnvOptions
 from pappus.envs import make_env
 from pappus.envs.snapshot import _Obstacle, _Writer, capture, restore
 from pappus.errors import RunError
+from pappus.telemetry.state_digest import digest
 from tests.contracts.env_contract import assert_plain
 from tests.envs.toy_envs import Counter
 
@@ -109,4 +110,13 @@ def test_a_snapshot_of_another_env_is_refused() -> None:
 
 
 def test_an_env_that_cannot_be_snapshotted_gives_none() -> None:
-    assert make_env(lambda: Holder(game=object()), 2, 0, EnvOptions()).snapshot() is None
+    env = make_env(lambda: Holder(game=object()), 2, 0, EnvOptions())
+    assert env.snapshot() is None
+    assert env.no_snapshot() == "SyncVectorEnv.envs[0].game is a object, whose state is unknown"
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", Counter])
+def test_envs_of_one_seed_have_one_snapshot(env: Any) -> None:
+    """Their spaces, too, which Gymnasium seeds from the system."""
+    one, two = (digest(make_env(env, 2, 5, EnvOptions()).snapshot()) for _ in range(2))
+    assert one == two

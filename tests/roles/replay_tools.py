@@ -40,6 +40,11 @@ class FakeSource:
     def info(self) -> dict[str, Any]:
         return {"size": 7, "mass": 1.0}
 
+    def save(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, saved: Any) -> None: ...
+
     def close(self) -> None:
         self.closed = True
 

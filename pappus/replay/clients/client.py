@@ -233,6 +233,15 @@ class DirectSession:
 
         return str(save(self._service, path))
 
+    def save(self) -> dict[str, Any]:
+        waiting = [[table, priorities, list(windows)] for table, priorities, windows in self._waiting]
+        return {"waiting": waiting, "left": list(self._left)}
+
+    def load(self, saved: dict[str, Any], chunks: Array) -> None:
+        self._service.claim(self._holder, np.concatenate([chunks, *saved["left"]]))
+        self._waiting = deque((table, priorities, Windows(*windows)) for table, priorities, windows in saved["waiting"])
+        self._left = list(saved["left"])
+
     def fileno(self) -> int:
         return -1
 

@@ -78,6 +78,13 @@ class Session(Protocol):
 
     def checkpoint(self, path: str) -> str: ...
 
+    def save(self) -> dict[str, Any]:
+        """Items that are on their way, and chunks that go back after them; `UserError` where the service is elsewhere:
+        then what it holds ends with it."""
+
+    def load(self, saved: dict[str, Any], chunks: Array) -> None:
+        """Continue from what `save` returned, with the chunks of a writer (`Service.claim`)."""
+
     def fileno(self) -> int:
         """A descriptor that becomes readable when an answer arrives; -1 if there is none."""
 

@@ -189,6 +189,26 @@ class TrajectoryWriter:
             self._open = False
             self._session.close()
 
+    def save(self) -> dict[str, Any]:
+        """What a writer of the same envs needs to continue, where the service is in this thread. Rows that are not
+        written yet are cleared: they hold what an earlier use of their chunks left."""
+        assert not self._pending, "items are handed over at once"
+        for row in range(self.steps % self._length or self._length, self._length) if self._blocks else ():
+            for column in self._columns.values():
+                column[self._blocks[-1] * self._length + row] = 0
+        return {
+            "session": self._session.save(), "blocks": [chunks.copy() for chunks in self._blocks],
+            "oldest": self._oldest, "steps": self.steps, "published": self._published,
+            "episode": self._episode.copy(), "absent": {name: list(steps) for name, steps in self._absent.items()},
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Continue from what `save` returned, with the steps that the service still holds for it."""
+        self._blocks = deque(saved["blocks"])
+        self._session.load(saved["session"], np.concatenate([np.zeros(0, np.int64), *self._blocks]))
+        self._oldest, self.steps, self._published = saved["oldest"], saved["steps"], saved["published"]
+        self._episode[:], self._absent = saved["episode"], saved["absent"]
+
     def fileno(self) -> int:
         """A descriptor that becomes readable when something is confirmed; -1 if there is none."""
         return self._session.fileno()

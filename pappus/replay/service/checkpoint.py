@@ -4,7 +4,8 @@ A checkpoint is a folder that appears under its name only when it is complete:
 
     manifest.json         tables, counts, random states, and the size and CRC-32 of the files below
     tables.safetensors    the records of all items, oldest first
-    chunks.bin            the chunks of all items, one after another: every column's rows, and again
+    chunks.bin            the chunks of all items, one after another: every column's rows, and again; where a service
+                          is saved together with its writers, what these hold, too
 
 Under the lock, only records are copied and chunks are held. The content of held chunks does not change, so they are
 written while inserts and samples continue; each chunk is released as soon as it is written.
@@ -12,6 +13,7 @@ written while inserts and samples continue; each chunk is released as soon as it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -31,6 +33,7 @@ from pappus.replay.tables.live_table import LiveTable, in_order
 from pappus.replay.tables.rate_limiters import limiter_from
 from pappus.replay.tables.table import table_from
 from pappus.telemetry.files import sync
+from pappus.telemetry.state_digest import difference as nest_difference
 from pappus.types import Array
 
 FORMAT = "pappus replay 2"
@@ -40,9 +43,10 @@ BLOCK_BYTES = 8 << 20
 """Chunks are written and released in blocks of about this size, column by column."""
 
 
-def save(service: Service, path: str | Path, own: bool = False) -> Path:
+def save(service: Service, path: str | Path, own: bool = False, alone: bool = False) -> Path:
     """Write a checkpoint; the folder must not exist yet. `own`: whoever keeps the folder beside it named it, and may
-    remove it. `StorageError` if it cannot be written; the service is as it was."""
+    remove it. `alone`: all clients are in this thread and are saved with it, so what their writers hold is kept, too,
+    and all chunks keep their numbers. `StorageError` if it cannot be written; the service is as it was."""
     folder = Path(path).absolute()
     draft = folder.with_name(f".{folder.name}.{os.getpid()}-{threading.get_ident()}")
     try:
@@ -50,7 +54,7 @@ def save(service: Service, path: str | Path, own: bool = False) -> Path:
             raise UserError(f"checkpoint {str(folder)!r} exists already; give a new name")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        manifest, arrays, blocks = _snapshot(service)
+        manifest, arrays, blocks = _snapshot(service, alone)
         beside = (other for other in folder.parent.iterdir() if other.is_dir())
         manifest |= {"sequence": 1 + max(map(sequence_of, beside), default=0), "own": own}
         try:
@@ -59,6 +63,8 @@ def save(service: Service, path: str | Path, own: bool = False) -> Path:
             _let_go(service, *blocks)
         save_file(arrays, draft / "tables.safetensors")
         manifest["files"]["tables.safetensors"] = _checksum(draft / "tables.safetensors")
+        if alone:
+            manifest["sha256"] = _content_digest(manifest, draft / "tables.safetensors")
         (draft / "manifest.json").write_text(json.dumps({**manifest, "checksum": _seal(manifest)}, indent=1))
         for file in (*draft.iterdir(), draft):
             sync(file)
@@ -71,8 +77,9 @@ def save(service: Service, path: str | Path, own: bool = False) -> Path:
     return folder
 
 
-def load(service: Service, path: str | Path) -> None:
-    """Restore a checkpoint into a new service. A damaged or foreign checkpoint changes nothing."""
+def load(service: Service, path: str | Path, alone: bool = False) -> None:
+    """Restore a checkpoint into a new service. A damaged or foreign checkpoint changes nothing. `alone`, as in `save`:
+    what writers held waits for them (`Service.claim`) until `Service.unclaimed` leaves."""
     folder = Path(path)
     manifest = _read_manifest(folder)
     for name in ("tables.safetensors", "chunks.bin"):
@@ -88,7 +95,7 @@ def load(service: Service, path: str | Path) -> None:
         _compare(service, manifest, folder)
         for index, words in enumerate(manifest["tables"]):
             live[words["table"]["name"]].check(arrays[f"{index}/priorities"])
-        _restore(service, live, manifest, arrays, folder)
+        _restore(service, live, manifest, arrays, folder, alone)
 
 
 def sequence_of(folder: Path) -> int:
@@ -98,6 +105,22 @@ def sequence_of(folder: Path) -> int:
     except PappusError:
         return 0
     return found if type(found) is int else 0
+
+
+def digest_of(folder: Path) -> str:
+    """A hash of all that a checkpoint of a service with its clients holds, whatever it is called."""
+    return str(_read_manifest(folder)["sha256"])
+
+
+def difference(one: Path, two: Path) -> str:
+    """The first part in which two checkpoints of services with their clients differ; empty if in none."""
+    manifests, arrays = [], []
+    for folder in (one, two):
+        manifests.append(_read_manifest(folder))
+        arrays.append(load_file(folder / "tables.safetensors"))
+    if found := nest_difference(*arrays) or nest_difference(*(manifest["tables"] for manifest in manifests)):
+        return found
+    return "rows" if manifests[0]["sha256"] != manifests[1]["sha256"] else ""
 
 
 def is_own(folder: Path) -> bool:
@@ -128,7 +151,7 @@ def _is_written(process: int, thread: int) -> bool:
     return True
 
 
-def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
+def _snapshot(service: Service, alone: bool) -> tuple[dict[str, Any], dict[str, Array], list[Array]]:
     """A consistent copy of all records, and the chunks with the rows, held, in blocks."""
     with service.standing_still() as live:
         states = [table.state() for table in live.values()]
@@ -136,16 +159,20 @@ def _snapshot(service: Service) -> tuple[dict[str, Any], dict[str, Array], list[
         held = np.flatnonzero(service.chunks.holders)
         service.chunks.hold(held)
         following = service.chunks.following.copy()
-    arrays: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
+        if alone:
+            arrays |= {"free": service.chunks.free.copy(), "written": np.flatnonzero(service.chunks.by_writers)}
     touched = []
     for index, state in enumerate(map(in_order, states)):
         touched.append(service.chunks.spanned(state["windows/base"], state["windows/span"]))
         arrays.update({f"{index}/{name}": array for name, array in state.items()})
     # Chunks of the oldest items first: writers need them next.
+    touched.append(arrays.get("written", np.zeros(0, np.int64)))
     distinct, where = np.unique(np.concatenate(touched), return_index=True)
     chunks = distinct[np.argsort(where)]
     _let_go(service, np.setdiff1d(held, chunks))
-    arrays["chunks"], arrays["following"] = chunks, following[chunks]
+    arrays["chunks"] = chunks
+    arrays["following"] = np.where(np.isin(following[chunks], chunks), following[chunks], -1)
     layout = service.layout
     block_chunks = max(1, BLOCK_BYTES // max(1, layout.chunk_length * layout.step_bytes))
     manifest = {
@@ -179,7 +206,7 @@ def _let_go(service: Service, *blocks: Array) -> None:
 def _describe(table: LiveTable) -> dict[str, Any]:
     return {
         "table": table.table.to_dict(), "limiter": table.limiter.to_list(), "random": table.rng.bit_generator.state,
-        "counts": [table.limiter.inserts, table.limiter.samples, table.limiter.deletes],
+        "counts": [table.limiter.inserts, table.limiter.samples, table.limiter.deletes], "past": table.past,
     }
 
 
@@ -208,7 +235,7 @@ def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
         if name not in theirs or name not in service.tables:
             raise UserError(f"checkpoint {str(folder)!r} and the service do not both have a table {name!r}")
         one, two = theirs[name], service.tables[name]
-        if (one.max_size, dict(one.signature)) != (two.max_size, dict(two.signature)):
+        if (one.max_size, one.to_dict()["signature"]) != (two.max_size, two.to_dict()["signature"]):
             raise UserError(f"table {name!r} has another max_size or signature in checkpoint {str(folder)!r}")
         if one.lead < two.lead:
             raise UserError(f"items of table {name!r} have lead={one.lead} in {str(folder)!r}, less than {two.lead}")
@@ -220,11 +247,12 @@ def _compare(service: Service, manifest: dict[str, Any], folder: Path) -> None:
 
 
 def _restore(
-    service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path
+    service: Service, live: dict[str, LiveTable], manifest: dict[str, Any], arrays: dict[str, Array], folder: Path,
+    alone: bool,
 ) -> None:
-    """Take new chunks, and adapt all records to their numbers."""
+    """Take chunks, and adapt all records to their numbers."""
     old, chunks, length = arrays["chunks"], service.chunks, service.layout.chunk_length
-    taken = chunks.take(len(old))
+    taken, written = _take(service, arrays) if alone else (chunks.take(len(old)), old[:0])
     assert taken is not None  # `_compare` saw that they fit
     renamed = np.full(int(old.max(initial=-1)) + 2, -1, np.int64)
     renamed[old] = taken
@@ -246,9 +274,21 @@ def _restore(
         for order in ("sampler", "remover"):  # the same selector continues exactly, another one in the order of age
             if getattr(then, order) != getattr(table.table, order):
                 mine[f"{order}_order"] = mine["keys"] % table.table.max_size
-        table.restore(mine)
+        table.restore(mine, alone)
         table.rng.bit_generator.state = words["random"]
-    chunks.release(taken, chunks.by_writers)  # only their items hold them from now on
+        table.past = words.get("past", table.past)  # older checkpoints do not say
+    service.unclaimed.chunks.update(dict.fromkeys(written.tolist()))
+    chunks.release(np.setdiff1d(taken, written), chunks.by_writers)  # only their items hold them from now on
+
+
+def _take(service: Service, arrays: dict[str, Array]) -> tuple[Array | None, Array]:
+    """Take the same chunks again where the service has as many as it had, and other ones elsewhere; those taken, and
+    which of them belong to writers."""
+    old, free, chunks = arrays["chunks"], arrays.get("free"), service.chunks
+    if free is None or len(old) + len(free) != service.layout.num_chunks:
+        return chunks.take(len(old)), old[:0]
+    chunks.take_again(old, free)
+    return old, arrays["written"]
 
 
 def _blocks(chunks: Array, count: int) -> list[Array]:
@@ -267,6 +307,12 @@ def _read_rows(service: Service, file: BinaryIO, taken: Array, block_chunks: int
             data = file.read(len(rows) * spec.nbytes)
             service.chunks.columns[name][rows] = np.frombuffer(data, spec.dtype).reshape(len(rows), *spec.shape)
         service.pack(block)
+
+
+def _content_digest(manifest: dict[str, Any], tables: Path) -> str:
+    """Of all but names. Rows, which may be many, count by their size and checksum, which are known already."""
+    words = [manifest["tables"], manifest["files"]["chunks.bin"]]
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode() + tables.read_bytes()).hexdigest()
 
 
 def _checksum(path: Path) -> list[int]:

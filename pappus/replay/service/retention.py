@@ -15,13 +15,14 @@ from pappus.replay.service.checkpoint import is_own, save, sequence_of
 from pappus.replay.service.service import Service
 
 
-def write_own(service: Service, folder: Path, after: int = 0) -> Path:
-    """Write a checkpoint under the next free number beyond `after`; `StorageError` if it cannot be written."""
+def write_own(service: Service, folder: Path, after: int = 0, alone: bool = False) -> Path:
+    """Write a checkpoint under the next free number beyond `after`; `StorageError` if it cannot be written. `alone`: as
+    in `save`."""
     number = 1 + max(map(sequence_of, saved_in(folder)), default=0)
     number = max(number, after + 1)
     while (folder / own_name(number)).exists():  # a name that a client took, or a damaged checkpoint
         number += 1
-    return save(service, folder / own_name(number), own=True)
+    return save(service, folder / own_name(number), own=True, alone=alone)
 
 
 def own_name(number: int) -> str:

@@ -121,6 +121,8 @@ class Service:
         self._live = {
             table.name: LiveTable(table, self.chunks, int(word)) for table, word in zip(tables, seeds, strict=True)
         }
+        self.unclaimed = Holder("a writer from before the checkpoint")
+        """Holds the steps of writers that have not come back since a checkpoint was loaded."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waits: dict[Wait, None] = {}
@@ -178,6 +180,16 @@ class Service:
                 if seconds is None:
                     self._refuse_standstill(holder, count)
         return np.zeros(0, np.int64)
+
+    def claim(self, holder: Holder, chunks: Array) -> None:
+        """A writer of this thread continues from a checkpoint with the chunks that it held."""
+        with self._lock:
+            numbers = dict.fromkeys(chunks.tolist())
+            if not numbers.keys() <= self.unclaimed.chunks.keys():
+                raise UserError(f"{holder.name} held steps that the checkpoint of the tables lacks; begin a new one")
+            for number in numbers:
+                del self.unclaimed.chunks[number]
+            holder.chunks.update(numbers)
 
     def _make_room(self, count: int) -> None:
         """Evict items from the table with the most to spare, until `count` chunks are free or about to be.

@@ -324,6 +324,18 @@ class Chunks(Columns):
         self.uses[taken] += 1
         return taken
 
+    def take_again(self, chunks: Array, free: Array) -> None:
+        """Take the chunks that were taken before a checkpoint, and leave those `free` that were, in that order."""
+        self.num_free = len(free)
+        self._free[: len(free)] = free
+        self.holders[chunks] = self.by_writers[chunks] = 1
+        self.uses[chunks] += 1
+
+    @property
+    def free(self) -> Array:
+        """Chunks that nobody holds; the last is taken first."""
+        return self._free[: self.num_free]
+
     def hold(self, chunks: Array, among: Array | None = None) -> None:
         """Increment the counts of chunks, once per occurrence; `among` is the count of one kind of holder."""
         self.kernels.add(self.holders, chunks, 1)

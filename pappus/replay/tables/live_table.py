@@ -241,12 +241,13 @@ class LiveTable:
             **{f"windows/{name}": field.copy() for name, field in self._windows._asdict().items()},
         }
 
-    def restore(self, state: dict[str, Array]) -> None:
-        """Restore a state `in_order` of a table of the same size; its windows refer to this table's chunks."""
+    def restore(self, state: dict[str, Array], alone: bool = False) -> None:
+        """Restore a state `in_order` of a table of the same size; its windows refer to this table's chunks. `alone`: no
+        client has outlived the previous service, which may have used keys after the checkpoint: all continues as it
+        was."""
         places = state["keys"] % self.table.max_size
         windows = Windows(*(state[f"windows/{name}"] for name in Windows._fields))
-        # Keys that the previous service used after the checkpoint are not used again.
-        self._next_key[:] = state["next_key"] + EPOCH * self.table.max_size
+        self._next_key[:] = state["next_key"] + (0 if alone else EPOCH * self.table.max_size)
         self._keys[places], self._priorities[places] = state["keys"], state["priorities"]
         self._times_sampled[places], self._number[places] = state["times_sampled"], state["number"]
         self._windows.put(places, windows)
@@ -255,6 +256,15 @@ class LiveTable:
         self._sampler.insert(state["sampler_order"], self._priorities[state["sampler_order"]])
         self._remover.insert(state["remover_order"], self._priorities[state["remover_order"]])
         self._grown()
+
+    @property
+    def past(self) -> list[int]:
+        """What is known of its past size: the largest, and whether it is `starved`."""
+        return [self._largest, int(self.starved)]
+
+    @past.setter
+    def past(self, known: list[int]) -> None:
+        self._largest, self.starved = known[0], bool(known[1])
 
     def drawing(self) -> dict[str, Any]:
         """What drawing has changed since the items came: a table that gets them again can go on from there."""

@@ -55,6 +55,12 @@ class RemoteSession:
         signature = {name: ArraySpec(tuple(shape), dtype) for name, (shape, dtype) in welcome["signature"].items()}
         self.layout = Layout(signature, welcome["chunk_length"], welcome["num_chunks"])
 
+    def save(self) -> dict[str, Any]:
+        raise UserError("what a session holds of a service in another process cannot be saved; open a new one")
+
+    def load(self, saved: dict[str, Any], chunks: Array) -> None:
+        self.save()
+
     def update(self, table: str, keys: Array, priorities: Array, wait: bool) -> int:
         request = {"do": "update", "table": table}
         if wait:
