@@ -120,9 +120,7 @@ def join(times: int, at_once: int = 3) -> None:
             print(f"{name:12s} {before[name][0]:8.1f} → {size:8.1f} MiB, descriptors {before[name][1]} → {files}")
         stop(training, set(processes(training.pid).values()))
         summary = json.loads((directory / "summary.json").read_text())
-        trained, dropped = summary["steps"], summary["steps_dropped"]
-        print(f"received {summary['steps_received']:,} = trained {trained:,} + dropped {dropped:,}: "
-              f"{summary['steps_received'] == trained + dropped}")
+        print(f"accounts: {summary['accounts']}")
 
 
 def sizes_of(main: int) -> dict[str, tuple[float, int]]:

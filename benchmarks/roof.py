@@ -31,7 +31,7 @@ from pappus.data.specs import spec_of
 from pappus.networks.flat import FlatParameters
 
 ENV = "benchmarks.synthetic:frames"
-ENVS, UNROLL, BATCH = 2_048, 20, 512
+ENVS, UNROLL, BATCH = 2_048, 40, 256
 """Envs of the system, steps of an unroll and unrolls of a batch."""
 INFERRED = 1_024
 """Envs that one forward pass answers."""

@@ -1,7 +1,7 @@
 """SEED's claim: central inference costs less than networks in the actors, the more so the larger the network is.
 
     python -m benchmarks.seed_claim --env ALE/Pong-v5 --seconds 40
-    python -m benchmarks.seed_claim --env benchmarks.synthetic:frames --seconds 20 --networks nature
+    python -m benchmarks.seed_claim --env benchmarks.synthetic:frames --seconds 20 --networks nature --chart claim.png
 
 Runs `impala` and `seed-vtrace` in turn with the same network, envs and batches, and reports what a million frames (four
 to a step) cost: cores, use of the GPU, and money at the prices given. The paper's table 3 compares the same (Espeholt
@@ -33,6 +33,7 @@ from pappus.telemetry.processes import usable_cores
 from pappus.types import EnvSpec
 
 FRAMES_PER_STEP = 4
+SYSTEMS = ("impala", "seed-vtrace")
 NETWORKS = {
     "nature": ["--network.torso", "nature"],
     "deep": ["--network.torso", "impala-deep"],
@@ -65,10 +66,13 @@ class Cost:
     inference_ms: float
     bytes_per_step: float
 
+    def seconds(self, share: float) -> float:
+        """Seconds of something that is in use by this share, or this many of it, per million frames."""
+        return share * 1e6 / FRAMES_PER_STEP / self.steps_per_second
+
     def money(self, core_hour: float, gpu_hour: float) -> float:
         """Price of a million frames, for the cores that computed and the whole GPU."""
-        hours = 1e6 / FRAMES_PER_STEP / self.steps_per_second / 3600
-        return hours * (self.cores * core_hour + gpu_hour)
+        return self.seconds(self.cores * core_hour + gpu_hour) / 3600
 
 
 def measure(words: list[str], directory: Path) -> Cost:
@@ -89,6 +93,30 @@ def measure(words: list[str], directory: Path) -> Cost:
     )
 
 
+def draw(costs: dict[tuple[str, str], Cost], picture: Path) -> None:
+    """Steps and core seconds by network, both systems side by side."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    networks = list(dict.fromkeys(network for network, _ in costs))
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2))
+    for i, system in enumerate(SYSTEMS):
+        places = [place + 0.4 * i - 0.2 for place in range(len(networks))]
+        found = [costs[network, system] for network in networks]
+        axes[0].bar(places, [cost.steps_per_second for cost in found], 0.4, label=system)
+        axes[1].bar(places, [cost.seconds(cost.cores) for cost in found], 0.4, label=system)
+    axes[0].set(ylabel="steps/s", yscale="log")
+    axes[1].set(ylabel="core seconds per million frames", yscale="log")
+    for axis in axes:
+        axis.set_xticks(range(len(networks)), networks)
+        axis.grid(alpha=0.3, axis="y")
+    axes[1].legend(loc="upper left")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=90)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="ALE/Pong-v5")
@@ -100,24 +128,29 @@ def main() -> None:
     parser.add_argument("--envs-per-actor", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--options", default="", help="further options of all runs, in one word")
+    parser.add_argument("--chart", type=Path, help="a picture of steps/s and core seconds")
     arguments = parser.parse_args()
     sizes = ["--actors", str(arguments.actors), "--envs-per-actor", str(arguments.envs_per_actor)]
     sizes += ["--batch-size", str(arguments.batch_size)]
-    prices = f"a core hour at ${arguments.core_hour:g}, a GPU hour at ${arguments.gpu_hour:g}"
+    prices = f"per million frames, a core hour at ${arguments.core_hour:g}, a GPU hour at ${arguments.gpu_hour:g}"
     table = Table(title=f"{arguments.env}: {prices}")
-    for column in ("network", "system", "steps/s", "cores", "GPU %", "inference ms", "bytes/step", "$ per M frames"):
+    costs = ("core s", "GPU s in use", "$")
+    for column in ("network", "system", "steps/s", "cores", "GPU %", "inference ms", "bytes/step", *costs):
         table.add_column(column, justify="left" if column in ("network", "system") else "right")
-    for network, system in product(arguments.networks, ("impala", "seed-vtrace")):
+    found: dict[tuple[str, str], Cost] = {}
+    for network, system in product(arguments.networks, SYSTEMS):
         with tempfile.TemporaryDirectory() as parent:
             words = [system, "--env", arguments.env, "--seconds", f"{arguments.seconds:g}", "--steps", "1000000000"]
             words += ["--evaluation.max-seconds", "1", *sizes, *NETWORKS[network], *arguments.options.split()]
-            cost = measure(words, Path(parent) / "run")
+            cost = found[network, system] = measure(words, Path(parent) / "run")
         table.add_row(
             network, system, f"{cost.steps_per_second:,.0f}", f"{cost.cores:.1f}", f"{cost.gpu_use:.0f}",
-            f"{cost.inference_ms:.2f}", f"{cost.bytes_per_step:,.0f}",
-            f"{cost.money(arguments.core_hour, arguments.gpu_hour):.3f}",
+            f"{cost.inference_ms:.2f}", f"{cost.bytes_per_step:,.0f}", f"{cost.seconds(cost.cores):,.0f}",
+            f"{cost.seconds(cost.gpu_use / 100):,.1f}", f"{cost.money(arguments.core_hour, arguments.gpu_hour):.3f}",
         )
     Console(width=120).print(table)
+    if arguments.chart is not None:
+        draw(found, arguments.chart)
 
 
 if __name__ == "__main__":

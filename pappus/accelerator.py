@@ -14,9 +14,12 @@ from threadpoolctl import threadpool_limits
 from pappus.types import Array
 
 _CAPTURING = threading.Lock()
-"""A process captures one graph at a time."""
+"""A process captures one graph at a time, and warms up none meanwhile: libraries that search for algorithms allocate
+and free memory, which would end the capture of another thread."""
 WARMUP_CALLS = 3
 """Calls before a capture: in the first ones libraries choose algorithms and allocate workspaces."""
+MOST_CAPTURES = 3
+"""Attempts to capture a graph, each after further calls."""
 
 
 class Accelerator:
@@ -25,6 +28,8 @@ class Accelerator:
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
         self.real = self.device.type == "cuda"
+        if self.real:
+            torch.backends.cudnn.benchmark = True  # twice the speed of deep networks: shapes stay, so a search pays
 
     def stream(self, urgent: bool = False) -> Any:
         """A queue of work; kernels of an urgent one have priority."""
@@ -81,7 +86,9 @@ def copy_all(into: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> No
 
 class CapturedGraph:
     """A function without arguments over tensors that stay in place. After a few calls it is captured into one graph,
-    which replays its hundreds of kernels with a single launch; if the capture fails, it is called as before."""
+    which replays its hundreds of kernels with a single launch; if no capture succeeds, it is called as before.
+
+    `generator` is what the function draws from, and must be used by nothing else."""
 
     def __init__(
         self, accelerator: Accelerator, function: Callable[[], Any], tell: Callable[[str], None],
@@ -91,8 +98,7 @@ class CapturedGraph:
         self._generator = generator
         self._graph: Any = None
         self._result: Any = None
-        self._calls = 0
-        self._failed = False
+        self._calls = self._failures = 0
 
     @property
     def warm(self) -> bool:
@@ -100,8 +106,14 @@ class CapturedGraph:
         return self._calls > WARMUP_CALLS
 
     def __call__(self) -> Any:
-        if self._graph is None and self._accelerator.real and self._calls == WARMUP_CALLS and not self._failed:
-            self._capture()
+        if self._graph is None and self._accelerator.real and self._failures < MOST_CAPTURES:
+            self._calls += 1
+            with _CAPTURING:
+                if self._calls <= WARMUP_CALLS * (1 + self._failures):
+                    result = self._function()
+                    self._accelerator.wait()
+                    return result
+                self._capture()
         self._calls += 1
         if self._graph is None:
             return self._function()
@@ -110,20 +122,27 @@ class CapturedGraph:
 
     def _capture(self) -> None:
         stream = torch.cuda.current_stream(self._accelerator.device)
-        with _CAPTURING:
-            stream.synchronize()
-            graph: Any = torch.cuda.CUDAGraph()
-            if self._generator is not None:
-                graph.register_generator_state(self._generator)
-            try:
-                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                    result = self._function()
-            except RuntimeError as error:
-                self._failed = True
+        stream.synchronize()
+        graph: Any = torch.cuda.CUDAGraph()
+        if self._generator is not None:
+            graph.register_generator_state(self._generator)
+        try:
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                result = self._function()
+        except RuntimeError as error:
+            self._failures += 1
+            self._renew_generator()
+            if self._failures == MOST_CAPTURES:
                 reason = str(error).splitlines()[0]
                 self._tell(f"no graph of {self._function.__qualname__}, which is called as usual: {reason}")
-                return
+            return
         self._graph, self._result = graph, result
+
+    def _renew_generator(self) -> None:
+        """A capture that failed leaves a generator that can draw only within a capture."""
+        if self._generator is not None:
+            fresh = torch.Generator(self._generator.device).manual_seed(self._generator.initial_seed() + self._failures)
+            self._generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 @contextmanager

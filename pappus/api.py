@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pappus.beginnings import EnvLike, first_weights, with_data
 from pappus.config import RunConfig, Settings
+from pappus.configured import configured, same_system
 from pappus.data.dataset import open_dataset
-from pappus.data.specs import check_spec, data_notes, env_of_data, spec_of
+from pappus.data.specs import check_spec, data_notes, spec_of
 from pappus.errors import RunError, UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
@@ -28,18 +30,20 @@ from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.process_limits import check_limits
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
-from pappus.telemetry.checkpoint import REMOVE_IT, CheckpointStore, has_checkpoint, no_checkpoint, read_manifest
+from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.files import locked
+from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
-from pappus.trust import RUN_FILE, asked_by, check_trust, remember
+from pappus.trust import asked_by, remember
 from pappus.validation import validate, validate_memory
 
 if TYPE_CHECKING:
@@ -98,20 +102,8 @@ def configure(
     system: str | System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None,
     trust: bool = False,
 ) -> RunConfig:
-    """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
-    little as its directory."""
-    chosen = find_system(system)
-    written = load_file(file) if file is not None else {}
-    typed = ["system", *(["env"] if env else [])]
-    env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
-    env = env_of_data(data, env) if data else env
-    config = dataclasses.replace(chosen.defaults, env=env)
-    for preset in presets_for(chosen, env):
-        config = override(config, preset.settings, f"preset {preset.envs}")
-    config = override(config, written, str(file))
-    if file is not None and file.name == RUN_FILE and not trust:
-        check_trust(f"file {str(file)!r}", asked_by(config, chosen.defaults, typed))
-    return same_system(override(config, settings or {}), chosen)
+    """The resolved config: defaults < preset < file < settings."""
+    return configured(find_system(system), env, settings, file, trust)
 
 
 def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) -> System:
@@ -134,13 +126,6 @@ def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) ->
     return dataclasses.replace(on_gpu, topology=TOPOLOGIES[wanted[-1]], found_as=pair)
 
 
-def same_system(config: RunConfig, system: System) -> RunConfig:
-    """`config`, unless its settings name another system than the one that is trained."""
-    if config.system != system.defaults.system:
-        raise UserError(f"system={config.system!r} is no setting: the run is of {system.name!r}; leave it out")
-    return config
-
-
 def execute(
     config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
     system: System | None = None, until: int | None = None,
@@ -151,7 +136,11 @@ def execute(
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     validate(config)
+    if not config.inline and config.runtime != "ray":
+        check_limits(config)
     run = describe(config, env, system)
+    if config.trace:
+        check_traced(run, system, resumed is not None)
     beginning = first_weights(run) if config.init_from and resumed is None else None
     with recording_of(run) as recording:
         directory = resumed or new_directory(config)
@@ -163,6 +152,28 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback, until)
+
+
+def check_traced(run: Run, system: System, resumed: bool) -> None:
+    """Raise `UserError` for a run that cannot be traced."""
+    from pappus.trace import origin
+    from pappus.trace.products import VARIABLE, same_products
+
+    origin.check_config(run.config, resumed)
+    program = system.topology.build(run)
+    origin.check_program(run.config.system_name, program.kinds.values(), program.edges.values())
+    if VARIABLE not in os.environ:  # the processes of roles must have it from their start
+        ForkServer.discard()
+        same_products()
+
+
+def begin_trace(directory: Path, config: RunConfig) -> Path | None:
+    """The folder of the run's trace, if it is traced."""
+    if not config.trace:
+        return None
+    from pappus.trace import origin
+
+    return origin.begin(directory, to_yaml(config))
 
 
 @contextmanager
@@ -227,7 +238,8 @@ def _execute(
             controller.resume(metadata)
             controller.event(f"resumed from {checkpoint} at {metadata['steps']:,} steps")
         try:
-            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, until)
+            trace = begin_trace(directory, config)
+            _drive(run.config, program, controller, checkpoint, metadata["updates"] if metadata else 0, trace, until)
         except BaseException as error:
             reason = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             log.event(f"{type(error).__name__}: {error}")
@@ -276,18 +288,22 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
 
 def _drive(
     config: RunConfig, program: Program, controller: Controller, checkpoint: Path | None, incarnation: int,
-    until: int | None = None,
+    trace: Path | None = None, until: int | None = None,
 ) -> None:
     """`incarnation` continues where a resumed run stood, so that it does not repeat the random numbers of its past."""
     if config.inline:
         ForkServer.discard()
-        InlineRuntime(program, controller, incarnation, config.supervision).run(checkpoint, until)
+        inline = InlineRuntime(program, controller, incarnation, config.supervision)
+        controller.keep_accounts(inline.ledger)
+        inline.run(checkpoint, until)
     elif config.runtime == "ray":
         from pappus.runtimes.ray_cluster import RayRuntime
 
         RayRuntime(program, controller, config, incarnation).run(checkpoint)
     else:
-        LocalRuntime(program, controller, config.supervision, incarnation).run(checkpoint)
+        local = LocalRuntime(program, controller, config.supervision, incarnation, trace)
+        controller.keep_accounts(local.ledger)
+        local.run(checkpoint)
 
 
 def find_resumable(
@@ -362,11 +378,7 @@ def new_directory(config: RunConfig) -> Path:
     directory = Path(config.run_dir or Path("runs") / name)
     while not config.run_dir and directory.exists():  # another run began in the same second
         directory = directory.with_name(f"{directory.name}+")
-    if (directory / RUN_FILE).exists():
-        saved = has_checkpoint(directory / "checkpoints")
-        again = f"give another, or go on with --resume {directory}"
-        remedy = again if saved else f"it saved no checkpoint; {REMOVE_IT}"
-        raise UserError(f"run_dir={str(directory)!r} holds a run already; {remedy}")
+    check_free(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

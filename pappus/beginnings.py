@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from pappus.config import RunConfig
 from pappus.data.specs import env_of_data, folder_of_data
 from pappus.errors import UserError
+from pappus.telemetry.run_folders import find_checkpoint
 from pappus.telemetry.weights import stored_weights
 from pappus.topologies.program import Run
-from pappus.trained import find_checkpoint
 
 EnvLike: TypeAlias = str | Callable[..., Any]
 

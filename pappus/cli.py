@@ -1,4 +1,4 @@
-"""Commands: train, eval, verify, serve, actor, replay, data, systems, check-env. Wrong input: a sentence, code 2."""
+"""Commands: train, eval, verify, serve, actor, chaos, replay-run, replay, data … Wrong input: a sentence, code 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pappus import early
 from pappus.arguments import TRUST_HELP, Parser
 from pappus.errors import INCOMPLETE, PappusError, UserError, closest
-from pappus.names import check_system
+from pappus.trace.products import same_products
 
 if TYPE_CHECKING:
     from pappus.config import RunConfig
@@ -29,6 +29,8 @@ pappus eval RUN [--episodes N]            play greedily (--video DIR records it,
 pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
 pappus serve SYSTEM --env-spec FILE       train from simulators that connect (--listen ADDRESS, default 127.0.0.1:0)
 pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that listens
+pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kills, hangs, full disks … and a report
+pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -76,8 +78,8 @@ def _dispatch(words: list[str], began: float) -> int:
         print(f"pappus {__version__}")
         return 0
     commands = {
-        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "replay": _replay,
-        "data": _data, "systems": _systems, "check-env": _check_env,
+        "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
+        "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -94,11 +96,13 @@ def _train(words: list[str], began: float) -> int:
     several, helps = any(value is not None for value in given.values()), any(word in HELP for word in words)
     begun = bool(run) and (Path(run) / "population.json").is_file()
     if not helps and not begun:
-        _check_early(run, rest)
+        _check_early(run, rest, trust, several)
     if several or begun:
         return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
+    if "--trace" in words:
+        same_products()
     if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
     if run is None and not helps:
@@ -136,26 +140,29 @@ def _resume_or_start(words: list[str], began: float) -> int:
     return _train([*rest, "--resume", directory, *trust], began)
 
 
-def _check_early(run: str | None, words: list[str]) -> None:
+def _check_early(run: str | None, words: list[str], trust: bool, several: bool) -> None:
     """Refuse what can be refused before torch is loaded."""
     if run is not None and _value(words, "--config"):
         raise UserError("--config and --resume exclude each other: a run continues with its own config.yaml")
     if run is not None:
         early.check_run(run, resume=True)
-        early.check_options([word for i, word in enumerate(words) if i or word.startswith("-")], "pappus train")
+        options = [word for i, word in enumerate(words) if i or word.startswith("-")]
+        early.check_options(options, "pappus train", early.resumed(run))
         return
     if not words or words[0].startswith("-"):
         raise UserError("which system? write pappus train SYSTEM --env ID; `pappus systems` lists them all")
     if _value(words, "--system"):
         raise UserError("--system is no option; write the system's name: pappus train SYSTEM --env ID")
-    file = _value(words, "--config")
-    early.check_start(words[0], _value(words, "--env"), _value(words, "--data"), file)
-    early.check_options(_taken(words[1:], "--config")[1], f"pappus train {words[0]}")
+    start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
+    early.check_start(*start)
+    options = _taken(words[1:], "--config")[1]
+    early.check_options(options, f"pappus train {words[0]}", early.started(*start, trust))
+    early.check_folders("" if several else _value(words, "--run-dir"), _value(words, "--init-from"))
 
 
 def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
     """The system and the config of a run that continues with other words."""
-    from pappus import api
+    from pappus.configured import same_system
     from pappus.settings import parse
     from pappus.systems import saved_config
 
@@ -163,7 +170,7 @@ def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, Ru
     system, config = saved_config(Path(run), trust=trust, without=())
     if name and name != config.system:
         raise UserError(f"run {run!r} is of system {config.system!r}, not {name!r}; leave the name out")
-    return system, api.same_system(parse(config, words), system)
+    return system, same_system(parse(config, words), system)
 
 
 def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
@@ -199,9 +206,6 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
 def _train_population(run: str | None, given: dict[str, Any], words: list[str], trust: bool) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
-    from pappus.beginnings import with_data
-    from pappus.machine import chosen_words, fit
-    from pappus.validation import validate
 
     if run is not None:
         if words or any(value is not None for value in given.values()):
@@ -211,6 +215,12 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
     seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
+    jobs = population.jobs_of(given["--jobs"])
+    from pappus.beginnings import with_data
+    from pappus.machine import chosen_words, fit
+    from pappus.telemetry.processes import usable_cores
+    from pappus.validation import validate
+
     runs = members.members_of(words[0], [*words[1:], *(["--trust"] if trust else [])], seeds, varied)
     configs = []
     for i, (system, config) in enumerate([_config(member.words) for member in runs]):
@@ -220,7 +230,7 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
         runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
-        population.jobs_of(given["--jobs"], all(config.inline for config in configs)),
+        jobs or (usable_cores() if all(config.inline for config in configs) else 1),
     ).run()
 
 
@@ -237,7 +247,10 @@ def _serve(words: list[str], began: float) -> int:
     if spec is None and not _value(words, "--resume"):
         raise UserError("--env-spec is missing; give a file that says what envs show and accept: pappus serve --help")
     if spec is not None:
+        from pappus.envs.external import external_spec
+
         words += ["--env", f"spec:{Path(spec).resolve()}", "--actors", "0"]
+        external_spec(words[-3])
         listens = _value(words, "--listen") or _value(words, "--topology.wire.listen")
         words += [] if listens else ["--listen=127.0.0.1:0"]
     return _train(words, began)
@@ -278,7 +291,7 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
-    early.check_run(arguments.run)
+    early.check_weights(arguments.run, arguments.checkpoint, arguments.trust)
     from pappus.api import evaluate
 
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
@@ -309,12 +322,41 @@ def _verify(words: list[str], began: float) -> int:
     return verdict.exit_code
 
 
+def _chaos(words: list[str], began: float) -> int:
+    from pappus.chaos.command import Chaos, parse, training_words
+
+    options, rest = parse(words)
+    given, rest = _taken(training_words(rest, options.seed), "--run-dir")
+    _check_early(None, rest, trust=False, several=False)
+    early.check_env_id(_value(rest, "--env"), rest)
+    from pappus.chaos.subject import subject_of
+
+    system, config = _config(rest)
+    subject = subject_of(system, config, rest, given["--run-dir"])
+    return Chaos(options, subject, system.name).run()
+
+
 def _replay(words: list[str], began: float) -> int:
     if not words or words[0] != "serve":
         raise UserError(f"pappus replay {' '.join(words[:1]) or '(nothing)'} is no command; use pappus replay serve")
     from pappus.replay.serve.command import main as serve_replay
 
     return serve_replay(words[1:], Parser("pappus replay serve", description="Serve tables of experience."))
+
+
+def _replay_run(words: list[str], began: float) -> int:
+    parser = Parser(prog="pappus replay-run", description="Repeat a traced run in one thread, update by update.")
+    parser.add_argument("run", help="directory of a run that was trained with --trace")
+    parser.add_argument("--until-update", type=int, metavar="N", help="stop after update N (default: the last)")
+    parser.add_argument("--break-at", type=int, metavar="N", help="open the debugger (pdb) before update N")
+    parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    arguments = parser.parse_args(words)
+    early.check_trace(arguments.run)
+    same_products()
+    from pappus.replay_run import Replay, Replaying
+
+    Replay(Replaying(Path(arguments.run), arguments.until_update, arguments.break_at, arguments.trust)).run()
+    return 0
 
 
 def _data(words: list[str], began: float) -> int:
@@ -328,7 +370,7 @@ def _systems(words: list[str], began: float) -> int:
     parser.add_argument("system", nargs="?", help="a name, ALGORITHM@TOPOLOGY, or module:name")
     name = parser.parse_args(words).system
     if name:
-        check_system(name)
+        early.check_name(name)
     from pappus import listing
 
     print(listing.one_system(name) if name else listing.all_systems())

@@ -345,6 +345,8 @@ class RunConfig:
     """Where the run is written; empty: runs/SYSTEM-ENV-SEED-TIME."""
     record: str = ""
     """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
+    trace: bool = False
+    """Write down in what order the roles met each other, so that pappus replay-run can repeat the run in one thread."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()
@@ -418,6 +420,7 @@ class Settings(TypedDict, total=False):
     on_non_finite: Literal["auto", "skip", "stop"]
     run_dir: str | Path
     record: str | Path
+    trace: bool
     topology: TopologyConfig | Mapping[str, Any]
     env_options: EnvOptions | Mapping[str, Any]
     network: NetworkConfig | Mapping[str, Any]

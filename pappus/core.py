@@ -54,8 +54,11 @@ class Sink(Waitable, Protocol):
     def acquire(self) -> Unroll | None:
         """The slot to write next (the same one until `commit`), or None while all slots are in use."""
 
-    def commit(self) -> None:
-        """Hand the slot over."""
+    def commit(self, steps: int = 0) -> None:
+        """Hand the slot over, with `steps` valid steps in it."""
+
+    def handed_on(self) -> int:
+        """Valid steps that were ever handed over here, by predecessors of the role, too."""
 
 
 class Source(Waitable, Protocol):
@@ -157,14 +160,21 @@ class ItemSink(Waitable, Protocol):
     """Items that may not have arrived; whoever reports them sets it back to 0."""
     connections: int
     """How often it has connected: another service may lack what was recorded before."""
+    stored: int
+    """Valid steps whose items the service has confirmed, so far."""
+    steps_lost: int
+    """Valid steps that were on their way when the service was lost; whoever counts them sets it back to 0."""
 
     def ready(self) -> bool:
         """Whether the next step can be recorded now."""
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
-    ) -> None:
-        """One step of every env: `seen` led to `action`, and that to `then`."""
+    ) -> int:
+        """One step of every env: `seen` led to `action`, and that to `then`; how many of these are valid."""
+
+    def open_steps(self) -> int:
+        """Valid steps that were recorded and are neither stored nor lost yet."""
 
     def size(self) -> int | None:
         """Items in the table now; None while the service is away."""

@@ -6,15 +6,17 @@ Nothing is decided here: what passes is looked at again with everything loaded, 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
 from pappus.names import PAIRS, check_system, run_file
-from pappus.settings import ALIASES, load_file, option_names, parse
-from pappus.validation import NO_DATA, NO_ENV, validate_numbers
+from pappus.settings import ALIASES, load_file, option_names, override, parse
+from pappus.trace.log import FOLDER
+from pappus.trust import RUN_FILE
+from pappus.validation import NO_DATA, NO_ENV, validate_device_name, validate_numbers
 
 LIKE = 0.75
 """How much of a misspelt option must be right; otherwise one of a system's own may be nearer."""
@@ -22,30 +24,77 @@ PLAIN = RunConfig(AlgorithmConfig(), actors=0)
 """A run of no system: what all have in common."""
 
 
-def check_options(words: Sequence[str], source: str) -> None:
-    """Raise `UserError` for a wrong option, unless only the system's own config knows it."""
+def check_options(words: Sequence[str], source: str, of_system: Callable[[], RunConfig] | None = None) -> None:
+    """Raise `UserError` for a wrong option. Those that only the system's own config knows are looked at where that is
+    known without torch."""
     options: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not options:
             options.append([word])
         else:
             options[-1].append(word)
-    strays = [option for option in options if not option[0].startswith("--")]
-    kept = [word for option in options if option in strays or _is_common(option[0]) for word in option]
-    config = parse(PLAIN, kept, source)
+    common = [option for option in options if not option[0].startswith("--") or _is_common(option[0])]
+    if of_system is not None and common != options:
+        config = parse(of_system(), words, source)
+    else:
+        config = parse(PLAIN, [word for option in common for word in option], source)
     validate_numbers(replace(config, actors=max(0, config.actors)))  # auto is a negative number
+    validate_device_name(config.device)
+
+
+def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[[], RunConfig] | None:
+    """What a run of a system of ours starts with; None for others', which may need torch."""
+    if not _is_ours(name):
+        return None
+
+    def config() -> RunConfig:
+        from pappus.configured import configured
+        from pappus.light import light_system
+
+        return configured(light_system(name), env, {"data": data} if data else {}, Path(file) if file else None, trust)
+
+    return config
+
+
+def resumed(run: str) -> Callable[[], RunConfig] | None:
+    """What a run of a system of ours goes on with; None for others'."""
+    path = run_file(Path(run))
+    written = load_file(path)
+    name = str(written.get("system", ""))
+    if not _is_ours(name):
+        return None
+
+    def config() -> RunConfig:
+        from pappus.light import light_system
+
+        return override(light_system(name).defaults, written, str(path))
+
+    return config
 
 
 def check_start(name: str, env: str, data: str, file: str) -> None:
     """Raise `UserError` for a system that there is not, or one that has nothing to learn from."""
-    check_system(name)
+    check_name(name)
     if file:
         load_file(Path(file))
+    if data:
+        from pappus.data.dataset import open_dataset
+
+        open_dataset(data)
     if env or data or file:
         return
     _, at, topology = PAIRS.get(name, name).rpartition("@")
     if at and ":" not in topology:
         raise UserError(NO_DATA.format(name) if topology == "offline" else NO_ENV)
+
+
+def check_name(name: str) -> None:
+    """Raise `UserError` for a system that there is not; own ones are looked up later."""
+    check_system(name)
+    if _is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
+        from pappus.light import light_system
+
+        light_system(name)
 
 
 def check_env_id(env: str, words: Sequence[str]) -> None:
@@ -55,6 +104,27 @@ def check_env_id(env: str, words: Sequence[str]) -> None:
         from pappus.envs.gym_backend import find_spec
 
         find_spec(env, env, [])
+
+
+def check_folders(run_dir: str, init_from: str) -> None:
+    """Raise `UserError` where a new run cannot begin, or for one to begin with that has no weights."""
+    from pappus.telemetry.run_folders import check_free, find_checkpoint
+
+    if run_dir:
+        check_free(Path(run_dir))
+    if init_from:
+        find_checkpoint(Path(init_from), "latest")
+
+
+def check_weights(run: str, checkpoint: str, trust: bool) -> None:
+    """Raise `UserError` for a run directory that is none, asks for what is not trusted, or has no such checkpoint."""
+    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
+        return
+    from pappus.light import light_config
+    from pappus.telemetry.run_folders import find_checkpoint
+
+    light_config(Path(run), trust)
+    find_checkpoint(Path(run), checkpoint)
 
 
 def check_run(run: str, resume: bool = False) -> None:
@@ -69,6 +139,18 @@ def check_run(run: str, resume: bool = False) -> None:
         fallback = fallback_of(directory, written)
     if fallback is None or not has_checkpoint(fallback / "checkpoints"):
         raise no_checkpoint(directory)
+
+
+def check_trace(run: str) -> None:
+    """Raise `UserError` for a run directory that is none, or has no trace."""
+    run_file(Path(run))
+    if not (Path(run) / FOLDER / RUN_FILE).is_file():
+        raise UserError(f"run {run!r} has no trace; train with --trace to get one")
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a system is one of these files, by its name or as a pair."""
+    return name in PAIRS or ("@" in name and ":" not in name)
 
 
 def _is_common(option: str) -> bool:

@@ -99,7 +99,8 @@ class Transition(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """A batch `[T, B, …]` of burn_in + length steps, and the recurrent state before the first `[B, …]`.
+    """A batch `[T, B, …]` of burn_in + length steps, and the recurrent state before the first `[B, …]`. An episode may
+    begin within the burn-in (what lies before it is padding) or right after it, never later.
 
     `valid` marks transitions that can be learned from: their next observation is there, or they terminated.
     """

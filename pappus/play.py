@@ -23,7 +23,8 @@ from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.trained import find_checkpoint, stored_policy, unused_settings
+from pappus.telemetry.run_folders import find_checkpoint
+from pappus.trained import stored_policy, unused_settings
 from pappus.trust import env_asked, remember
 from pappus.types import ACTION_MASK, ActionSpec, Array, ContinuousAction, Timestep
 

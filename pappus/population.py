@@ -32,7 +32,7 @@ from pappus.errors import UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
 from pappus.telemetry.checkpoint import has_checkpoint
-from pappus.telemetry.processes import on_ending, usable_cores
+from pappus.telemetry.processes import on_ending
 from pappus.trust import Asked, check_trust, remember
 
 FILE = "population.json"
@@ -186,10 +186,10 @@ class Population:
         remember([_commands(self.members)])
 
 
-def jobs_of(text: str | None, inline: bool) -> int:
-    """Runs at a time, as asked for; else as many as there are cores, if each run is one thread, or one."""
+def jobs_of(text: str | None) -> int:
+    """Runs at a time, as asked for; 0 where nothing was."""
     if text is None:
-        return usable_cores() if inline else 1
+        return 0
     if not text.isdigit() or int(text) < 1:
         raise UserError(f"--jobs {text} must be a number of runs, at least 1")
     return int(text)

@@ -26,7 +26,7 @@ from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.system import System
 from pappus.systems import saved_config
-from pappus.telemetry.checkpoint import CheckpointStore
+from pappus.telemetry.run_folders import find_checkpoint
 from pappus.telemetry.weights import stored_weights
 from pappus.transports.memory import HeapBlock
 from pappus.trust import ENV, REACHES
@@ -142,16 +142,6 @@ def evaluate(
 def unused_settings(env: object) -> tuple[str, ...]:
     """Settings that mean nothing to who plays: by which a run reaches out, and the env's name where it is given."""
     return (*REACHES, *(["env"] if env else []))
-
-
-def find_checkpoint(run: Path, which: str) -> Path:
-    store = CheckpointStore(run / "checkpoints")
-    path = store.best() if which == "best" else store.latest()
-    if path is None:
-        why = f": {store.warnings[-1]}" if store.warnings else ""
-        remedy = "use --checkpoint latest" if which == "best" and store.latest() else "train it first"
-        raise UserError(f"{str(run)!r} holds no {which} checkpoint{why}; {remedy}")
-    return path
 
 
 def policy_on_data(

@@ -158,12 +158,17 @@ def validate_memory(needed: Mapping[str, int]) -> None:
         )
 
 
+def validate_device_name(device: str) -> None:
+    """Raise `UserError` for what is no device, whether or not it is there."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise UserError(f"device={device!r} is unknown; use auto, cpu, cuda, or cuda:0 and so on")
+
+
 def _validate_device(config: RunConfig) -> None:
     import torch
 
     kind, _, index = config.device.partition(":")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", config.device):
-        raise UserError(f"device={config.device!r} is unknown; use auto, cpu, cuda, or cuda:0 and so on")
+    validate_device_name(config.device)
     if config.runtime == "ray":  # a node of the cluster has it, or Ray refuses to place the learner
         if index:
             raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")

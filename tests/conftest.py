@@ -26,16 +26,18 @@ LANES = {
     "ray": ("runtimes/test_ray.py", "test_ray_processes.py"),
     "learning": ("test_learning.py",),
     "processes": (
-        "benchmarks/test_architectures.py", "clients/", "replay/test_serve.py", "runtimes/test_local.py",
-        "telemetry/test_saves.py",
+        "benchmarks/test_architectures.py", "chaos/test_runs.py", "clients/", "replay/test_serve.py",
+        "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
         "test_api.py", "test_kinds.py", "test_offline_processes.py", "test_population.py", "test_processes.py",
-        "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_without_ray.py",
+        "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_trace_processes.py",
+        "test_without_ray.py",
     ),
     "values": ("conformance/",),
     "long": (
         "edges/test_all_reduce.py", "envs/test_atari.py", "envs/test_check.py", "envs/test_envpool.py", "judging/",
         "recording/test_ports.py", "replay/test_compression.py", "replay/test_hostile_clients.py",
-        "replay/test_sessions.py", "test_continuing.py", "test_determinism.py", "test_record.py", "test_resume.py",
+        "replay/test_sessions.py", "test_accounts.py", "test_continuing.py", "test_determinism.py", "test_record.py",
+        "test_resume.py",
         "test_seconds.py", "topologies/", "transports/test_wire.py",
     ),
 }

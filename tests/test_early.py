@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from pappus import early
 from pappus.config import AUTO
+from pappus.configured import configured
+from pappus.light import light_system
 from pappus.names import PAIRS
 from pappus.settings import ALIASES
 from pappus.systems import SYSTEMS
@@ -36,16 +38,42 @@ REFUSED = {
     "train impala --env CartPole-v1 --supervision.max-deaths-in-a-row -1": "must not be negative",
     "train impala --env CartPole-v1 --config missing.yaml": "config file 'missing.yaml' cannot be read",
     "train impala --env CartPol-v1 --runtime inline": "env 'CartPol-v1' is no Gymnasium id",
+    "train ppo@apex --env CartPole-v1": "ppo@apex cannot work",
+    "train foo@sync --env CartPole-v1": "unknown algorithm 'foo'",
+    "train impala --env CartPole-v1 --algorithm.entropy-cst 1": "did you mean 'algorithm.entropy-cost'?",
+    "train impala --env CartPole-v1 --algorithm.entropy-cost much": "must be a number",
+    "train impala --env CartPole-v1 --algorithm.rho-clip -1": "algorithm.rho_clip=-1.0 must be positive",
+    "train vtrace@seed --env CartPole-v1 --algorithm.epochs 0": "algorithm.epochs=0 must be at least 1",
+    "train apex-dqn --env CartPole-v1 --topology.replay.capcity 1": "did you mean 'topology.replay.capacity'?",
+    "train apex-dqn --env CartPole-v1 --topology.replay.capacity many": "must be a whole number",
+    "train seed-vtrace --env CartPole-v1 --topology.inference-deadline-ms -7": "must not be negative; -1 chooses",
+    "train impala --env CartPole-v1 --listen 127.0.0.1:1": "takes no envs from elsewhere",
+    "train impala --env CartPole-v1 --network.core gruu": "must be one of none, lstm, gru",
+    "train impala --env CartPole-v1 --optimizer.learning-rate 0": "optimizer.learning_rate=0.0 must be positive",
+    "train impala --env CartPole-v1 --device tpu": "device='tpu' is unknown",
+    "train impala --env CartPole-v1 --run-dir empty": "holds a run already",
+    "train impala --env CartPole-v1 --run-dir empty/config.yaml/below": "is a file; give another",
+    "train impala --env CartPole-v1 --init-from nowhere": "holds no latest checkpoint",
+    "train impala --env CartPole-v1 --seeds 5..1": "names no seeds",
+    "train impala --env CartPole-v1 --seeds 1,2 --jobs 0": "must be a number of runs",
+    "train impala --env CartPole-v1 --vary steps": "names no values",
+    "train bc --data nowhere": "'nowhere' is no data set",
+    "serve seed-vtrace --env-spec missing.yaml": "cannot be read",
+    "actor --connect nonsense --env CartPole-v1": "is neither HOST:PORT nor unix:PATH",
     "train --resume nowhere": "'nowhere' is no run directory",
     "train --resume empty": "'empty' holds no checkpoint to resume from",
     "train --resume empty --config x.yaml": "--config and --resume exclude each other",
     "eval nowhere": "'nowhere' is no run directory",
     "eval garbage": "cannot be read",
+    "eval empty": "'empty' holds no latest checkpoint",
     "data record --policy nowhere --out out": "'nowhere' is no run directory",
     "data estimate nowhere --data x": "'nowhere' is no run directory",
+    "data info nowhere": "is no data set",
     "systems nope": "unknown system 'nope'",
+    "systems ppo@apex": "ppo@apex cannot work",
     "check-env nope": "is no Gymnasium id",
     "replay serve": "--config",
+    "replay serve --config garbage/config.yaml": "cannot be read",
 }
 
 
@@ -77,6 +105,21 @@ def test_no_option_of_a_system_is_refused_early(name: str) -> None:
         early.check_options([f"--{short}", word], "pappus train")
     early.check_options(["--actors", "auto"], "pappus train")
     early.check_start(name, "CartPole-v1", "", "")
+    of_system = early.started(name, "CartPole-v1", "", "", False)
+    assert of_system is not None
+    early.check_options(words, "pappus train", of_system)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5", "x/minatar-y", "Pendulum-v1"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_is_read_without_torch_are_the_configs_of_the_systems(name: str, env: str) -> None:
+    """Values, types and rules."""
+    light, whole = configured(light_system(name), env), configured(SYSTEMS[name], env)
+    assert asdict(light) == asdict(whole)
+    for part in ("algorithm", "topology"):
+        ours, theirs = type(getattr(light, part)), type(getattr(whole, part))
+        kinds = [str(get_type_hints(one)).replace(" (light)", "") for one in (ours, theirs)]
+        assert kinds[0] == kinds[1] and hasattr(ours, "__post_init__") == hasattr(theirs, "__post_init__")
 
 
 def test_switches_that_are_turned_off_pass_early() -> None:

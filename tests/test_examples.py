@@ -68,7 +68,7 @@ def test_bold_actors_explore_more_than_careful_ones(tmp_path: Path) -> None:
         for actor in actors:
             assert actor.step() is None
     queue: Any = wiring.transport("unrolls")
-    careful, daring = (float(-ring.slots[0].behaviour["log_prob"].mean()) for ring in queue.rings)
+    careful, daring = (float(-ring.slots[0].behaviour["log_prob"].mean()) for ring in queue.rings())
     assert daring > 1.2 * careful
 
 

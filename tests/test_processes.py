@@ -148,7 +148,8 @@ def test_two_learners_are_interrupted_together_and_resumed_as_one(start: Start) 
     assert training.wait() == 130
     training.nothing_is_left()
     summary = training.summary()
-    assert summary["steps_received"] == summary["steps"] + summary["steps_dropped"], "whoever trained on them"
+    accounts = summary["accounts"]
+    assert accounts["received"] == summary["steps"] + accounts["dropped"], "whoever trained on them"
     enough = str(summary["steps"] + 5000)
     assert main(["train", "--resume", str(training.directory), "--steps", enough, "--learners", "1"]) == 0
     assert training.summary()["steps"] >= int(enough)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from pappus.errors import UserError
 from pappus.experience import LossOutput, Sequence, Sequences, SequenceStats, TargetUpdates
 from pappus.networks.build import build_q_network, own_network
 from pappus.networks.steps import unroll_after_burn_in
+from pappus.ops import sequence_priorities
 from pappus.ops.q_learning import double_q, mixed_priority, rescale, taken, unrescale
 from pappus.ops.returns import n_step_returns
 from pappus.types import Array, EnvSpec, map_leaves
@@ -87,11 +89,13 @@ class R2D2(EpsilonGreedy):
 
     def initial_priority(self, steps: SequenceStats) -> Array:
         """The priority of the loss, with the actor's own values in place of the target network's."""
-        reward, discount, valid = (torch.from_numpy(of) for of in (steps.reward, steps.discount, steps.valid))
-        q, value = (torch.from_numpy(steps.behaviour[name]) for name in ("q", "value"))
-        error = self._error(q, value, reward, discount, valid)
-        priority: Array = mixed_priority(error, valid, self.config.eta).numpy()
-        return priority
+        config, behaviour = self.config, steps.behaviour
+        discount = steps.discount * np.float32(config.discount)
+        error = sequence_priorities.n_step_error(
+            behaviour["q"], behaviour["value"], steps.reward, discount, steps.valid, n=config.n_step,
+            rescaling=config.rescaling,
+        )
+        return sequence_priorities.mixed_priority(error, steps.valid, config.eta)
 
     def loss(
         self, network: nn.Module, target: nn.Module, batch: Sequence, weight: Tensor, update: int = 0

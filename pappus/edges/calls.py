@@ -87,6 +87,9 @@ class CallsEdge(Edge):
             total_memory(),
         )
 
+    def notifiers(self, ref: PortRef[Any]) -> Sequence[int]:
+        return super().notifiers(ref) if ref == self.server() else (0, 1 + ref.arguments[0])
+
     def hub(self) -> PortRef[Any] | None:
         return self.server()
 
@@ -111,13 +114,17 @@ class SharedCalls:
         self.sent, self.session, self.answered = counters[0, :, 0], counters[0, :, 1], counters[1, :, 0]
         size = layout_bytes((request, reply))
         rest = block.memory[total * _COUNTERS :]
-        self.arrays = [lay_out(rest[i * size : (i + 1) * size], (request, reply)) for i in range(total)]
+        self._places, self._spec = rest.reshape(total, size), (request, reply)
         self.asked, *self.replied = block.notifiers
         self.memory, self._request_bytes = block.memory, layout_bytes(request)
 
     @staticmethod
     def footprint(request: Nest, reply: Nest, clients: int, env_groups: int) -> tuple[int, int]:
         return clients * env_groups * (_COUNTERS + layout_bytes((request, reply))), 1 + clients
+
+    def arrays(self, env_group: int) -> Any:
+        """An env group's request and reply. A client needs only its own: views of a thousand take megabytes."""
+        return lay_out(self._places[env_group], self._spec)
 
     def client(self, index: int) -> SharedRequestClient:
         env_groups = range(index * self._env_groups, (index + 1) * self._env_groups)
@@ -142,11 +149,11 @@ class SharedEnvGroup:
     """One group of envs."""
 
     def __init__(self, calls: SharedCalls, index: int) -> None:
-        self.request, self._reply = calls.arrays[index]
+        self.request, self._reply = calls.arrays(index)
         self._sent, self._session = calls.sent[index : index + 1], calls.session[index : index + 1]
         self._answered = calls.answered[index : index + 1]
         self._asked, self._meter = calls.asked, calls.meter
-        self._bytes = sum(leaf.nbytes for leaf in leaves_of(calls.arrays[index]))
+        self._bytes = sum(leaf.nbytes for leaf in leaves_of((self.request, self._reply)))
 
     def open(self) -> bool:
         if self._sent[0] != self._answered[0]:
@@ -182,7 +189,7 @@ class SharedCall:
 
     def __init__(self, calls: SharedCalls, env_group: int, replied: Notifier) -> None:
         self.env_group, self.session, self.taken = env_group, 0, False
-        self.request, self.reply = calls.arrays[env_group]
+        self.request, self.reply = calls.arrays(env_group)
         self._answered, self._replied = calls.answered[env_group : env_group + 1], replied
 
     def answer(self) -> None:
@@ -199,7 +206,7 @@ class SharedRequestServer(Port):
         self._calls = calls
         self._objects = [
             SharedCall(calls, env_group, calls.replied[env_group // groups_per_client])
-            for env_group in range(len(calls.arrays))
+            for env_group in range(len(calls.sent))
         ]
 
     def calls(self) -> list[SharedCall]:

@@ -40,10 +40,10 @@ class CounterEdge(Edge):
     writers: int
 
     def counter(self, writer: int) -> PortRef[StepCounter]:
-        return PortRef(self.name, SharedCounters.counter, (writer,))
+        return PortRef(self.name, _counter, (writer,))
 
     def reader(self) -> PortRef[StepTotal]:
-        return PortRef(self.name, SharedCounters.reader)
+        return PortRef(self.name, _reader)
 
     def memory(self) -> tuple[int, int]:
         return SharedCounters.footprint(self.writers)
@@ -63,6 +63,14 @@ class CounterEdge(Edge):
     def shares_node(self, ref: PortRef[Any]) -> bool:
         """All readers read the hub's total."""
         return ref == self.reader()
+
+
+def _counter(counters: SharedCounters, writer: int) -> StepCounter:
+    return counters.counter(writer)
+
+
+def _reader(counters: SharedCounters) -> StepTotal:
+    return counters.reader()
 
 
 class SharedCounters:

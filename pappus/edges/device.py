@@ -27,7 +27,7 @@ class DeviceQueue:
         self.accelerator, self.capacity = accelerator, capacity
         self.slots: list[Unroll] = [map_leaves(self._allocate, spec) for _ in range(capacity)]
         self.events: list[Any] = [None] * capacity
-        self.committed = self.released = 0
+        self.committed = self.released = self.steps = 0
         self.name, (self.filled, self.freed) = name, notifiers
 
     def _allocate(self, leaf: ArraySpec) -> torch.Tensor:
@@ -65,10 +65,14 @@ class DeviceSink(Port):
         queue = self._queue
         return None if queue.ready() >= queue.capacity else queue.receive(queue.committed)
 
-    def commit(self) -> None:
+    def commit(self, steps: int = 0) -> None:
         self._queue.hand_over(self._queue.committed)
         self._queue.committed += 1
+        self._queue.steps += steps
         self._queue.filled.notify()
+
+    def handed_on(self) -> int:
+        return self._queue.steps
 
     def explain(self) -> str:
         return f"all {self._queue.capacity} slots are full"

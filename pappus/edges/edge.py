@@ -96,6 +96,11 @@ class Edge:
         self.poison(block)
         return block
 
+    def notifiers(self, ref: PortRef[Any]) -> Sequence[int]:
+        """Numbers of the notifiers that the holder of an end uses. Its process gets no others: with one per actor,
+        a thousand actors would have a thousand descriptors each."""
+        return range(self.memory()[1])
+
     def poison(self, block: Block) -> None:
         """Fill fresh memory with values that no env produces, so that a field which was never written is noticed."""
 

@@ -8,7 +8,9 @@ Each producer has a ring of its own, so that a slot is never shared between prod
     invariant   0 ≤ committed − released ≤ capacity
 
 A producer that dies while it fills a slot has not committed it: its successor finds the same counters, fills the
-same slot again, and nothing is lost or leaked.
+same slot again, and nothing is lost or leaked. Beside `committed` are two sums of the steps in all committed slots.
+Whether `committed` is even or odd says which one counts; the other is written before each commit. So a kill never finds
+the sum and the slots at odds.
 """
 
 from __future__ import annotations
@@ -65,9 +67,12 @@ class QueueEdge(Edge):
 
         return DeviceQueue(self.name, self.spec, self.capacity, Accelerator(self.device), block.notifiers)
 
+    def notifiers(self, ref: PortRef[Any]) -> Sequence[int]:
+        return super().notifiers(ref) if ref == self.source() else (0, 1 + ref.arguments[0])
+
     def poison(self, block: Block) -> None:
         if not self.device:
-            for ring in RingQueue("", self.spec, self.producers, self.capacity, block).rings:
+            for ring in RingQueue("", self.spec, self.producers, self.capacity, block).rings():
                 poison(ring)
 
     def hub(self) -> PortRef[Any] | None:
@@ -95,6 +100,7 @@ class Ring:
     def __init__(self, memory: Array, spec: Nest, capacity: int) -> None:
         counters = memory[:_COUNTERS].view(np.int64)
         self.committed, self.released, self.next = counters[0:1], counters[8:9], counters[9:10]
+        self.steps = counters[1:3]
         self.capacity = capacity
         size = layout_bytes(spec)
         self.slots: list[Unroll] = [
@@ -111,7 +117,7 @@ class RingSink(Port):
 
     def __init__(self, queue: RingQueue, producer: int) -> None:
         super().__init__(f"{queue.name} slots", queue.freed[producer])
-        self._ring, self._filled, self._meter = queue.rings[producer], queue.filled, queue.meter
+        self._ring, self._filled, self._meter = queue.ring(producer), queue.filled, queue.meter
         self._slot_bytes = sum(leaf.nbytes for leaf in leaves_of(self._ring.slots[0]))
         self.notifier = queue.freed[producer]
 
@@ -121,10 +127,15 @@ class RingSink(Port):
             return None
         return ring.slots[int(ring.committed[0]) % ring.capacity]
 
-    def commit(self) -> None:
-        self._ring.committed[0] += 1
+    def commit(self, steps: int = 0) -> None:
+        ring, number = self._ring, int(self._ring.committed[0])
+        ring.steps[(number + 1) % 2] = ring.steps[number % 2] + steps
+        ring.committed[0] = number + 1
         self._meter.total += self._slot_bytes
         self._filled.notify()
+
+    def handed_on(self) -> int:
+        return int(self._ring.steps[int(self._ring.committed[0]) % 2])
 
     def explain(self) -> str:
         return f"all {self._ring.capacity} slots are full"
@@ -135,15 +146,19 @@ class RingSource(Port):
 
     def __init__(self, queue: RingQueue) -> None:
         super().__init__(queue.name, queue.filled)
-        self._rings, self._freed, self.notifier = queue.rings, queue.freed, queue.filled
+        self._rings, self._freed, self.notifier = queue.rings(), queue.freed, queue.filled
+        self._committed, self._released = queue.committed, queue.released
         self._turn, self._wanted = self._rings[0].next, 1
         self._after = 0
         """The ring whose turn it will be when what was taken is released."""
         self._taken: list[int] = []
 
-    def take(self, count: int) -> list[Unroll] | None:
+    def take(self, count: int, most: list[int] | None = None) -> list[Unroll] | None:
+        """`most` limits how many come from each ring."""
         self._wanted = count
-        available = [ring.ready() for ring in self._rings]
+        available: list[int] = (self._committed - self._released).tolist()
+        if most is not None:
+            available = [min(pair) for pair in zip(available, most, strict=True)]
         if sum(available) < count:
             return None
         used, turn = [0] * len(self._rings), int(self._turn[0])
@@ -167,7 +182,7 @@ class RingSource(Port):
         self._taken = []
 
     def depth(self) -> int:
-        return sum(ring.ready() for ring in self._rings)
+        return int((self._committed - self._released).sum())
 
     def explain(self) -> str:
         return f"{self.depth()} of {self._wanted} unrolls are ready"
@@ -178,9 +193,17 @@ class RingQueue:
 
     def __init__(self, name: str, spec: Nest, producers: int, capacity: int, block: Block) -> None:
         self.name, self.meter = name, Meter()
-        self._memory = block.memory.reshape(producers, -1)
-        self.rings = [Ring(memory, spec, capacity) for memory in self._memory]
+        self._memory, self._spec, self._capacity = block.memory.reshape(producers, -1), spec, capacity
+        counters = self._memory[:, :_COUNTERS].view(np.int64)
+        self.committed, self.released = counters[:, 0], counters[:, 8]
         self.filled, *self.freed = block.notifiers
+
+    def ring(self, producer: int) -> Ring:
+        return Ring(self._memory[producer], self._spec, self._capacity)
+
+    def rings(self) -> list[Ring]:
+        """Those of all producers. A producer needs only its own: views of a thousand take megabytes."""
+        return [self.ring(producer) for producer in range(len(self._memory))]
 
     @staticmethod
     def footprint(spec: Nest, producers: int, capacity: int) -> tuple[int, int]:
@@ -193,10 +216,10 @@ class RingQueue:
         return RingSource(self)
 
     def mirror(self, hold: Hold | None) -> RingsMirror:
-        rings, counters = len(self.rings), self._memory[:, :_COUNTERS].view(np.int64)
+        rings = len(self._memory)
         return RingsMirror(
-            ends=rings, committed=counters[:, 0], released=counters[:, 8], sessions=np.zeros(rings, np.int64),
-            slots=self._memory[:, _COUNTERS:].reshape(rings, self.rings[0].capacity, -1),
+            ends=rings, committed=self.committed, released=self.released, sessions=np.zeros(rings, np.int64),
+            slots=self._memory[:, _COUNTERS:].reshape(rings, self._capacity, -1),
             replies=np.zeros((rings, 0), np.uint8), filled=self.filled, freed=self.freed, hold=hold,
         )
 

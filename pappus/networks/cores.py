@@ -31,16 +31,16 @@ class _GatedCore(Core):
         state = tuple(part.to(x.dtype) for part in state)
         keep = first.logical_not().to(x.dtype).unsqueeze(-1)
         outputs: list[Tensor] = []
-        for start, stop in pairwise(_boundaries(first)):
+        for start, stop in pairwise(_boundaries(first, len(x))):
             state = tuple(part * keep[start] for part in state)
             if stop - start >= SHORTEST_FUSED:
                 y, state = self._fused(x[start:stop], state)
-                outputs.extend(y)
+                outputs.append(y)
                 continue
             for x_t in x[start:stop]:
                 state = self._cell(x_t, state)
-                outputs.append(state[0])
-        return torch.stack(outputs), tuple(part.float() for part in state)
+                outputs.append(state[0].unsqueeze(0))
+        return torch.cat(outputs), tuple(part.float() for part in state)
 
     def _fused(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         raise NotImplementedError
@@ -84,9 +84,11 @@ class GRUCore(_GatedCore):
         return (torch.gru_cell(x_t, state[0], *self.weights),)
 
 
-def _boundaries(first: Tensor) -> list[int]:
-    """Times at which a stretch starts, and T. On an accelerator every step, since reading `first` would block."""
-    length = first.shape[0]
+def _boundaries(first: Tensor, length: int) -> list[int]:
+    """Times at which a stretch starts, and T. On an accelerator every step, since reading `first` would block; but for
+    what begins with one stretch (`Core`)."""
+    if len(first) < length:
+        return [0, length]
     if length == 1 or first.device.type != "cpu":
         return list(range(length + 1))
     resets = first[1:].any(dim=1).nonzero().squeeze(1).tolist()

@@ -25,8 +25,10 @@ class FrameStack(nn.Module):
         self.output_spec: Nest = optree.tree_map(self._stacked, frame_spec)
 
     def forward(self, frames: Nest, first: Tensor, state: Nest) -> tuple[Nest, Nest]:
-        """`frames [T, B, …]`, `first [T, B]`, `state [B, k-1, …]` → stacks and the new state, both nests."""
-        same = self._same_episode(first)
+        """`frames [T, B, …]`, `first [T, B]`, `state [B, k-1, …]` → stacks and the new state, both nests. `first` may
+        be `[1, B]`, as for `modules.Core`."""
+        length = len(optree.tree_leaves(frames)[0])
+        same = self._same_episode(F.pad(first, (0, 0, 0, length - len(first))))
         stacks = optree.tree_map(lambda leaf, past: self._stack(leaf, past, same), frames, state)
         return stacks, optree.tree_map(lambda stack: stack[-1, :, 1:], stacks)
 

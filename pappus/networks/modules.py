@@ -113,7 +113,8 @@ class Core(nn.Module):
         forward(x [T, B, D], first [T, B], state) → (y [T, B, output_size], state)
 
     The state is a tuple of `[B, H]` tensors, float32 whatever precision the module runs in. It returns to its initial
-    value exactly where `first` is True, before x_t is consumed; single steps and unrolls give the same outputs.
+    value exactly where `first` is True, before x_t is consumed; single steps and unrolls give the same outputs. A
+    `first` of one step `[1, B]` says that no episode begins after it, whatever T is.
     """
 
     def __init__(self, output_size: int, state_spec: tuple[ArraySpec, ...] = ()) -> None:

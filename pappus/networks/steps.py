@@ -84,13 +84,13 @@ class BatchForward:
         if getattr(network, "frame_stack", None) is None:
             return observation, first, ((), ())
         stacks, mask = split_mask(observation)
-        if _takes_stacks(network):
+        if _is_ours(network):
             return stacks if mask is None else {**stacks, ACTION_MASK: mask[:, -1]}, first, (None, ())
         frames = optree.tree_map(lambda leaf: leaf[:, :-1], stacks)
         return optree.tree_map(lambda leaf: leaf[:, -1], observation), first, (frames, ())
 
 
-def _takes_stacks(network: nn.Module) -> bool:
+def _is_ours(network: nn.Module) -> bool:
     """Whether the network is one of ours, whose forward pass nobody has changed."""
     kind: Any = type(network)
     if not isinstance(network, Body) or "forward" in vars(network):
@@ -100,13 +100,15 @@ def _takes_stacks(network: nn.Module) -> bool:
 
 def unroll_after_burn_in(network: nn.Module, batch: Sequence, burn_in: int, state: Nest | None = None) -> Any:
     """The network's output for the steps of a sequence after the first `burn_in`, which only make the state fresh.
-    `state` is the one to begin with, where it is not the batch's."""
+    `state` is the one to begin with, where it is not the batch's. A sequence is of one episode, which may begin in the
+    burn-in or right after it: our own networks are told that it does not begin later."""
     state = batch.state if state is None else state
+    first = batch.first[burn_in : burn_in + 1] if _is_ours(network) else batch.first[burn_in:]
     if burn_in:
         with torch.no_grad():
             before = map_leaves(lambda leaf: leaf[:burn_in], batch.observation)
             state = network(before, batch.first[:burn_in], state).state
-    return network(map_leaves(lambda leaf: leaf[burn_in:], batch.observation), batch.first[burn_in:], state)
+    return network(map_leaves(lambda leaf: leaf[burn_in:], batch.observation), first, state)
 
 
 def stacked(network: Any, observation: Nest, first: Tensor, state: Nest) -> Nest:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pappus.core import ItemRules
 from pappus.errors import RunError
 from pappus.experience import ItemBatch, Transitions
@@ -93,20 +95,27 @@ class RecordingSink:
         self.lost = 0
         """Items that may not have reached the service; the role that reports them resets it to 0."""
         self.connections = 0
+        self.stored = self.steps_lost = 0
+        self._open_steps, self._covered = 0, 0
 
     def ready(self) -> bool:
         """Whether the next step can be recorded now."""
         try:
             if self._writer is None:
                 self._writer, self._recorder = self._open()
-                self.connections += 1
+                self.connections, self._covered = self.connections + 1, 0
             if not self._writer.flush(0.0):
                 return False
         except RunError:
             self._lose()
             return False
-        assert self._recorder is not None
-        self._unconfirmed = self._recorder.held
+        recorder = self._recorder
+        assert recorder is not None
+        self._unconfirmed = recorder.held
+        covered = recorder.covered - recorder.held
+        self.stored += covered - self._covered
+        self._open_steps -= covered - self._covered
+        self._covered = covered
         return True
 
     def _open(self) -> tuple[TrajectoryWriter, Recorder]:
@@ -115,14 +124,20 @@ class RecordingSink:
 
     def record(
         self, seen: Timestep, state: Nest, action: Array, behaviour: Mapping[str, Array], then: Timestep
-    ) -> None:
-        """Record one step of every env: `seen` led to `action`, and that to `then`."""
+    ) -> int:
+        """Record one step of every env: `seen` led to `action`, and that to `then`; how many of these are valid."""
         assert self._recorder is not None, "ready() comes before record()"
+        steps = int(np.count_nonzero(then.valid))
+        self._open_steps += steps
         try:
             self._unconfirmed += self._recorder.record(seen, state, action, behaviour, then)
             self._meter.total += self._step_bytes
         except RunError:
             self._lose()
+        return steps
+
+    def open_steps(self) -> int:
+        return self._open_steps
 
     def size(self) -> int | None:
         """Items in the table now; None while the service is away."""
@@ -144,7 +159,10 @@ class RecordingSink:
         """What is under construction, where the service is in this thread and is saved, too."""
         if self._writer is None or self._recorder is None:
             return {}
-        return {"writer": self._writer.save(), "recorder": self._recorder.save(), "unconfirmed": self._unconfirmed}
+        return {
+            "writer": self._writer.save(), "recorder": self._recorder.save(), "unconfirmed": self._unconfirmed,
+            "open_steps": self._open_steps, "covered": self._covered,
+        }
 
     def load(self, saved: Nest) -> None:
         """Continue from what `save` returned; the service is loaded already."""
@@ -152,8 +170,8 @@ class RecordingSink:
             self._writer, self._recorder = self._open()
             self._writer.load(saved["writer"])
             self._recorder.load(saved["recorder"])
-            self._unconfirmed = saved["unconfirmed"]
-            self.connections += 1
+            self._unconfirmed, self._open_steps = saved["unconfirmed"], saved["open_steps"]
+            self.connections, self._covered = self.connections + 1, saved["covered"]
 
     def explain(self) -> str:
         return "the rate limiter blocks inserts, or the service is away"
@@ -170,7 +188,8 @@ class RecordingSink:
 
     def _lose(self) -> None:
         self.lost += self._unconfirmed
-        self._unconfirmed = 0
+        self.steps_lost += self._open_steps
+        self._unconfirmed = self._open_steps = 0
         self.close()
         self._writer = self._recorder = None
 

@@ -53,6 +53,8 @@ class SharedReplay:
         if cluster is not None:  # the socket is on the node, not on the driver's machine
             spec = dataclasses.replace(spec, path=private_socket(f"{spec.path} on {cluster.node}"))
         self._name, self._spec, self._counted, self._cluster = name, spec, counted, cluster
+        self._client = ""
+        """How the service calls this process; empty: by its id."""
         self.meter = Meter()
 
     def sink(self, envs: int) -> RecordingSink:
@@ -77,7 +79,7 @@ class SharedReplay:
                     from pappus.transports.grpc_request_client import Identity
 
                     return connect(address, Identity(token_file=self._cluster.token_file))
-            return connect_near(self._spec.path)
+            return connect_near(self._spec.path, self._client)
         except UserError as error:
             raise RunError(str(error)) from None
 

@@ -46,7 +46,9 @@ class Recorder(ABC):
     """
 
     held = 0
-    """Items that were created and not yet handed to the writer."""
+    """Items that were created and not yet handed to the writer; each holds one step that no other holds first."""
+    covered = 0
+    """Valid steps so far that are part of an item."""
 
     def __init__(
         self, layout: Layout, writer: TrajectoryWriter, envs: int, rows: int, reward_scale: float, discount: float
@@ -74,13 +76,15 @@ class Recorder(ABC):
     def save(self) -> dict[str, Any]:
         """What was remembered of items that are not finished."""
         return {
-            "begin": self._begin.copy(), "reward": self._reward.copy(), "discount": self._discount.copy(),
+            "covered": self.covered, "begin": self._begin.copy(), "reward": self._reward.copy(),
+            "discount": self._discount.copy(),
             "behaviour": {name: rows.copy() for name, rows in self._behaviour.items()},
         }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Continue from what `save` returned."""
-        self._begin[:], self._reward[:], self._discount[:] = saved["begin"], saved["reward"], saved["discount"]
+        self.covered, self._begin[:] = saved["covered"], saved["begin"]
+        self._reward[:], self._discount[:] = saved["reward"], saved["discount"]
         for name, rows in self._behaviour.items():
             rows[:] = saved["behaviour"][name]
 
@@ -264,6 +268,7 @@ class TransitionRecorder(Recorder):
             priorities = self._layout.initial_priority(self._stats(items, behaviour)) + SMALLEST_PRIORITY
             self._held.append((items, row, priorities))
             self.held += len(items.envs)
+            self.covered += len(items.envs)
             if self.held >= SEND_ITEMS:
                 self._insert()
         return len(items.envs)

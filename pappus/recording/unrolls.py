@@ -61,9 +61,13 @@ class UnrollWriter:
         self.time = time + 1
         self._write_observation(time + 1, timestep)
 
+    def valid(self) -> int:
+        """Valid steps of the unroll so far; 0 before the first."""
+        return 0 if self._slot is None else int(np.count_nonzero(self._slot.valid[: self.time]))
+
     def held(self) -> int:
         """Valid steps of the unroll under construction."""
-        return 0 if self._slot is None or self.full else int(np.count_nonzero(self._slot.valid[: self.time]))
+        return 0 if self.full else self.valid()
 
     def _write_observation(self, time: int, timestep: Timestep) -> None:
         assert self._slot is not None
@@ -92,6 +96,10 @@ class BatchPacker:
         """The sink that gets the next batch."""
         return self._sinks[self.turn]
 
+    def handed_on(self) -> int:
+        """Valid steps of all batches so far, those of a predecessor included."""
+        return sum(sink.handed_on() for sink in self._sinks)
+
     def pack(self, unroll: Unroll, start: int, width: int) -> int:
         """Copy columns from `start` on while there is room, and return how many of the `width` are copied then."""
         while start < width:
@@ -105,7 +113,7 @@ class BatchPacker:
             self.filled += count
             start += count
             if self.filled == self._batch_size:
-                self.sink.commit()
+                self.sink.commit(self.held)
                 self.turn = (self.turn + 1) % len(self._sinks)
                 self.filled = self.held = 0
         return start

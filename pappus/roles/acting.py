@@ -24,9 +24,12 @@ from pappus.ops.numpy_ops import NoiseAhead
 from pappus.overrides import stands_for
 from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.role import Role
+from pappus.telemetry.accounts import LOST, RECEIVED, STORED
 from pappus.telemetry.metrics import Metrics
-from pappus.types import Array, Nest, Timestep, map_leaves
+from pappus.types import Array, Episodes, Nest, Timestep, map_leaves
 
+MAY_HAVE_ENDED = Episodes(np.empty(0), np.empty(0), np.empty(0, np.int64))
+"""The episodes of a timestep of which it is no longer known which have ended."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Transform: TypeAlias = Callable[[Any], Any]
@@ -67,10 +70,13 @@ class ActingNetwork:
 
     def refresh(self) -> bool:
         """Use the newest weights; False while there are none."""
-        if self._weights.version() != self.version:
+        newest = self._weights.version()
+        if newest < 0:
+            return False
+        if newest != self.version:
             self.version = self._weights.read(self._received)
             self._flat.values.copy_(torch.from_numpy(self._received))
-        return self.version >= 0
+        return True
 
     def infer(
         self, observation: Nest, first: Array, state: Nest, exploration: torch.Tensor | None = None
@@ -152,9 +158,11 @@ class LocalPolicy(ActingNetwork):
         self._state = self.initial_state(num_envs)
 
     def refresh(self) -> bool:
+        if not super().refresh():
+            return False
         if self._explore is not None:
             self._exploration = torch.from_numpy(self._explore())
-        return super().refresh()
+        return True
 
     @property
     def state(self) -> Nest:
@@ -202,7 +210,7 @@ def loaded_acting(state: Nest, env: VectorEnv, policy: Policy, recorder: Episode
     policy.load(state["policy"])
     if recorder is not None and state.get("record"):
         recorder.load(state["record"])
-    return Timestep(*state["timestep"])
+    return Timestep(*state["timestep"])._replace(episodes=MAY_HAVE_ENDED)
 
 
 class Actor(Role):
@@ -217,7 +225,7 @@ class Actor(Role):
         self._recorder = None if recording is None else recording.recorder(name, env.num_envs, env.seeds)
         self._env, self._policy, self._sink, self._recording = env, policy, sink, recording
         self._writer = UnrollWriter(unroll_length)
-        self._steps_per_unroll = unroll_length * env.num_envs
+        self._num_envs, self._steps_per_unroll = env.num_envs, unroll_length * env.num_envs
         self._timestep = env.reset()
 
     def step(self) -> Waitable | None:
@@ -231,15 +239,19 @@ class Actor(Role):
             self._writer.begin(slot, self._timestep, self._policy.state)
         if self._recorder is not None and not self._recorder.begun:
             self._recorder.begin(self._timestep)
-        action, behaviour = self._policy.act(self._timestep)
+        seen = self._timestep
+        action, behaviour = self._policy.act(seen)
         self._timestep = timestep = self._env.step(action)
+        # steps are invalid only where an episode ends or has just ended: to count flags every time would take longer
+        ended = timestep.episodes is not None or seen.episodes is not None
+        self.account.words[RECEIVED] += int(np.count_nonzero(timestep.valid)) if ended else self._num_envs
         self._writer.append(action, behaviour, self._policy.version, timestep)
         if self._recorder is not None:
             self._recorder.record(action, behaviour, timestep)
         if timestep.episodes is not None:
             self.metrics.episodes(timestep.episodes.returns, timestep.episodes.lengths)
         if self._writer.full:
-            self._sink.commit()
+            self._sink.commit(self._writer.valid())
             self.metrics.count("env_steps", self._steps_per_unroll)
         return None
 
@@ -257,7 +269,12 @@ class Actor(Role):
         if slot is not None:
             self._writer.resume(slot, state["time"])
 
+    def handed_on(self) -> int:
+        return self._sink.handed_on()
+
     def close(self) -> None:
+        """Count the unroll that is not full as dropped."""
+        self.drop(self._writer.held())
         if self._recording is not None:
             self._recording.close()
         self._env.close()
@@ -277,10 +294,13 @@ class ReplayActor(Role):
         self._refresh_every = max(1, refresh_every // env.num_envs)
         self._until_refresh = 0
         self._timestep = env.reset()
+        self._stored = 0
+        """Steps stored so far, as far as they were counted."""
 
     def step(self) -> Waitable | None:
-        if not self._sink.ready():
-            report_lost(self.metrics, self._sink)
+        ready = self._sink.ready()
+        self._stored = count_stored(self, self._sink, self._stored)
+        if not ready:
             return self._sink
         if self._until_refresh == 0:
             if not self._policy.refresh():
@@ -291,12 +311,12 @@ class ReplayActor(Role):
         seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may overwrite it
         action, behaviour = self._policy.act(seen)
         self._timestep = then = self._env.step(action)
-        self._sink.record(seen, state, action, behaviour, then)
+        steps = self._sink.record(seen, state, action, behaviour, then)
+        self.account.words[RECEIVED] += steps
         if self._recorder is not None:
             if not self._recorder.begun:
                 self._recorder.begin(seen)
             self._recorder.record(action, behaviour, then)
-        steps = int(np.count_nonzero(then.valid))
         self._counter.add(steps)
         self.metrics.count("env_steps", steps)
         if then.episodes is not None:
@@ -317,10 +337,24 @@ class ReplayActor(Role):
         self._sink.load(state["sink"])
 
     def close(self) -> None:
+        """Count what the table has not confirmed as dropped."""
+        self._stored = count_stored(self, self._sink, self._stored)
+        self.drop(self._sink.open_steps())
         if self._recording is not None:
             self._recording.close()
         self._sink.close()
         self._env.close()
+
+
+def count_stored(role: Role, sink: ItemSink, before: int) -> int:
+    """Count the steps that a sink has stored since the sum `before`, and what was on its way to a replay service that
+    died; the sum now."""
+    role.account.words[STORED] += sink.stored - before
+    if sink.steps_lost:
+        role.account.words[LOST] += sink.steps_lost
+        sink.steps_lost = 0
+    report_lost(role.metrics, sink)
+    return sink.stored
 
 
 def report_lost(metrics: Metrics, sink: ItemSink) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from pappus.core import GradientChannel, Waitable
 from pappus.roles.replay_server import ReplayServer
 from pappus.roles.role import Role, WaitAny
+from pappus.telemetry.accounts import Account
 from pappus.types import Array, Nest, Unroll, leaves_of, map_leaves
 
 
@@ -29,6 +30,12 @@ class Bundle(Role):
         self._actor, self._learner = actor, learner
         self.metrics = actor.metrics = learner.metrics
         self.metrics.role = name
+        actor.account = learner.account = self.account
+
+    def keep_account(self, account: Account) -> None:
+        """Both count in one row: nothing is handed to others."""
+        super().keep_account(account)
+        self._actor.account = self._learner.account = account
 
     def step(self) -> Waitable | None:
         if self._learner.step() is None:
@@ -85,8 +92,12 @@ class UnrollSlot:
         self.explain, self.fileno, self.clear = port.explain, port.fileno, port.clear
         return None
 
-    def commit(self) -> None:
+    def commit(self, steps: int = 0) -> None:
         self.filled = True
+
+    def handed_on(self) -> int:
+        """The slot stays within the worker."""
+        return 0
 
     def take(self, count: int) -> Sequence[Unroll] | None:
         """The slot, if it holds an unroll."""

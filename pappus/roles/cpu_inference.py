@@ -60,6 +60,9 @@ class CpuInference(InferenceServer[CpuGroupState]):
         self._acting = network
         self._packer = BatchPacker(sinks, settings.batch_size)
 
+    def handed_on(self) -> int:
+        return self._packer.handed_on()
+
     def _outlet(self) -> Waitable:
         return self._packer.sink
 
@@ -90,7 +93,7 @@ class CpuInference(InferenceServer[CpuGroupState]):
     def close(self) -> None:
         """Count what fills no batch as dropped, too."""
         super().close()
-        self.metrics.count("steps_dropped", self._packer.held)
+        self.drop(self._packer.held)
 
 
 def infer(

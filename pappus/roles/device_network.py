@@ -1,7 +1,7 @@
 """The network of an inference server on a device, and what it knows of all envs. A batch is one captured graph:
 
-    pinned batch ──▶ observations ──▶ their places in unrolls
-                          │
+    requests ──▶ observations ──▶ their places in unrolls, where these are built on the device
+                      │
     states of the envs ──▶ network ──▶ actions … ──▶ pinned outputs
             ▲────────────────┘
 """
@@ -17,6 +17,7 @@ import torch
 from pappus.accelerator import Accelerator, CapturedGraph, copy_all
 from pappus.core import Algorithm, WeightsReader
 from pappus.networks.flat import FlatParameters
+from pappus.networks.modules import zeros
 from pappus.networks.steps import single_step
 from pappus.roles.acting import DTYPES
 from pappus.roles.device_unrolls import ObservationStore, UnrollBuffer
@@ -28,11 +29,16 @@ SMALLEST_BATCH = 32
 
 class DeviceNetwork:
     """The network on the device, its weights taken from a learner on the same device, and what it knows of all envs:
-    their recurrent states, and the observations of their unrolls under construction."""
+    their recurrent states, and the observations of their unrolls under construction.
+
+    Where experience goes to replay instead, `observation` are the specs of what an env shows: nothing is stored,
+    each env explores as its request says, and outputs end with what `recorded` takes of the states before the step.
+    """
 
     def __init__(
         self, algorithm: Algorithm, weights: WeightsReader, seed: int, precision: str, accelerator: Accelerator,
-        smallest_batch: int = SMALLEST_BATCH, said: Sequence[str] = (),
+        smallest_batch: int = SMALLEST_BATCH, said: Sequence[str] = (), observation: Nest = (),
+        recorded: Callable[[Nest], Nest] = lambda _: (),
     ) -> None:
         """`said` are names of what `act` says of its actions: all that is learnt from, and more for a recording."""
         self._algorithm, self._weights, self.accelerator = algorithm, weights, accelerator
@@ -42,7 +48,7 @@ class DeviceNetwork:
         self._flat = FlatParameters(self._network, DTYPES[precision], str(accelerator.device))
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
-        self._generator = torch.Generator(accelerator.device).manual_seed(seed)
+        self._seed, self._generator = seed, torch.Generator(accelerator.device).manual_seed(seed)
         self.size = 0
         """Places for envs; the one behind them is for rows that only fill a batch."""
         self._states: Nest = self._network.initial_state(1)
@@ -50,6 +56,8 @@ class DeviceNetwork:
         self.store = ObservationStore(accelerator)
         self.behaviour_names = list(said or algorithm.behaviour)
         self._batches: dict[int, StaticBatch] = {}
+        self._observation: Nest = zeros(observation, 1, accelerator.device)
+        self._recorded = recorded
         self.name, self.version = weights.name, -1
         self.explain, self.fileno, self.clear = weights.explain, weights.fileno, weights.clear
         self.tell: Callable[[str], None] = lambda _: None
@@ -103,8 +111,11 @@ class DeviceNetwork:
         while size < num_envs:
             size *= 2
         if size not in self._batches:
-            like = self.store.observation
-            self._batches[size] = StaticBatch(size, like, self.accelerator, self._act, self._generator, self.tell)
+            like = self.store.observation if self.store.spare else self._observation
+            generator = self._generator
+            if self.accelerator.real:  # each captured graph has its own
+                generator = torch.Generator(self.accelerator.device).manual_seed(self._seed + size)
+            self._batches[size] = StaticBatch(size, like, self.accelerator, self._act, generator, self.tell)
         return self._batches[size]
 
     def round_down(self, num_envs: int) -> int:
@@ -117,16 +128,17 @@ class DeviceNetwork:
     def _act(self, batch: StaticBatch) -> list[torch.Tensor]:
         with torch.inference_mode():
             rows, first, places = batch.numbers[0], batch.numbers[1].bool(), batch.numbers[2]
-            for into, leaf in zip(leaves_of(self.store.observation), leaves_of(batch.observation), strict=True):
+            stores = self.store.spare > 0
+            for into, leaf in zip(leaves_of(self.store.observation), leaves_of(batch.observation), strict=stores):
                 into.index_copy_(0, places, leaf)
-            state = map_leaves(lambda leaf: leaf[rows], self._states)
-            exploration = getattr(self._network, "exploration", None)
+            before = map_leaves(lambda leaf: leaf[rows], self._states)
+            exploration = getattr(self._network, "exploration", None) if stores else batch.exploration
             action, behaviour, state = self._algorithm.act(
-                self._step, batch.observation, first, state, self._generator, exploration
+                self._step, batch.observation, first, before, batch.generator, exploration
             )
             for into, leaf in zip(leaves_of(self._states), leaves_of(state), strict=True):
                 into[rows] = leaf
-        return [action, *(behaviour[name] for name in self.behaviour_names)]
+        return [action, *(behaviour[name] for name in self.behaviour_names), *leaves_of(self._recorded(before))]
 
 
 class StaticBatch:
@@ -137,20 +149,21 @@ class StaticBatch:
         generator: torch.Generator, tell: Callable[[str], None],
     ) -> None:
         """`like` are observations `[N, …]`."""
-        self._accelerator, self._act = accelerator, act
-        self._host = [accelerator.pinned((size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves_of(like)]
+        self._accelerator, self._act, self.generator = accelerator, act, generator
         self._host_numbers = accelerator.pinned((3, size), torch.int64)
         self.observation: Nest = map_leaves(lambda leaf: leaf.new_zeros(size, *leaf.shape[1:]), like)
         self.numbers = torch.zeros(3, size, dtype=torch.int64, device=accelerator.device)
         """Where the states of the envs are, whether an episode begins, and where the observations belong."""
-        self._inputs = [leaf.numpy() for leaf in self._host]
         self._rows, self._first, self._places = self._host_numbers.numpy()
+        self._host_exploration = accelerator.pinned((size,), torch.float32)
+        self.exploration = torch.zeros(size, device=accelerator.device)
+        """How much each env explores, where requests say so."""
         self._outputs: list[torch.Tensor] = []
         self._results: list[Array] = []
         self.run = CapturedGraph(accelerator, self._work, tell, generator)
 
     def _work(self) -> None:
-        copy_all([*leaves_of(self.observation), self.numbers], [*self._host, self._host_numbers])
+        copy_all([self.numbers, self.exploration], [self._host_numbers, self._host_exploration])
         outputs = self._act(self)
         if not self._outputs:
             self._outputs = [self._accelerator.pinned(tuple(leaf.shape), leaf.dtype) for leaf in outputs]
@@ -159,17 +172,18 @@ class StaticBatch:
 
     def __call__(
         self, observations: Sequence[Nest], first: Sequence[Array], rows: Sequence[Array], places: Sequence[Array],
-        padding: tuple[int, int],
+        padding: tuple[int, int], exploration: Array | float = 0.0,
     ) -> list[Array]:
         """Outputs as host arrays `[size, …]`, of which the first ones are those asked for; `padding` are the row and
-        the place of those that only fill the batch."""
+        the place of those that only fill the batch. A request's memory must not change before they are there."""
         total = sum(map(len, rows))
-        for into, *parts in zip(self._inputs, *map(leaves_of, observations), strict=True):
-            np.concatenate(parts, out=into[:total])
+        for into, *parts in zip(leaves_of(self.observation), *map(leaves_of, observations), strict=True):
+            copy_all(into[:total].split([len(part) for part in parts]), [torch.from_numpy(part) for part in parts])
         np.concatenate(rows, out=self._rows[:total])
         np.concatenate(first, out=self._first[:total], casting="unsafe")
         np.concatenate(places, out=self._places[:total])
         self._rows[total:], self._places[total:] = padding
+        self._host_exploration.numpy()[:total] = exploration
         self.run()
         self._accelerator.wait()
         return [leaf.copy() for leaf in self._results]

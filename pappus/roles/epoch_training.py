@@ -17,7 +17,7 @@ from pappus.core import ArrayLoss, EpochAlgorithm, Source, SyncedEpochs, Waitabl
 from pappus.recording.unrolls import as_tensor, concatenate
 from pappus.roles.gradient_step import Computed, GradientStep
 from pappus.roles.gradient_sync import AllReducedGradient
-from pappus.roles.learner import Trained, Training
+from pappus.roles.learner import Trained, Training, steps_left
 from pappus.types import Nest, Unroll, leaves_of, map_leaves
 
 
@@ -159,3 +159,6 @@ class EpochTraining(Training):
 
     def release(self) -> None:
         self._source.release()
+
+    def left(self) -> int:
+        return steps_left(self._source)

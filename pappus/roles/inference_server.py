@@ -19,6 +19,7 @@ from pappus.data.recorder import EpisodeRecorder, Recording
 from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.batching import BatchBarrier, Batching
 from pappus.roles.role import Role, WaitAny
+from pappus.telemetry.accounts import RECEIVED
 from pappus.types import Array, Episodes, Nest, Request, Timestep, Unroll, leaves_of
 
 RECENT_BATCHES = 200
@@ -119,8 +120,8 @@ class EnvGroupState:
         self.action, self.behaviour, self.version = action, behaviour, version
 
     def undelivered(self) -> int:
-        """Valid steps that have not been handed on; 0 where steps are recorded as they come."""
-        return 0
+        """Valid steps that have not been handed on."""
+        raise NotImplementedError
 
 
 class UnrollGroupState(EnvGroupState):
@@ -216,7 +217,9 @@ class InferenceServer(Role, Generic[StateType]):
         group_state.record(request, ended)
         if group_state.action is not None:
             group_state.append(request)
-            self.metrics.count("steps_received", int(np.count_nonzero(request.valid)))
+            steps = int(np.count_nonzero(request.valid))
+            self.account.words[RECEIVED] += steps
+            self.metrics.count("steps_received", steps)
         if len(ended):
             self.metrics.episodes(request.episode_return[ended], request.episode_length[ended])
         if group_state.full:
@@ -246,7 +249,7 @@ class InferenceServer(Role, Generic[StateType]):
         group_state = self._group_states.pop(env_group, None)
         if group_state is None:
             return
-        self.metrics.count("steps_dropped", group_state.undelivered())
+        self.drop(group_state.undelivered())
         if self._barrier is not None and group_state.begun:
             self._barrier.left(group_state.num_envs)
         self._stuck = [call for call in self._stuck if call.env_group != env_group]

@@ -24,6 +24,7 @@ from pappus.errors import NonFiniteError
 from pappus.recording.unrolls import as_tensor, concatenate, copy_side_by_side
 from pappus.roles.gradient_step import GradientStep
 from pappus.roles.role import IDLE, Idle, Role
+from pappus.telemetry.accounts import TRAINED
 from pappus.types import Nest, Unroll, map_leaves
 
 PUBLISH_SECONDS = 0.25
@@ -51,6 +52,8 @@ class Training:
 
     interruptible = False
     """Whether `train` waits between updates of one batch: then checkpoints hold what was before the batch."""
+    replays = False
+    """Whether its batches come from replay, where a step may be drawn never or often."""
 
     def take(self) -> Waitable | None:
         """Take the next batch, or return the port that has none."""
@@ -75,6 +78,10 @@ class Training:
 
     def release(self) -> None:
         """Give the batch back: the weights that it led to are published."""
+
+    def left(self) -> int:
+        """Give back what was not trained on; its valid steps."""
+        return 0
 
     def save(self) -> dict[str, Nest]:
         """State beside that of the gradient step."""
@@ -181,12 +188,17 @@ class UnrollTraining(Training):
         if not self._releases_early:
             self._source.release()
 
-    def close(self) -> None:
-        """Count the steps that are left in the queue as dropped."""
-        while self._counter is None and (slots := self._source.take(1)) is not None:
-            steps = sum(int(slot.valid.sum()) for slot in slots)
-            self._gradient.metrics.count("steps_dropped", steps)
-            self._source.release()
+    def left(self) -> int:
+        return steps_left(self._source)
+
+
+def steps_left(source: Source) -> int:
+    """Give back all unrolls of a source; their valid steps."""
+    steps = 0
+    while (slots := source.take(1)) is not None:
+        steps += sum(int(slot.valid.sum()) for slot in slots)
+        source.release()
+    return steps
 
 
 class Publication(Idle):
@@ -248,6 +260,8 @@ class Learner(Role):
         """The state before the present batch, if its training is interruptible."""
         self._skipped = 0
         """Batches in a row that were skipped."""
+        self._counted = False
+        """Whether the steps of the present batch are counted already."""
 
     @property
     def busy(self) -> bool:
@@ -295,13 +309,14 @@ class Learner(Role):
         except NonFiniteError as error:
             trained = self._skip(error)
         self._advance(trained)
+        self._counted = True
         if self._publication is not None:
             while self._publication.lacks(self.updates):
                 self.wake_at = time.perf_counter() + POLL_SECONDS
                 yield self._publication
             self.wake_at = None
         self._training.release()
-        self._under_way = None
+        self._under_way, self._counted = None, False
 
     def _skip(self, error: NonFiniteError) -> Trained:
         """Go on with the weights as they are, under a new version: actors may wait for one. All learners that share
@@ -313,14 +328,15 @@ class Learner(Role):
             raise NonFiniteError(f"{error}; it was the {MOST_SKIPPED}th batch in a row") from None
         self._gradient.forget_moments()
         self.metrics.count("batches_skipped")
-        if lost := self._training.give_up():
-            self.metrics.count("steps_dropped", lost)
+        self.drop(self._training.give_up())
         self.metrics.event(f"{error}; the batch is skipped")
         return Trained(0, 0, 0 if self._publication is None else 1)
 
     def _advance(self, trained: Trained) -> None:
         self._gradient.steps += trained.steps_of_all
         self._gradient.updates += trained.updates
+        if not self._training.replays:
+            self.account.words[TRAINED] += trained.steps
         if self._publication is None:
             self.metrics.count("gradients", trained.updates)
             return
@@ -367,5 +383,9 @@ class Learner(Role):
             self._publish()
 
     def close(self) -> None:
+        """Count the steps that are left in the queue as dropped."""
         with self._gradient.on_device():
+            if self._counted:
+                self._training.release()
+            self.drop(self._training.left())
             self._training.close()

@@ -50,4 +50,4 @@ class Prefetcher(Role):
         while buffer is not None:
             dropped += int(np.count_nonzero(buffer.host.valid[:, self._packed :]))
             buffer, self._packed = self._unrolls.take(), 0
-        self.metrics.count("steps_dropped", dropped)
+        self.drop(dropped)

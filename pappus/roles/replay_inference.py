@@ -1,4 +1,4 @@
-"""The inference server for algorithms that learn from replay, with its network on a CPU or on the learner's device.
+"""The inference server for algorithms that learn from replay; `gpu_replay_inference` has it on the learner's device.
 
     … ──steps──▶ recorder ──items──▶ replay
 """
@@ -7,41 +7,95 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import optree
 import torch
 
-from pappus.accelerator import Accelerator
 from pappus.core import Call, ItemSink, ReplayAlgorithm, RequestServer, StepCounter, Waitable
 from pappus.data.recorder import Recording
-from pappus.roles.acting import ActingNetwork, report_lost
+from pappus.roles.acting import ActingNetwork, count_stored
 from pappus.roles.cpu_inference import infer, places_of
-from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings
+from pappus.roles.inference_server import EnvGroupState, InferenceServer, InferenceSettings, Network
 from pappus.types import Array, Nest, Request, Timestep, leaves_of, map_leaves
 
 
 class ReplayGroupState(EnvGroupState):
-    """One env group: recurrent state, newest observation, numbers of its envs, and where it is recorded."""
+    """One env group: newest observation, the state before it, numbers of its envs, and where it is recorded."""
 
-    def __init__(
-        self, session: int, sink: ItemSink, state: Nest, recorded: Nest, envs: Array, counter: StepCounter
-    ) -> None:
-        """`recorded` is what is recorded of the state: arrays."""
+    def __init__(self, session: int, sink: ItemSink, envs: Array, counter: StepCounter) -> None:
         super().__init__(session, len(envs))
-        self.sink, self.state, self.recorded, self.envs, self._counter = sink, state, recorded, envs, counter
+        self.sink, self.envs, self._counter = sink, envs, counter
+        self.stored = 0
+        """Steps stored so far, as far as they were counted."""
         self._seen: Timestep | None = None
         self._before: Nest = ()
 
-    def keep(self, request: Request) -> None:
-        """Keep what the envs show and the state before it, until it is known what that led to."""
-        self._seen, self._before = Timestep(*map_leaves(np.copy, request[:5])), self.recorded
+    def keep(self, request: Request, before: Nest) -> None:
+        """Keep what the envs show and what is recorded of the state before it, until it is known what that led to."""
+        self._seen, self._before = Timestep(*map_leaves(np.copy, request[:5])), before
 
     def append(self, request: Request) -> None:
         assert self.action is not None and self._seen is not None
         then = Timestep(*request[:5])
-        self.sink.record(self._seen, self._before, self.action, self.behaviour, then)
-        self._counter.add(int(np.count_nonzero(then.valid)))
+        self._counter.add(self.sink.record(self._seen, self._before, self.action, self.behaviour, then))
+
+    def undelivered(self) -> int:
+        return self.sink.open_steps() + self.sink.steps_lost
+
+
+GroupState = TypeVar("GroupState", bound=ReplayGroupState)
+
+
+class ReplayInference(InferenceServer[GroupState]):
+    """Central inference that records for replay. Every env explores to a degree of its own."""
+
+    def __init__(
+        self, name: str, request_server: RequestServer, network: Network, algorithm: ReplayAlgorithm,
+        open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
+        recording: Recording | None = None,
+    ) -> None:
+        """`num_envs` are expected; further ones explore as the first ones do."""
+        super().__init__(name, request_server, network, settings, recording)
+        self._algorithm, self._open_sink, self._counter = algorithm, open_sink, counter
+        self._num_envs, self._next, self._free = num_envs, 0, list[int]()
+
+    def _take_numbers(self, count: int) -> Array:
+        """The lowest numbers that no env has."""
+        return np.array([self._take_number() for _ in range(count)])
+
+    def _take_number(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def _clear(self, group_state: GroupState) -> None:
+        group_state.sink.close()
+        for number in group_state.envs.tolist():
+            heapq.heappush(self._free, number)
+
+    def _deliver(self, call: Call, group_state: GroupState) -> bool:
+        ready = group_state.sink.ready()
+        group_state.stored = count_stored(self, group_state.sink, group_state.stored)
+        (self._due if ready else self._stuck).append(call)
+        return False
+
+    def _outlet(self) -> Waitable:
+        """The sink that has been waited for longest."""
+        return self._group_states[self._stuck[0].env_group].sink
+
+    def _exploration(self, group_states: Sequence[GroupState]) -> Array:
+        """How much each env explores now."""
+        numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
+        return self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
+
+
+class CpuReplayGroupState(ReplayGroupState):
+    """One that knows the recurrent state of its envs, and what is recorded of it: arrays."""
+
+    recorded: Nest = ()
 
     def save(self) -> dict[str, Nest]:
         seen = None if self._seen is None else list(self._seen[:5])
@@ -59,79 +113,44 @@ class ReplayGroupState(EnvGroupState):
         self.sink.load(saved["sink"])
 
 
-class ReplayInference(InferenceServer[ReplayGroupState]):
-    """Central inference that records for replay. Every env explores to a degree of its own."""
+class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
+    """With the network on a CPU."""
 
     def __init__(
         self, name: str, request_server: RequestServer, network: ActingNetwork, algorithm: ReplayAlgorithm,
         open_sink: Callable[[int], ItemSink], counter: StepCounter, num_envs: int, settings: InferenceSettings,
-        recording: Recording | None = None, device: str = "cpu", stacks: bool = False,
+        recording: Recording | None = None, stacks: bool = False,
     ) -> None:
-        """`num_envs` are expected; further ones explore as the first ones do. `device` is that of the network, and
-        `stacks` whether its state is (frames, the rest)."""
-        super().__init__(name, request_server, network, settings, recording)
-        self._accelerator = Accelerator(device)
-        self._stream = self._accelerator.stream(urgent=True)
-        self._acting, self._algorithm, self._open_sink, self._counter = network, algorithm, open_sink, counter
-        self._num_envs, self._next, self._free, self._stacks = num_envs, 0, list[int](), stacks
+        """`stacks`: the network's state is (frames, the rest), of which frames are rebuilt from the table."""
+        super().__init__(name, request_server, network, algorithm, open_sink, counter, num_envs, settings, recording)
+        self._acting, self._stacks = network, stacks
 
-    def step(self) -> Waitable | None:
-        """On a stream with a higher priority than the learner's."""
-        with self._accelerator.on(self._stream):
-            return super().step()
-
-    def _make_group_state(self, session: int, num_envs: int) -> ReplayGroupState:
-        envs = np.array([self._take_number() for _ in range(num_envs)])
-        state, sink = self._acting.initial_state(num_envs), self._open_sink(num_envs)
-        return ReplayGroupState(session, sink, state, self._recorded(state), envs, self._counter)
+    def _make_group_state(self, session: int, num_envs: int) -> CpuReplayGroupState:
+        sink, envs = self._open_sink(num_envs), self._take_numbers(num_envs)
+        group_state = CpuReplayGroupState(session, sink, envs, self._counter)
+        group_state.state = self._acting.initial_state(num_envs)
+        group_state.recorded = self._recorded(group_state.state)
+        return group_state
 
     def _recorded(self, state: Nest) -> Nest:
-        """What is recorded of a state, as arrays: all but its frames, which are rebuilt from the table."""
-        rest: Nest = optree.tree_map(lambda leaf: leaf.cpu().numpy(), state[1] if self._stacks else state)
+        """What is recorded of a state, as arrays."""
+        rest: Nest = optree.tree_map(lambda leaf: leaf.numpy(), state[1] if self._stacks else state)
         return ((), rest) if self._stacks else rest
 
-    def _take_number(self) -> int:
-        """The lowest number that no env has."""
-        if self._free:
-            return heapq.heappop(self._free)
-        self._next += 1
-        return self._next - 1
+    def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuReplayGroupState]) -> None:
+        for call, group_state in zip(calls, group_states, strict=True):
+            group_state.keep(call.request, group_state.recorded)
+        exploration = torch.from_numpy(self._exploration(group_states))
+        recorded = self._recorded(infer(self._acting, calls, group_states, exploration))
+        for group_state, here in zip(group_states, places_of(group_states), strict=True):
+            group_state.recorded = optree.tree_map(lambda leaf: leaf[here], recorded)  # noqa: B023
 
-    def _clear(self, group_state: ReplayGroupState) -> None:
-        group_state.sink.close()
-        for number in group_state.envs.tolist():
-            heapq.heappush(self._free, number)
-
-    def _deliver(self, call: Call, group_state: ReplayGroupState) -> bool:
-        ready = group_state.sink.ready()
-        report_lost(self.metrics, group_state.sink)
-        (self._due if ready else self._stuck).append(call)
-        return False
-
-    def save(self) -> Nest | None:
+    def save(self) -> Nest:
         """The network in use, all env groups with the items under construction, and numbers that envs can have."""
-        if self._accelerator.real:
-            self.afresh = "its network is on a device, with states that checkpoints do not hold"
-            return None
-        return {
-            "network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups(),
-        }
+        return {"network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups()}
 
     def load(self, state: Nest) -> None:
         """Continue with the requests in flight."""
         self._acting.load(state["network"])
         self.load_groups(state)
         self._next, self._free = state["next"], list(state["free"])
-
-    def _outlet(self) -> Waitable:
-        """The sink that has been waited for longest."""
-        return self._group_states[self._stuck[0].env_group].sink
-
-    def _infer(self, calls: Sequence[Call], group_states: Sequence[ReplayGroupState]) -> None:
-        for call, group_state in zip(calls, group_states, strict=True):
-            group_state.keep(call.request)
-        numbers = np.concatenate([group_state.envs for group_state in group_states]) % self._num_envs
-        exploration = self._algorithm.exploration(numbers, self._num_envs, self._counter.total())
-        recorded = self._recorded(infer(self._acting, calls, group_states, torch.from_numpy(exploration)))
-        for group_state, here in zip(group_states, places_of(group_states), strict=True):
-            group_state.recorded = optree.tree_map(lambda leaf: leaf[here], recorded)  # noqa: B023

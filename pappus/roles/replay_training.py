@@ -35,6 +35,8 @@ every tenth does."""
 class ReplayTraining(Training):
     """One update per batch. Where gradients are applied elsewhere, the newest weights are read before every batch."""
 
+    replays = True
+
     def __init__(
         self, algorithm: ReplayAlgorithm, source: ItemSource, counted: StepTotal | None, gradient: GradientStep,
         capacity: int, keeps_rows: bool = False,

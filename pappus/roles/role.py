@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pappus.core import Waitable
 from pappus.polling import readable
+from pappus.telemetry.accounts import DROPPED, Account
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Nest
 
@@ -30,6 +31,22 @@ class Role:
     def __init__(self, name: str) -> None:
         self.name = name
         self.metrics = Metrics(name)
+        self.account = Account()
+
+    def keep_account(self, account: Account) -> None:
+        """Count steps in a row that outlives this process, from where a predecessor stood."""
+        self.account = account
+        account.take_over(self.handed_on())
+
+    def handed_on(self) -> int:
+        """Steps that this role and its predecessors have handed to other roles."""
+        return 0
+
+    def drop(self, steps: int) -> None:
+        """Count steps that will not be trained on."""
+        if steps:
+            self.account.words[DROPPED] += steps
+            self.metrics.count("steps_dropped", steps)
 
     @property
     def busy(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from pappus.config import RunConfig
 from pappus.errors import StorageError
 from pappus.settings import fingerprint
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
@@ -27,8 +28,8 @@ from pappus.telemetry.storage import CHECKPOINTS
 LOG_SECONDS = 1.0
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
-CONTAINED = ("clients_refused", "batches_skipped")
-"""Counts of what was kept from the weights, for the summary."""
+CONTAINED = ("clients_refused", "batches_skipped", "items_lost")
+"""Counts for the summary, of what was kept from the weights, or was lost on the way to them."""
 RETRY_UPDATES = 100
 """Updates between an evaluation that missed the target and the next attempt."""
 LATE_SECONDS = 60.0
@@ -98,6 +99,7 @@ class Controller:
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
         self.exit_reason = ""
+        self._ledger: Ledger | None = None
 
     @property
     def finishing(self) -> bool:
@@ -128,6 +130,10 @@ class Controller:
             self._phase, self._last_save = "running", False
         if self._evaluation == "asked":  # for a version that may not exist any more
             self._ask()
+
+    def keep_accounts(self, ledger: Ledger) -> None:
+        """Where the roles count what becomes of their steps."""
+        self._ledger = ledger
 
     def started(self, controls: Controls) -> None:
         self._controls = controls
@@ -411,7 +417,7 @@ class Controller:
             episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
             exit_reason=exit_reason or self.exit_reason,
             extras={
-                "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._step_counts(),
+                "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
                 **run_stats.faults(),
                 **{name: count for name in CONTAINED if (count := run_stats.count(name))},
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
@@ -420,13 +426,11 @@ class Controller:
             },
         )
 
-    def _step_counts(self) -> dict[str, int]:
-        """Of steps that central inference received: how many, and how many were dropped before training."""
-        received = self._run_stats.count("steps_received")
-        if received is None:
+    def _accounts(self) -> dict[str, Any]:
+        """What became of every step of this part of the run, once its processes have ended."""
+        if self._ledger is None or not self._run_stats.plays:
             return {}
-        dropped = self._run_stats.count("steps_dropped") or 0
-        return {"steps_received": received, "steps_dropped": dropped, "steps_before_resume": self._steps_before}
+        return {"steps_before_resume": self._steps_before, "accounts": self._ledger.balance().to_dict()}
 
     def settle(self) -> None:
         """Write what still waits for room, and tell what is lost."""

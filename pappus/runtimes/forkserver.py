@@ -2,8 +2,11 @@
 
 The server is started by `ForkServer`, which talks to it over one socket pair:
 
-    request   one packet `{"id": …}` with descriptors: a memory file that holds the payload, then the process's own
-    answers   one packet each: `{"id": …, "pid": …}` when a process runs, `{"id": …, "status": …}` when it ended
+    imports   one packet `{"import": […]}`: modules that the processes will need
+    request   packets `{"id": …, "descriptors": N}` with N descriptors in all, as many at a time as the system passes: a
+              memory file that holds the payload, then the process's own
+    answers   one packet each: `{"id": …, "pid": …}` when a process runs, `{"id": …, "status": …}` when it ended,
+              `{"id": …, "failed": …}` when the system lets no process begin
 
 No process is orphaned: when its socket closes, for whatever reason, the server kills all processes and exits; when the
 server itself dies, the kernel kills the processes (PR_SET_PDEATHSIG).
@@ -14,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import json
 import math
 import os
@@ -25,12 +29,12 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pappus.polling import readable
+from pappus.polling import allow_many_descriptors, readable
 from pappus.runtimes.connections import PacketConnection
 
 MAX_DESCRIPTORS = 250
 """The kernel passes at most 253 descriptors with one packet."""
-_PACKET = 4096
+_PACKET = 1 << 16
 _prestarted: ForkServer | None = None
 _PR_SET_PDEATHSIG = 1
 
@@ -72,6 +76,11 @@ class ForkServer:
             server._process.kill()
             server.close(1.0)
 
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Have modules imported once, on pages that the processes share, and not by each process."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next answers say so
+            self.socket.send(json.dumps({"import": list(modules)}).encode())
+
     def request(self, id: str, payload: bytes, descriptors: Sequence[int]) -> None:
         """Ask for a process that runs `role_process.main(payload, descriptors)`."""
         from pappus.transports.memory import anonymous_file  # numpy would delay the start of the server
@@ -80,7 +89,10 @@ class ForkServer:
         try:
             with open(file, "wb", closefd=False) as out:
                 out.write(payload)
-            socket.send_fds(self.socket, [json.dumps({"id": id}).encode()], [file, *descriptors])
+            all_of_them = [file, *descriptors]
+            packet = json.dumps({"id": id, "descriptors": len(all_of_them)}).encode()
+            for start in range(0, len(all_of_them), MAX_DESCRIPTORS):
+                socket.send_fds(self.socket, [packet], all_of_them[start : start + MAX_DESCRIPTORS])
         except (BrokenPipeError, ConnectionResetError):
             pass  # the next read of the answers finds the socket closed
         finally:
@@ -107,6 +119,7 @@ def serve(fd: int) -> NoReturn:
     """The server: import what every process needs, then fork on request until the socket closes."""
     from pappus.telemetry.processes import not_for_me, set_title
 
+    allow_many_descriptors()
     not_for_me()  # a scheduler that ends a job signals all its processes, and a run without them cannot be saved
     import pappus.runtimes.role_process
     import pappus.topologies.impala
@@ -130,9 +143,10 @@ def serve(fd: int) -> NoReturn:
                 break
     except (BrokenPipeError, ConnectionResetError):
         pass  # the main process is gone
-    for pid in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for end in (lambda pid: os.kill(pid, signal.SIGKILL), lambda pid: os.waitpid(pid, 0)):  # all are killed, then gone
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                end(pid)
     os._exit(0)
 
 
@@ -146,12 +160,21 @@ def _report_ended(server: socket.socket, children: dict[int, str]) -> None:
 
 
 def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:
-    packet, descriptors, _, _ = socket.recv_fds(server, _PACKET, MAX_DESCRIPTORS + 3)
-    if not packet:
+    words, descriptors = _receive(server)
+    while words and len(descriptors) < words.get("descriptors", 0):
+        words, more = _receive(server)
+        descriptors += more
+    if not words:
         return False
-    id = json.loads(packet)["id"]
-    server_pid = os.getpid()
-    pid = os.fork()
+    if "import" in words:
+        _import(words["import"])
+        return True
+    id, server_pid = words["id"], os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        server.send(json.dumps({"id": id, "failed": error.strerror}).encode())
+        return True
     if pid == 0:
         _become_role_process(server, server_pid, descriptors)
     for fd in descriptors:
@@ -159,6 +182,21 @@ def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:
     children[pid] = id
     server.send(json.dumps({"id": id, "pid": pid}).encode())
     return True
+
+
+def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """One packet, empty when there will be no more, and the descriptors that came with it."""
+    packet, descriptors, flags, _ = socket.recv_fds(server, _PACKET, MAX_DESCRIPTORS)
+    if flags & socket.MSG_CTRUNC:
+        raise RuntimeError(f"descriptors were lost: {descriptors[-1:]} is near the limit of open files (ulimit -n)")
+    return json.loads(packet) if packet else {}, descriptors
+
+
+def _import(modules: Sequence[str]) -> None:
+    for name in modules:
+        with contextlib.suppress(Exception):  # the process that needs it says what is wrong
+            importlib.import_module(name)
+    gc.freeze()
 
 
 def _become_role_process(server: socket.socket, server_pid: int, descriptors: Sequence[int]) -> NoReturn:

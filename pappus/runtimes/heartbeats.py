@@ -21,6 +21,10 @@ TIMES_START = 2.0
 """The same for the start of a role: an env whose first reset takes a minute may need one again."""
 LOOK_SECONDS = 1.0
 """A watcher that did not look for longer was itself stopped, or the machine slept: that time counts against nobody."""
+REPORT_SECONDS = 0.25
+"""Between two reports of a role."""
+MOST_REPORTS = 400
+"""Reports per second that the main process hears from all who step envs; it needs a tenth of a core for so many."""
 ENV_FRAMES = "/pappus/envs/"
 """Part of a traceback, or of a stack, that leads into an env."""
 
@@ -34,6 +38,12 @@ class Hang(NamedTuple):
 
     def __str__(self) -> str:
         return f"hung: {self.role} gave no sign of life for {self.silent:.0f} s, and had {self.allowed:.0f} s"
+
+
+def report_seconds(specs: Sequence[RoleSpec], processes: int) -> float:
+    """Between two reports of a process, of so many: a thousand actors have less to say each."""
+    steps_envs = any(spec.kind.steps_envs for spec in specs)
+    return max(REPORT_SECONDS, processes / MOST_REPORTS) if steps_envs else REPORT_SECONDS
 
 
 class WatchClock:
@@ -53,11 +63,12 @@ class WatchClock:
 class _Pulse:
     """One role's signs of life."""
 
-    def __init__(self, spec: RoleSpec, least: float) -> None:
+    def __init__(self, spec: RoleSpec, least: float, late: float) -> None:
         kind, run = spec.kind, spec.arguments.get("run")
         steps_envs = kind.steps_envs or kind.evaluates
-        self.limit: float = run.config.env_options.step_timeout if steps_envs and run is not None else 0.0
-        self._least = least
+        timeout = run.config.env_options.step_timeout if steps_envs and run is not None else 0.0
+        self.limit: float = timeout and timeout + late
+        self._least = least + late
         self._counts = not self.limit and (steps_envs or kind.trains)
         """Its first real work, such as an update, ends with its first count; before, it has only waited."""
         self._longest = 0.0
@@ -81,12 +92,16 @@ class _Pulse:
 
 
 class Heartbeats:
-    """The signs of life of one process, whose roles may have a thread each. All times are those of a `WatchClock`."""
+    """The signs of life of one process, whose roles may have a thread each and report every `rhythm` seconds. All times
+    are those of a `WatchClock`."""
 
-    def __init__(self, specs: Sequence[RoleSpec], supervision: SupervisionConfig) -> None:
+    def __init__(
+        self, specs: Sequence[RoleSpec], supervision: SupervisionConfig, rhythm: float = REPORT_SECONDS
+    ) -> None:
+        self.rhythm, late = rhythm, rhythm - REPORT_SECONDS
         self._pulses = {
             spec.name: pulse for spec in specs
-            if (pulse := _Pulse(spec, supervision.hang_seconds)).limit or supervision.hang_seconds
+            if (pulse := _Pulse(spec, supervision.hang_seconds, late)).limit or supervision.hang_seconds
         }
         self._saving = False
 
@@ -113,9 +128,10 @@ class Heartbeats:
         for pulse in self._pulses.values():
             pulse.heard = now
 
-    def hang(self, now: float) -> Hang | None:
-        """The role that hangs, if one does. Threads of a process that starts or saves wait for each other."""
-        long = self._saving or any(pulse.starting for pulse in self._pulses.values())
+    def hang(self, now: float, stopped: bool = False) -> Hang | None:
+        """The role that hangs, if one does. Threads of a process that starts or saves wait for each other; one that a
+        signal has `stopped` does neither."""
+        long = not stopped and (self._saving or any(pulse.starting for pulse in self._pulses.values()))
         for role, pulse in self._pulses.items():
             silent, allowed = now - pulse.heard, LONG_SECONDS if long else pulse.allowed()
             if silent > allowed:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pappus.accelerator import one_thread
 from pappus.config import SupervisionConfig
 from pappus.core import Waitable
@@ -14,6 +16,7 @@ from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import (
     AFRESH,
     HASHES,
@@ -27,10 +30,13 @@ from pappus.telemetry.checkpoint import (
 from pappus.telemetry.state_digest import digest
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
+from pappus.types import Array
 
 ROUNDS_PER_REPORT = 64
 EDGES = "edges"
 """Name of the state that is not of a role: what lies in queues and other memory of edges."""
+ACCOUNTS = "accounts of steps"
+"""The run's account in a checkpoint, beside the memory of edges."""
 
 
 class Sleeper(NamedTuple):
@@ -51,7 +57,9 @@ class InlineRuntime:
         self._controller, self._incarnation = controller, incarnation
         self._supervision = supervision or SupervisionConfig()
         blocks = {name: edge.new_block(HeapBlock) for name, edge in program.edges.items()}
-        self._wiring = Wiring(program.edges.values(), blocks)
+        rows = {spec.name: i for i, spec in enumerate(program.roles)}
+        self.ledger = Ledger(rows, np.zeros(Ledger.footprint(len(rows)), np.uint8))
+        self._wiring = Wiring(program.edges.values(), blocks, ledger=self.ledger)
         self._blocks = {name: block for name, block in blocks.items() if program.edges[name].saved}
         self._specs = program.roles
         self.roles: dict[str, Role] = {}
@@ -77,6 +85,7 @@ class InlineRuntime:
             finally:
                 for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
                     role.close()
+                    role.account.close()
                     self._controller.report(role.metrics.drain())
 
     def _loop(self) -> None:
@@ -164,16 +173,19 @@ class InlineRuntime:
         try:
             for role in stateful:
                 role.stored_in(run_directory(directory))
-            states = {role.name: role.save() for role in stateful}
+            states: dict[str, Any] = {role.name: role.save() for role in stateful}
             afresh = [f"{name}: {self.roles[name].afresh}" for name, state in states.items() if state is None]
             if not afresh:  # queues can be resumed only with all roles that write and read them
                 states[EDGES] = {name: block.memory for name, block in self._blocks.items()}
+            about = self._about(states, afresh)
+            if not afresh:
+                states[EDGES] |= {ACCOUNTS: self.ledger.memory}  # of a part of the run: it does not count for the hash
             for name, state in states.items():
                 if state is not None:
                     save_state(directory, name, state)
         except (StorageError, OSError) as error:
             return self._controller.save_failed(str(error))
-        if self._controller.saved(directory, about=self._about(states, afresh)) is not None:
+        if self._controller.saved(directory, about=about) is not None:
             for role in stateful:
                 role.committed()
 
@@ -191,14 +203,21 @@ class InlineRuntime:
             self._load_role(checkpoint, spec.name, spec.begins_with)
         afresh = about.get(AFRESH, "") or self._difference(checkpoint, saved)
         if not afresh:
-            for name, memory in load_state(checkpoint, EDGES).items():
-                self._blocks[name].memory[:] = memory
+            self._load_edges(load_state(checkpoint, EDGES))
             for spec in self._specs:
                 if spec not in kept and spec.name in saved:
                     self._load_role(checkpoint, spec.name, spec.name)
         self._rounds = about.get(ROUNDS, 0)
         lost = (f"{name}: {role.lost}" for name, role in self.roles.items() if role.lost)
         self._controller.continued(afresh or next(lost, ""))
+
+    def _load_edges(self, memories: dict[str, Array]) -> None:
+        accounts = memories.pop(ACCOUNTS, None)
+        for name, memory in memories.items():
+            self._blocks[name].memory[:] = memory
+        if accounts is not None and accounts.size == self.ledger.memory.size:
+            self.ledger.memory[:] = accounts
+            self.ledger.carry_over()
 
     def _load_role(self, checkpoint: Path, name: str, saved: str) -> None:
         role = self.roles[name]

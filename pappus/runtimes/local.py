@@ -8,63 +8,86 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
 from pappus.config import SupervisionConfig
-from pappus.errors import RunError, UserError
+from pappus.edges.edge import Edge
+from pappus.errors import RunError
 from pappus.polling import allow_many_descriptors, readable
 from pappus.runtimes.connections import MAX_PACKET, PacketConnection
 from pappus.runtimes.controller import Controller
-from pappus.runtimes.forkserver import MAX_DESCRIPTORS, ForkServer
+from pappus.runtimes.forkserver import ForkServer
+from pappus.runtimes.process_limits import REMEDY
 from pappus.runtimes.role_process import STACK_SIGNAL, Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.processes import STOPPED, process_state, usable_cores
 from pappus.topologies.program import Program
-from pappus.transports.memory import SharedBlock, anonymous_file
+from pappus.transports.memory import ABSENT, SharedBlock, anonymous_file
 
 STACK_SECONDS = 1.0
 """For a process that hangs to write its stack."""
+CROWD, GIVES_WAY = 8, 19
+"""With so many processes for each core, those that step envs are as nice as can be: hundreds of them would leave hardly
+anything to the learner, to the fork server and to whoever has to hear a signal."""
+SHARED_PACKAGES = ("gymnasium", "numpy.random", "pappus.algorithms", "pappus.envs", "pappus.networks", "pappus.ops")
+"""What the main process has loaded of these, the roles need as well. They start no threads, which no fork survives."""
 
 
 class LocalRuntime(Supervisor):
     """Starts the processes, receives their messages, restarts processes that may die, and cleans up."""
 
+    most_coming = 16  # the fork server makes one at a time, and one that is restarted must not wait for hundreds
+
     def __init__(
-        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0
+        self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int = 0,
+        trace: Path | None = None,
     ) -> None:
+        """`trace` is the folder of what the roles meet at their ports, if that is written down."""
         super().__init__(program, controller, supervision, incarnation)
+        self._trace = trace
         allow_many_descriptors()
         self._blocks = {name: edge.new_block(SharedBlock.create) for name, edge in program.edges.items()}
+        self._rows = {spec.name: i for i, spec in enumerate(program.roles)}
+        self._accounts = SharedBlock.create(Ledger.footprint(len(self._rows)), 0)
+        self.ledger = Ledger(self._rows, self._accounts.memory)
         self._server = ForkServer.started()
+        self._server.prepare([name for name in sys.modules if name.startswith(SHARED_PACKAGES)])
         self._fault_logs: dict[str, int] = {}
         """Files that faulthandler writes to when a process crashes."""
 
     def _start(self, process: ManagedProcess) -> None:
-        edges = self._edges_of(process)
-        blocks = {name: self._blocks[name] for name in edges}
+        edges, blocks = self._edges_of(process), self._blocks
+        descriptors = {name: self._descriptors(process, edge) for name, edge in edges.items()}
         line, fault_log = self._open_line(process), self._open_fault_log(process)
-        unique = dict.fromkeys([line, fault_log, *(fd for block in blocks.values() for fd in block.descriptors)])
-        positions = {fd: i for i, fd in enumerate(unique)}
-        if len(unique) > MAX_DESCRIPTORS:
-            raise UserError(
-                f"{process.group} would share {len(unique)} descriptors, and the system passes at most "
-                f"{MAX_DESCRIPTORS}; use fewer --actors with more --envs-per-actor"
-            )
+        ends = [fd for fds in descriptors.values() for fd in fds if fd != ABSENT]
+        given = dict.fromkeys([line, fault_log, *self._accounts.descriptors, *ends])
+        positions = {fd: i for i, fd in enumerate(given)} | {ABSENT: ABSENT}
         assignment = Assignment(
             group=process.group, specs=process.specs, edges=list(edges.values()),
-            blocks={
-                name: (block.nbytes, [positions[fd] for fd in block.descriptors]) for name, block in blocks.items()
-            },
+            blocks={name: (blocks[name].nbytes, [positions[fd] for fd in fds]) for name, fds in descriptors.items()},
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed,
             checkpoint=self._newest_checkpoint(), threads=1, spin=spin_for(len(self._processes), usable_cores()),
+            rhythm=process.heartbeats.rhythm, niceness=self._niceness(process), trace=self._trace,
+            rows={spec.name: self._rows[spec.name] for spec in process.specs},
         )
         # classes and functions of the user's own script travel by value, so the script is not run again
         payload = cloudpickle.dumps((sys.path, os.getcwd(), cloudpickle.dumps(assignment)))
-        self._server.request(process.group, payload, list(unique))
+        self._server.request(process.group, payload, list(given))
         os.close(line)
+
+    def _niceness(self, process: ManagedProcess) -> int:
+        crowded = len(self._processes) > CROWD * usable_cores()
+        return GIVES_WAY if crowded and process.steps_envs else 0
+
+    def _descriptors(self, process: ManagedProcess, edge: Edge) -> list[int]:
+        """Those of an edge's block, without the notifiers that the process does not use."""
+        ends = [end for spec in process.specs for end in spec.ends() if end.edge == edge.name]
+        return self._blocks[edge.name].descriptors_of({number for end in ends for number in edge.notifiers(end)})
 
     def _open_line(self, process: ManagedProcess) -> int:
         """A new connection; the process's end is returned."""
@@ -99,6 +122,10 @@ class LocalRuntime(Supervisor):
         if answer.get("closed"):
             raise RunError("the fork server died; nothing can be restarted")
         process = self._processes[answer["id"]]
+        if "failed" in answer:
+            running = sum(one.pid is not None for one in self._processes.values())
+            why = f"{process.group} cannot be started beside {running} processes: {answer['failed']}"
+            raise RunError(f"{why}; {REMEDY}")
         if "pid" in answer:
             self._came(process, answer["pid"])
         else:
@@ -155,5 +182,5 @@ class LocalRuntime(Supervisor):
         for process in self._processes.values():
             process.close()
             self._close_fault_log(process)
-        for block in self._blocks.values():
+        for block in (self._accounts, *self._blocks.values()):
             block.close()

@@ -139,7 +139,7 @@ class RayRuntime(Supervisor):
             group=process.group, specs=process.specs, edges=list(self._edges_of(process).values()), blocks={},
             incarnation=self._incarnation + process.incarnation, seed=self._program.seed, checkpoint=checkpoint,
             threads=max(1, int(self._colocation(process.group).amounts[process.group].get("CPU", 1))),
-            spin=spin_for(len(self._processes), usable_cores()),
+            spin=spin_for(len(self._processes), usable_cores()), rhythm=process.heartbeats.rhythm,
         )
         self._begins_with[process.group] = checkpoint
         run = self._hosts[process.group].run

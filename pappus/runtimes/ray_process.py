@@ -98,7 +98,7 @@ class Host:
         set_threads(assignment.threads)
         roles = build_roles(assignment, Wiring(assignment.edges, blocks, where))
         parts = PartTransfer(where.ask, recorded_parts(assignment.specs), names)
-        drive_all(roles, ProcessConnection(line, node_agent, file_transfer, parts), assignment.spin)
+        drive_all(roles, ProcessConnection(line, node_agent, file_transfer, parts), assignment.spin, assignment.rhythm)
         parts.end()
 
 

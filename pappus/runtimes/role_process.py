@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import random
@@ -12,8 +13,8 @@ import threading
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,15 @@ from pappus.errors import PappusError, StorageError
 from pappus.polling import readable
 from pappus.roles.role import Role
 from pappus.runtimes.connections import Connection, PacketConnection
+from pappus.runtimes.heartbeats import REPORT_SECONDS
 from pappus.runtimes.waiting import Waiter
-from pappus.runtimes.wiring import Wiring
+from pappus.runtimes.wiring import Trace, Wiring
+from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
 from pappus.telemetry.processes import not_for_me, set_title
 from pappus.topologies.program import RoleSpec, derive_seed
-from pappus.transports.memory import EventNotifier, SharedBlock
+from pappus.transports.memory import ABSENT, EventNotifier, SharedBlock
 
-REPORT_SECONDS = 0.25
 STACK_SIGNAL = signal.SIGUSR2
 """Has a process write the stacks of its threads to its fault log, whatever they do."""
 SWITCH_SECONDS = 2e-4
@@ -49,17 +51,26 @@ class Assignment:
     specs: list[RoleSpec]
     edges: list[Edge]
     blocks: dict[str, tuple[int, list[int]]]
-    """By edge: bytes, and positions in the list of descriptors that came along. Empty where a node agent has them."""
+    """By edge: bytes, and positions in the list of descriptors that came along, -1 for those that the process does not
+    use. Empty where a node agent has them."""
     incarnation: int
     seed: int
     checkpoint: Path | None
     threads: int
     spin: float
     """Seconds to look for an answer before going to sleep."""
+    rhythm: float
+    """Seconds between two reports."""
+    niceness: int = 0
+    """Of a process that gives way to others on cores that are not enough for all."""
+    trace: Path | None = None
+    """Where what the roles meet is written down (`pappus.trace`)."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """By role: its row of the run's account, whose memory comes third. Empty on a cluster, where none is kept."""
 
 
 def main(payload: bytes, descriptors: Sequence[int]) -> int:
-    """Build the roles, drive them, and report an error. Descriptors: commands, fault log, then blocks."""
+    """Build the roles, drive them, and report an error. Descriptors: commands, fault log, account, then blocks."""
     sys.path[:], directory, rest = cloudpickle.loads(payload)
     os.chdir(directory)
     not_for_me()
@@ -70,18 +81,35 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
+        os.nice(assignment.niceness)
         set_threads(assignment.threads)
         blocks = {
-            name: SharedBlock(size, [descriptors[i] for i in places])
+            name: SharedBlock(size, [ABSENT if i == ABSENT else descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
         }
-        drive_all(build_roles(assignment, Wiring(assignment.edges, blocks)), commands, assignment.spin)
+        accounts = SharedBlock(os.fstat(descriptors[2]).st_size, descriptors[2:3])
+        with _tracing(assignment.trace) as trace:
+            wiring = Wiring(assignment.edges, blocks, trace=trace, ledger=Ledger(assignment.rows, accounts.memory))
+            drive_all(build_roles(assignment, wiring), commands, assignment.spin, assignment.rhythm)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
     except BaseException as error:
         commands.send(failure_message(error))
         return 1
+
+
+@contextlib.contextmanager
+def _tracing(folder: Path | None) -> Iterator[Trace | None]:
+    """Write a trace into `folder`, if there is one; its last entries only when all roles have ended as asked."""
+    if folder is None:
+        yield None
+        return
+    from pappus.trace.recorded import RecordedTrace  # with all edges: an actor without a network needs few of them
+
+    trace = RecordedTrace(folder)
+    yield trace
+    trace.close()
 
 
 def failure_message(error: BaseException) -> dict[str, Any]:
@@ -161,16 +189,16 @@ class SharedLine:
 class RoleThread(threading.Thread):
     """Drives one of several roles of a process, to which it is the connection."""
 
-    def __init__(self, role: Role, line: SharedLine) -> None:
+    def __init__(self, role: Role, line: SharedLine, rhythm: float) -> None:
         super().__init__(name=role.name, daemon=True)
-        self._role, self._shared, self.send = role, line, line.send
+        self._role, self._shared, self._rhythm, self.send = role, line, rhythm, line.send
         self._inbox: deque[dict[str, Any]] = deque()
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno = self._notifier.fileno
 
     def run(self) -> None:
         try:
-            drive(self._role, self, 0.0)  # a thread that spins keeps the interpreter from the others
+            drive(self._role, self, 0.0, self._rhythm)  # a thread that spins keeps the interpreter from the others
         except BaseException as error:
             self._shared.failed.append(error)
 
@@ -184,13 +212,13 @@ class RoleThread(threading.Thread):
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
 
-def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
+def drive_all(roles: Sequence[Role], line: Connection, spin: float, rhythm: float = REPORT_SECONDS) -> None:
     """Drive one role in this thread, or each of several in a thread of its own, until a stop command."""
     if len(roles) == 1:
-        return drive(roles[0], line, spin)
+        return drive(roles[0], line, spin, rhythm)
     sys.setswitchinterval(SWITCH_SECONDS)
     shared = SharedLine(line, len(roles))
-    threads = [RoleThread(role, shared) for role in roles]
+    threads = [RoleThread(role, shared, rhythm) for role in roles]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -204,8 +232,8 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float) -> None:
                     thread.join()
 
 
-def drive(role: Role, line: Connection, spin: float) -> None:
-    """Step a role; sleep only when it waits, until its port or a command wakes it."""
+def drive(role: Role, line: Connection, spin: float, rhythm: float) -> None:
+    """Step a role; sleep only when it waits, until its port or a command wakes it. Report every `rhythm` seconds."""
     next_report = next_look = 0.0  # report at once after the first progress: it shows that this incarnation works
     reported, waiter = False, Waiter(spin)
     while True:
@@ -219,7 +247,7 @@ def drive(role: Role, line: Connection, spin: float) -> None:
             role.metrics.clock.busy()
             now = time.perf_counter()
         if now >= next_report:
-            next_report = now + REPORT_SECONDS
+            next_report = now + rhythm
             line.send({"report": role.metrics.drain()})
         if role.finished and not reported:
             reported = True
@@ -229,6 +257,7 @@ def drive(role: Role, line: Connection, spin: float) -> None:
             next_look = now + COMMAND_SECONDS
             if not all(_obey(command, role, line) for command in line.receive()):
                 role.close()
+                role.account.close()
                 line.send({"report": role.metrics.drain()})
                 return
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from pappus.edges.edge import Edge
 from pappus.errors import NonFiniteError, PappusError, RecordingError, RoleDied, UserError
 from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.controller import Controller
-from pappus.runtimes.heartbeats import LONG_SECONDS, Hang, Heartbeats, WatchClock, env_of
+from pappus.runtimes.heartbeats import LONG_SECONDS, Hang, Heartbeats, WatchClock, env_of, report_seconds
 from pappus.runtimes.interrupts import interrupts
 from pappus.telemetry.run_stats import Fault
 from pappus.topologies.program import Program, RoleSpec
 
 TICK_SECONDS = 0.1
+WATCH_SECONDS = 0.25
 LONG_LIFE = 60.0
 """A process that ran for so many seconds starts a new row of deaths; see `ManagedProcess.record_death`."""
 FIRST_DELAY = 0.1
@@ -48,6 +50,7 @@ class ManagedProcess:
         self.group, self.specs, self.heartbeats = group, specs, heartbeats
         self.essential = any(spec.essential for spec in specs)
         self.saved = any(spec.saved for spec in specs)
+        self.steps_envs = any(spec.kind.steps_envs for spec in specs)
         self.incarnation = 0
         self.pid: int | None = None
         self.line: PacketConnection | None = None
@@ -135,18 +138,25 @@ class ManagedProcess:
 class Supervisor:
     """One run's processes. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
 
+    most_coming = math.inf
+    """Processes to ask for before the first of them runs."""
+
     def __init__(
         self, program: Program, controller: Controller, supervision: SupervisionConfig, incarnation: int
     ) -> None:
         self._program, self._controller, self._supervision = program, controller, supervision
         self._incarnation = incarnation
         self._watch_clock = WatchClock()
+        groups = program.groups()
         self._processes = {
-            group: ManagedProcess(group, specs, Heartbeats(specs, supervision))
-            for group, specs in program.groups().items()
+            group: ManagedProcess(group, specs, Heartbeats(specs, supervision, report_seconds(specs, len(groups))))
+            for group, specs in groups.items()
         }
+        self._unstarted = deque(sorted(self._processes.values(), key=lambda process: not process.steps_envs))
+        """Actors come first: while they wait for weights, they leave the cores to those that still start."""
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
+        self._next_watch = 0.0
         self._saving: Save | None = None
         self._progress: tuple[int, int] | None = None
         """Steps and updates of the state that was saved last: the run continues while other roles still write."""
@@ -159,12 +169,11 @@ class Supervisor:
         with interrupts(self._controller, self._supervision):
             try:
                 self._open()
-                for process in self._processes.values():
-                    self._start(process)
                 self._controller.started(self)
                 while not self._controller.decide():
+                    self._start_some()
                     self._listen(TICK_SECONDS)
-                    self._watch_hangs(self._watch_clock.look())
+                    self._watch(self._watch_clock.look())
                     self._watch_saving()
                     self._restart_due()
                 self._stop()
@@ -202,6 +211,19 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         raise NotImplementedError
+
+    def _start_some(self) -> None:
+        """Start those that have not been, for a tick at most: a run with a thousand must hear signals meanwhile. One
+        that ends already needs no actors, but whoever saves or evaluates."""
+        until = time.monotonic() + TICK_SECONDS
+        while self._unstarted and self._coming() < self.most_coming and time.monotonic() < until:
+            process = self._unstarted.popleft()
+            if not (process.steps_envs and self._controller.finishing):
+                self._start(process)
+
+    def _coming(self) -> int:
+        """Processes that were asked for and do not run yet."""
+        return sum(process.pid is None for process in self._processes.values()) - len(self._unstarted)
 
     def _edges_of(self, process: ManagedProcess) -> dict[str, Edge]:
         return {end.edge: self._program.edges[end.edge] for spec in process.specs for end in spec.ends()}
@@ -258,13 +280,20 @@ class Supervisor:
             self._checkpoint = None
         return self._checkpoint
 
+    def _watch(self, now: float) -> None:
+        """Look for hangs now and then: a round of the loop may be for one report of one of a thousand processes."""
+        if now >= self._next_watch:
+            self._next_watch = now + WATCH_SECONDS
+            self._watch_hangs(now)
+
     def _watch_hangs(self, now: float) -> None:
         """Have those that hang explain themselves where they can, then kill them: the rest is as for any death."""
         alive = [process for process in self._processes.values() if process.pid is not None]
-        late = {process.group: process for process in alive if not process.hang and process.heartbeats.hang(now)}
-        stopped = {group: process for group, process in late.items() if self._does_not_run(process)}
+        silent = [process for process in alive if not process.hang and process.heartbeats.hang(now, stopped=True)]
+        stopped = {process.group: process for process in silent if self._does_not_run(process)}
+        late = stopped | {process.group: process for process in silent if process.heartbeats.hang(now)}
         for process in (stopped or late).values():
-            process.hang = process.heartbeats.hang(now)
+            process.hang = process.heartbeats.hang(now, process.group in stopped)
             process.kill_at = now + self._ask_for_stack(process)
         for group in late.keys() - stopped.keys() if stopped else ():
             late[group].heartbeats.excuse(now)  # it may have waited for one that was stopped

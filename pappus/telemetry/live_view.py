@@ -77,7 +77,8 @@ def _together(kind: RoleKind, views: Sequence[RoleView]) -> RoleView:
         role=f"{kind.name} ×{len(views)}", kind=kind, state=max(set(states), key=states.count),
         busy=fmean(view.busy for view in views),
         waiting={what: fmean(view.waiting.get(what, 0.0) for view in views) for what in reasons},
-        restarts=sum(view.restarts for view in views), memory=sum(view.memory or 0 for view in views) or None,
+        restarts=sum(view.restarts for view in views), members=len(views),
+        memory=round(fmean(view.memory or 0 for view in views)) or None,
         node=", ".join(f"{node} ×{count}" for node, count in nodes.items()),
     )
 
@@ -136,7 +137,8 @@ def _roles(views: Sequence[RoleView], narrow: bool) -> RenderableType:
         cells += [_bar(view, 8 if narrow else 20), _one_line(_waits(view))]
         state = view.state if view.silent_seconds < 2 else f"silent for {view.silent_seconds:.0f} s"
         cells += [] if narrow else [_one_line(state), Text(str(view.restarts or ""))]
-        table.add_row(*cells, Text(memory(view.memory)))
+        each = " each" if view.members > 1 and view.memory else ""  # pages that they share are in no sum
+        table.add_row(*cells, Text(memory(view.memory) + each))
     return table
 
 

@@ -20,6 +20,8 @@ from pappus.telemetry.window import Totals, Window, full_name, window_scalars
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
+MANY = 64
+"""Roles of a kind that have a curve each."""
 BYTES = "_bytes"
 """Suffix of the counts that say how much went through an edge."""
 Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
@@ -193,6 +195,11 @@ class RunStats:
         longest = max(lengths, default=0.0) if whole_run else 0.0
         return [self._view(name, role, longest) for name, role in self._roles.items()]
 
+    def states(self) -> str:
+        """What every role does, those of a kind that do the same together: `actor ×3 busy; learner waits for …`."""
+        doing = Counter((view.kind.name, view.state) for view in self.views())
+        return "; ".join(f"{kind}{f' ×{count}' * (count > 1)} {state}" for (kind, state), count in doing.items())
+
     def verdict(self, whole_run: bool = False) -> str:
         config = self.config
         return verdicts.verdict(self.views(whole_run), self.cores, config.inline, config.topology.slack_option)
@@ -207,8 +214,17 @@ class RunStats:
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
-        known |= {f"memory/{view.role}": view.memory and view.memory / 2**20 for view in self.views()}
+        known |= self._memory()
         return {name: value for name, value in known.items() if value is not None}
+
+    def _memory(self) -> dict[str, float]:
+        """Resident MiB of every role's process; of kinds with many members, the mean."""
+        members, found = Counter(self._kinds.values()), dict[str, list[float]]()
+        for name, role in self._roles.items():
+            if (size := role.memory) is not None:
+                one = role.kind.name if members[role.kind] > MANY else name
+                found.setdefault(f"memory/{one}", []).append(size / 2**20)
+        return {name: fmean(sizes) for name, sizes in found.items()}
 
     @property
     def cpu_seconds(self) -> float:

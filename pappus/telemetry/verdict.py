@@ -32,6 +32,8 @@ class RoleView:
     memory: int | None = None
     silent_seconds: float = 0.0
     node: str = ""
+    members: int = 1
+    """Roles that it shows together; then `memory` is their mean."""
 
     @property
     def idle(self) -> float:

@@ -88,6 +88,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  speed           {figure(summary.steps_per_second)} steps/s, {summary.updates:,} updates",
         f"  return          {_outcome(summary)}",
         *([f"  faults          {faults}"] if (faults := _faults(summary)) else []),
+        *([f"  steps           {accounts}"] if (accounts := _accounts(summary)) else []),
         f"  verdict         {verdict}",
         f"  run             {run}",
         *_lost(summary),
@@ -100,6 +101,16 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
 def _lost(summary: Summary) -> list[str]:
     lost = summary.extras.get("storage", {}).get("lost", {})
     return [f"  lost            {', '.join(f'{count:,} of {what}' for what, count in lost.items())}"] if lost else []
+
+
+def _accounts(summary: Summary) -> str:
+    """`received 12,000 = trained 11,000 + dropped 900 + lost 100`; empty where all were trained on or stored."""
+    counts = dict(summary.extras.get("accounts") or {})
+    balanced, received = counts.pop("balanced", True), counts.pop("received", 0)
+    if balanced and received == counts.get("trained", 0) + counts.get("stored", 0):
+        return ""
+    parts = " + ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in counts.items() if count)
+    return f"received {received:,} = {parts}{'' if balanced else ', which does not balance: this is a bug'}"
 
 
 def _faults(summary: Summary) -> str:

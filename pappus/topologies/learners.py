@@ -113,6 +113,7 @@ def initial_weights(run: Run) -> torch.Tensor:
 def build_replay_learner(
     name: str, incarnation: int, run: Run, capacity: int, source: ItemSource, weights: WeightsWriter,
     counted: StepTotal | None, data: ItemSource | None = None, keeps_rows: bool = False,
+    nearby: WeightsWriter | None = None,
 ) -> Learner:
     """The one learner of a table of `capacity` items, and where there is `data` of a second one. `counted` are the
     steps of actors, if there are any; these lag anyway, so weights seldom leave a device. `keeps_rows`: see
@@ -120,7 +121,7 @@ def build_replay_learner(
     gradient = GradientStep(Metrics(name), run.algorithm, learner_settings(run))
     source = source if data is None else MixedSource([source, data])
     training = ReplayTraining(off_policy(run.algorithm), source, counted, gradient, capacity, keeps_rows)
-    return Learner(name, gradient, training, Publication(weights, seldom=gradient.accelerator.real))
+    return Learner(name, gradient, training, Publication(weights, nearby, seldom=gradient.accelerator.real))
 
 
 def backend_of(config: RunConfig) -> Literal["memory", "gloo", "nccl"]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pappus.accelerator import Accelerator
 from pappus.config import RunConfig, TopologyConfig, WireConfig
@@ -225,13 +225,20 @@ def build_gpu_inference(
     weights: WeightsReader,
 ) -> GpuInference:
     """Central inference on the learner's device."""
+    network = device_network(run, incarnation, server, weights)
+    return GpuInference(name, server, network, unrolls, settings, run.config.device, recording_of(run))
+
+
+def device_network(
+    run: Run, incarnation: int, server: RequestServer, weights: WeightsReader, **for_replay: Any
+) -> DeviceNetwork:
+    """The network of an inference server on the learner's device, which copies requests without the CPU."""
     config, accelerator = run.config, Accelerator(run.config.device)
     for memory in server.memory():
         accelerator.pin(memory)
     seed, padding = policy_seed(run, incarnation), SMALLEST_BATCH if accelerator.real else 0
     said = getattr(run.algorithm, "said", ()) if config.record else ()
-    network = DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding, said)
-    return GpuInference(name, server, network, unrolls, settings, config.device, recording_of(run))
+    return DeviceNetwork(run.algorithm, weights, seed, config.precision, accelerator, padding, said, **for_replay)
 
 
 def build_prefetcher(name: str, incarnation: int, run: Run, unrolls: Borrower, sink: Sink) -> Prefetcher:

@@ -25,14 +25,16 @@ from pappus.envs.external import is_external
 from pappus.errors import UserError
 from pappus.kinds import EVALUATOR, INFERENCE, LEARNER, REPLAY
 from pappus.roles.acting import ActingNetwork
+from pappus.roles.gpu_replay_inference import GpuReplayInference
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.replay_inference import ReplayInference
+from pappus.roles.replay_inference import CpuReplayInference
 from pappus.topologies.apex import check_replay
 from pappus.topologies.builders import build_evaluator, build_replay_server, recording_of, replay_spec
 from pappus.topologies.data_tables import add_data
 from pappus.topologies.learners import build_replay_learner
 from pappus.topologies.program import Program, Run, off_policy
-from pappus.topologies.seed import SeedConfig, add_actors, inference_settings, policy_seed
+from pappus.topologies.seed import SeedConfig, add_actors, device_network, inference_settings, policy_seed
+from pappus.types import Nest
 
 MAX_REMOTE_ENVS = 256
 """Envs that may join from elsewhere at once; fewer with --topology.wire.max-envs."""
@@ -76,20 +78,23 @@ def seed_replay(run: Run) -> Program:
     envs = config.actors * config.envs_per_actor + config.topology.max_remote_envs
     spec = replay_spec(run, config.topology.replay, envs, config.topology.prefetch)
     replay = program.connect(ReplayEdge("replay", spec))
-    weights = program.connect(WeightsEdge("weights", run.weights_size))
+    weights = nearby = program.connect(WeightsEdge("weights", run.weights_size))
     steps = program.connect(CounterEdge("steps", writers=1))
 
     beside = config.topology.beside_learner(config)
+    if beside:
+        nearby = program.connect(WeightsEdge("nearby weights", run.weights_size, config.device))
     program.add(
-        INFERENCE, build_replay_inference, group=LEARNER.name if beside else "", run=run,
-        device=config.device if beside else "cpu", settings=inference_settings(run),
-        server=inference.server(), open_sink=replay.sinks(), weights=weights.reader(), counter=steps.counter(0),
+        INFERENCE, build_gpu_replay_inference if beside else build_replay_inference, run=run,
+        group=LEARNER.name if beside else "", settings=inference_settings(run), server=inference.server(),
+        open_sink=replay.sinks(), weights=nearby.reader(), counter=steps.counter(0),
     )
     program.add(REPLAY, build_replay_server, durable=True, run=run, host=replay.host())
     program.add(
         LEARNER, build_replay_learner, group=LEARNER.name, essential=True, run=run, capacity=replay.spec.table.max_size,
         source=replay.source(), data=add_data(program, run, config.topology.replay, config.topology.prefetch),
-        weights=weights.writer(), counted=steps.reader(), keeps_rows=config.topology.replay.keep_on_device,
+        weights=weights.writer(), nearby=nearby.writer() if beside else None, counted=steps.reader(),
+        keeps_rows=config.topology.replay.keep_on_device,
     )
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
@@ -97,15 +102,37 @@ def seed_replay(run: Run) -> Program:
 
 
 def build_replay_inference(
-    name: str, incarnation: int, run: Run, device: str, settings: InferenceSettings, server: RequestServer,
+    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
     open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
-) -> ReplayInference:
+) -> CpuReplayInference:
     """Central inference that writes to replay."""
     config, algorithm = run.config, off_policy(run.algorithm)
-    seed = policy_seed(run, incarnation)
-    network = ActingNetwork(algorithm, weights, seed, config.precision_on(device), device=device)
-    expected = max(1, config.actors) * config.envs_per_actor
-    return ReplayInference(
-        name, server, network, algorithm, open_sink, counter, expected, settings, recording_of(run), device,
+    network = ActingNetwork(algorithm, weights, policy_seed(run, incarnation), config.precision_on("cpu"))
+    return CpuReplayInference(
+        name, server, network, algorithm, open_sink, counter, _expected(config), settings, recording_of(run),
         stacks=run.env_spec.frame_stack > 1,
     )
+
+
+def build_gpu_replay_inference(
+    name: str, incarnation: int, run: Run, settings: InferenceSettings, server: RequestServer,
+    open_sink: Callable[[int], ItemSink], weights: WeightsReader, counter: StepCounter,
+) -> GpuReplayInference:
+    """The same on the learner's device."""
+    algorithm, stacks = off_policy(run.algorithm), run.env_spec.frame_stack > 1
+
+    def recorded(state: Nest) -> Nest:
+        """All but frames, which are rebuilt from the table."""
+        return ((), state[1]) if stacks else state
+
+    shown = run.env_spec.observation
+    network = device_network(run, incarnation, server, weights, observation=shown, recorded=recorded)
+    return GpuReplayInference(
+        name, server, network, algorithm, open_sink, counter, _expected(run.config), settings,
+        recorded(run.state_spec), recording_of(run),
+    )
+
+
+def _expected(config: RunConfig) -> int:
+    """Envs of our own actors, or the least that there can be."""
+    return max(1, config.actors) * config.envs_per_actor

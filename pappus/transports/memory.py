@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -20,6 +20,10 @@ from pappus.types import Array, ArraySpec, Nest, leaves_of, map_leaves
 
 ALIGNMENT = 64
 """Leaves start on cache lines, so that writer and reader never share one."""
+
+
+ABSENT = -1
+"""In place of a descriptor that a process has no use for."""
 
 
 class Notifier(Protocol):
@@ -106,6 +110,12 @@ class SharedBlock(Block):
         for _ in range(num_notifiers):
             descriptors += EventNotifier.descriptors()
         return cls(nbytes, descriptors)
+
+    def descriptors_of(self, notifiers: Collection[int]) -> list[int]:
+        """The descriptors for a process that uses these notifiers alone."""
+        pairs = zip(self.descriptors[1::2], self.descriptors[2::2], strict=True)
+        used = [pair if number in notifiers else (ABSENT, ABSENT) for number, pair in enumerate(pairs)]
+        return [self.descriptors[0], *(fd for pair in used for fd in pair)]
 
     def close(self) -> None:
         """Close the descriptors; the mapping ends with the last array that views it."""

@@ -185,10 +185,10 @@ def test_the_mean_and_deviation_of_the_data_are_found() -> None:
 
 
 def sequences(action: ActionSpec, length: int) -> Sequence:
-    """Episodes that begin in the middle, that terminate early, and one that goes on."""
+    """Episodes that begin after three steps, that terminate early, and one that goes on."""
     torch.manual_seed(0)
     first, valid = torch.zeros(length, B, dtype=torch.bool), torch.ones(length, B, dtype=torch.bool)
-    first[4, 0], valid[:4, 0], valid[6:, 1] = True, False, False
+    first[3, 0], valid[:3, 0], valid[6:, 1] = True, False, False
     state = ((), (torch.randn(B, 5), torch.randn(B, 5)))
     nothing = torch.zeros(length, B)
     return Sequence(

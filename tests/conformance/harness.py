@@ -23,8 +23,8 @@ from pappus.networks.q_networks import DeterministicOutput
 from pappus.ops.q_learning import unrescale
 from pappus.system import System
 from pappus.systems import saved_config
+from pappus.telemetry.run_folders import find_checkpoint
 from pappus.telemetry.weights import stored_weights
-from pappus.trained import find_checkpoint
 from pappus.types import Array, Nest, Timestep, map_leaves
 from tests.conformance.systems import COMMON, Course, Row
 from tests.data_tools import record

@@ -70,6 +70,11 @@ class EnvContract:
     def test_invalid_rows_have_no_reward_and_no_discount(self, recording: Recording) -> None:
         assert not recording.reward[~recording.valid].any() and not recording.discount[~recording.valid].any()
 
+    def test_a_step_is_invalid_only_where_an_episode_ends_or_has_just_ended(self, recording: Recording) -> None:
+        """Actors count the valid steps of all others without a look at them."""
+        ended = np.array([episodes is not None for episodes in recording.episodes])
+        assert recording.valid[1:][~(ended[1:] | ended[:-1])].all()
+
     def test_discount_is_zero_or_one(self, recording: Recording) -> None:
         assert np.isin(recording.discount, (0, 1)).all()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+from typing import Any
 
 import numpy as np
 
-from pappus.edges.queue import RingQueue, poison
+from pappus.edges.queue import QueueEdge, RingQueue, poison
 from pappus.transports.memory import Block, HeapBlock, SharedBlock
 from tests.contracts.queue_contract import SPEC, QueueContract, mark_of, put
 
@@ -66,7 +67,7 @@ def test_systems_without_memory_files_and_eventfds_work_too(monkeypatch) -> None
 
 def test_poisoned_slots_show_fields_that_nobody_wrote() -> None:
     queue = TestHeapQueue().make(1, 1)
-    poison(queue.rings[0])
+    poison(queue.ring(0))
     slot = queue.sink(0).acquire()
     assert slot is not None
     assert np.isnan(slot.reward).all() and (slot.observation["b"] == 255).all()
@@ -85,3 +86,16 @@ def test_a_successor_of_the_consumer_goes_on_with_the_producer_whose_turn_it_is(
     assert source.take(1) is not None, "what is taken and not released is taken again"
     taken = RingQueue("unrolls", SPEC, 3, 2, block).source().take(2)
     assert taken is not None and list(map(mark_of, taken)) == [2, 0]
+
+
+def test_a_commit_and_the_sum_of_its_steps_are_one() -> None:
+    """A producer that is killed between the two has neither committed nor counted."""
+    edge = QueueEdge("queue", SPEC, producers=1, capacity=4)
+    sink: Any = edge.open(edge.new_block(HeapBlock)).sink(0)
+    sink.commit(5)
+    assert sink.handed_on() == 5
+    ring = sink._ring
+    ring.steps[0] = 5 + 3  # as far as the second commit came
+    assert sink.handed_on() == 5
+    sink.commit(4)
+    assert sink.handed_on() == 9

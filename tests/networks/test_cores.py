@@ -30,6 +30,13 @@ class TestRecurrentCores:
         torch.testing.assert_close(y[3:], fresh)
         torch.testing.assert_close(state, fresh_state)
 
+    def test_first_of_one_step_says_that_nothing_resets_later(self, kind: type[Core]) -> None:
+        core, x = make(kind), torch.randn(T, B, D)
+        first = torch.zeros(T, B, dtype=torch.bool)
+        first[0, 1] = True
+        begun = tuple(torch.randn_like(part) for part in zeros(core.state_spec, B))
+        torch.testing.assert_close(core(x, first[:1], begun), core(x, first, begun))
+
     def test_reset_of_one_env_leaves_the_others_alone(self, kind: type[Core]) -> None:
         core, x = make(kind), torch.randn(T, B, D)
         first = torch.zeros(T, B, dtype=torch.bool)

@@ -35,6 +35,14 @@ def test_frames_before_an_episodes_first_are_zeros() -> None:
     assert stacks == [[0, 0, 1], [0, 1, 2], [1, 2, 3], [0, 0, 4], [0, 4, 5]]
 
 
+def test_first_of_one_step_says_that_no_episode_begins_later() -> None:
+    stack, past = FrameStack(K, ArraySpec((1,), "uint8")), torch.full((1, K - 1, 1), 9, dtype=torch.uint8)
+    for begins in (True, False):
+        first = torch.zeros(4, 1, dtype=torch.bool)
+        first[0] = begins
+        assert torch.equal(stack(counted(4), first[:1], past)[0], stack(counted(4), first, past)[0])
+
+
 def test_state_continues_the_stream() -> None:
     whole, end = run(counted(6), [0, 2])
     head, state = run(counted(6)[:3], [0, 2])

@@ -53,7 +53,7 @@ def test_weights_are_refreshed_once_per_unroll_and_recorded() -> None:
     setup.publish(1)
     while setup.actor.step() is None:
         pass
-    first, second = setup.queue.rings[0].slots
+    first, second = setup.queue.ring(0).slots
     assert (first.version == 0).all() and (second.version == 1).all()
 
 

@@ -22,14 +22,18 @@ class Sink:
     name = "replay"
 
     def __init__(self) -> None:
-        self.open, self.lost = True, 0
+        self.open, self.lost, self.stored, self.steps_lost = True, 0, 0, 0
         self.records: list[Any] = []
 
     def ready(self) -> bool:
         return self.open
 
-    def record(self, *step: Any) -> None:
+    def record(self, *step: Any) -> int:
         self.records.append(step)
+        return int(np.count_nonzero(step[-1].valid))
+
+    def open_steps(self) -> int:
+        return 0
 
 
 class Policy:

@@ -9,21 +9,26 @@ import numpy as np
 import pytest
 import torch
 
+from pappus.accelerator import Accelerator
 from pappus.algorithms.dqn import EpsilonConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.config import NetworkConfig, ReplayConfig
 from pappus.edges.counters import SharedCounters
+from pappus.edges.device import DeviceWeights
 from pappus.edges.weights import FlatWeights
 from pappus.networks.flat import FlatParameters
 from pappus.ops.q_learning import ladder
 from pappus.recording.direct import DirectReplay, ReplaySpec, layout_for
 from pappus.roles.acting import ActingNetwork
+from pappus.roles.device_network import DeviceNetwork
+from pappus.roles.gpu_replay_inference import GpuReplayInference
 from pappus.roles.inference_server import InferenceSettings
-from pappus.roles.replay_inference import ReplayInference
-from pappus.transports.memory import HeapBlock
+from pappus.roles.replay_inference import CpuReplayInference, ReplayInference
+from pappus.transports.memory import CountingNotifier, HeapBlock
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
 from tests.roles.request_server_tools import FakeCall, FakeRequestServer
 
+CPU = Accelerator("cpu")
 ENV = EnvSpec(ArraySpec((2,), "float32"), DiscreteAction(3))
 EXPECTED = 4
 """Envs that the server expects."""
@@ -36,15 +41,19 @@ class FakeSink:
     name = "replay"
 
     def __init__(self, envs: int) -> None:
-        self.envs, self.open, self.closed, self.lost = envs, True, False, 0
+        self.envs, self.open, self.closed, self.lost, self.stored, self.steps_lost = envs, True, False, 0, 0, 0
         self.records: list[tuple[Timestep, Any, Any, Any, Timestep]] = []
 
     def ready(self) -> bool:
         return self.open
 
-    def record(self, seen: Timestep, state: Any, action: Any, behaviour: Any, then: Timestep) -> None:
+    def record(self, seen: Timestep, state: Any, action: Any, behaviour: Any, then: Timestep) -> int:
         then = Timestep(*(np.copy(leaf) for leaf in then[:5]))  # a request is written over when it is answered
         self.records.append((seen, state, action, behaviour, then))
+        return int(np.count_nonzero(then.valid))
+
+    def open_steps(self) -> int:
+        return 0
 
     def close(self) -> None:
         self.closed = True
@@ -61,6 +70,8 @@ class FakeSink:
 class Setup:
     """A server with a recurrent network; `base` is the largest ε."""
 
+    place = "host"
+
     def __init__(self, base: float = 0.0, open_sink: Any = None) -> None:
         config = R2D2Config(
             burn_in=BURN_IN, length=LENGTH, period=PERIOD, epsilon=EpsilonConfig(base=base, alpha=2.0)
@@ -76,10 +87,19 @@ class Setup:
         self.request_server, self.sinks = FakeRequestServer(ENV), list[FakeSink]()
         self.counters = SharedCounters("steps", 1, HeapBlock(*SharedCounters.footprint(1)))
         settings = InferenceSettings(lambda _: None, 1, 1, deadline=0.0)  # type: ignore[arg-type, return-value]
-        self.server = ReplayInference(
-            "inference", self.request_server, ActingNetwork(self.algorithm, weights, 5, "float32"), self.algorithm,
-            open_sink or self.open_sink, self.counters.counter(0), EXPECTED, settings,
-        )
+        ports = (self.algorithm, open_sink or self.open_sink, self.counters.counter(0), EXPECTED, settings)
+        self.server: ReplayInference[Any]
+        if self.place == "host":
+            acting = ActingNetwork(self.algorithm, weights, 5, "float32")
+            self.server = CpuReplayInference("inference", self.request_server, acting, *ports)
+        else:
+            nearby = DeviceWeights("weights", flat.size, CPU, CountingNotifier())
+            nearby.publish(flat.values.detach(), 0)
+            there = DeviceNetwork(
+                self.algorithm, nearby, 5, "float32", CPU, smallest_batch=4, observation=ENV.observation,
+                recorded=lambda state: state,
+            )
+            self.server = GpuReplayInference("inference", self.request_server, there, *ports, self.network.state_spec)
 
     def open_sink(self, envs: int) -> Any:
         self.sinks.append(FakeSink(envs))
@@ -106,6 +126,12 @@ class Setup:
             for t, mark in enumerate(marks):
                 q, _, state = self.network(torch.full((1, 1, 2), mark), torch.tensor([[t == 0]]), state)
         return state[1], q
+
+
+@pytest.fixture(params=["host", "device"], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the network is."""
+    monkeypatch.setattr(Setup, "place", request.param)
 
 
 def test_a_record_joins_what_was_seen_and_answered_with_what_came_of_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pappus.config import EnvOptions, SupervisionConfig
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, REPLAY, RoleKind
-from pappus.runtimes.heartbeats import LONG_SECONDS, Heartbeats, WatchClock, env_of
+from pappus.runtimes.heartbeats import LONG_SECONDS, REPORT_SECONDS, Heartbeats, WatchClock, env_of, report_seconds
 from pappus.topologies.program import RoleSpec
 
 
@@ -38,6 +38,17 @@ def test_a_role_that_is_silent_for_its_deadline_hangs() -> None:
     assert str(heartbeats.hang(31.0)) == "hung: actor gave no sign of life for 31 s, and had 30 s"
     heartbeats.hear(said("actor"), 31.0)
     assert heartbeats.hang(32.0) is None
+
+
+def test_of_a_thousand_actors_each_reports_less_often_and_has_as_much_longer() -> None:
+    assert report_seconds([spec_of(ACTOR)], 20) == report_seconds([spec_of(LEARNER)], 1000) == REPORT_SECONDS
+    rhythm = report_seconds([spec_of(ACTOR)], 1000)
+    assert rhythm == 2.5
+    for specs, allowed in (([spec_of(ACTOR)], 32.25), ([spec_of(ACTOR, step_timeout=1.0)], 3.25)):
+        heartbeats = Heartbeats(specs, SupervisionConfig(), rhythm)
+        heartbeats.begin(0.0)
+        heartbeats.hear(said("actor", "env_steps"), 0.0)
+        assert heartbeats.hang(allowed) is None and heartbeats.hang(allowed + 0.1) is not None
 
 
 def test_a_role_whose_steps_take_long_has_a_longer_deadline() -> None:
@@ -116,3 +127,11 @@ def test_the_env_is_named_where_the_stack_leads_into_it() -> None:
     specs = [spec_of(ACTOR)]
     assert env_of(specs, 'File "/somewhere/pappus/envs/gym_vector.py", line 7 in step') == "Slow-v0"
     assert env_of(specs, 'File "/somewhere/pappus/roles/learner.py", line 7 in step') == ""
+
+
+def test_a_process_that_a_signal_has_stopped_neither_starts_nor_saves() -> None:
+    heartbeats = watched(EVALUATOR, floor=5.0, began=False)
+    assert heartbeats.hang(10.0) is None and heartbeats.hang(10.0, stopped=True) is not None
+    saving = watched(LEARNER, floor=5.0)
+    saving.asked_to_save()
+    assert saving.hang(10.0) is None and saving.hang(10.0, stopped=True) is not None

@@ -115,7 +115,7 @@ def test_a_consumer_gets_all_slots_of_near_and_far_producers_in_order(cluster: C
     assert [mark for mark in marks if mark < 100] == list(range(20))
     assert [mark for mark in marks if mark >= 100] == list(range(100, 120))
     messages, size = cluster.node_agents["a"].meter()["items"]
-    assert messages >= 20 and size > 20 * sum(leaf.nbytes for leaf in near.rings[0].slots[0].observation.values())
+    assert messages >= 20 and size > 20 * sum(leaf.nbytes for leaf in near.ring(0).slots[0].observation.values())
 
 
 def test_slots_arrive_bit_for_bit(cluster: Cluster) -> None:
@@ -190,7 +190,7 @@ def test_when_the_hub_moves_to_the_producers_node_what_was_under_way_is_there(cl
     cluster.place("items", "a", _0="b", _1="a")
     put(cluster.queue("b"), 0, 1)
     put(cluster.queue("a"), 1, 2)
-    eventually(lambda: cluster.queue("a").rings[0].ready(), 10)
+    eventually(lambda: cluster.queue("a").ring(0).ready(), 10)
     cluster.place("items", "b", epoch=2, _0="b", _1="a")
     assert sorted(take_all(cluster.queue("b"), 2)) == [1, 2]
 

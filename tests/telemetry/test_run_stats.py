@@ -5,7 +5,8 @@ import os
 import pytest
 from helpers import FakeTime, report, run_stats
 
-from pappus.telemetry.run_stats import MAX_EVENTS
+from pappus.kinds import ACTOR, LEARNER
+from pappus.telemetry.run_stats import MANY, MAX_EVENTS, RunStats
 
 
 def test_env_steps_are_those_the_learner_trained_on():
@@ -142,6 +143,22 @@ def test_memory_of_a_dead_process_is_unknown():
     subject.process("actor-0", 2**22 + 1)
     assert subject.views()[0].memory is None
     assert "memory/actor-0" not in subject.scalars()
+
+
+def test_many_roles_of_a_kind_share_one_curve_of_memory():
+    kinds = {f"actor-{i}": ACTOR for i in range(MANY + 1)} | {"learner": LEARNER}
+    subject = RunStats(run_stats(FakeTime()).config, kinds, FakeTime())
+    subject.process("actor-0", os.getpid())
+    subject.process("learner", os.getpid())
+    assert {name for name in subject.scalars() if name.startswith("memory/")} == {"memory/actor", "memory/learner"}
+
+
+def test_roles_of_a_kind_that_do_the_same_are_told_together():
+    subject = run_stats(FakeTime())
+    for role in ("actor-0", "actor-1"):
+        subject.add(report(role, busy=0.1, waiting={"weights": 0.9}))
+    subject.add(report("learner", busy=0.9))
+    assert subject.states() == "actor ×2 waits for weights; learner busy"
 
 
 def test_the_state_of_a_role_is_what_it_mostly_did():

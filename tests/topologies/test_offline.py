@@ -16,9 +16,9 @@ from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, load_state
+from pappus.telemetry.run_folders import find_checkpoint
 from pappus.telemetry.weights import stored_weights
 from pappus.topologies.data_tables import data_table, memory_limit
-from pappus.trained import find_checkpoint
 from tests.data_tools import record
 
 SMALL: dict[str, Any] = {

@@ -27,7 +27,7 @@ from pappus.roles.inference_server import InferenceSettings
 from pappus.roles.seed_actor import write_request
 from pappus.runtimes.waiting import Waiter
 from pappus.topologies.seed import seed
-from pappus.topologies.seed_replay import seed_replay
+from pappus.topologies.seed_replay import build_gpu_replay_inference, seed_replay
 from pappus.transports.addresses import Address
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.transports.grpc_request_server import GrpcRequestServer
@@ -74,9 +74,10 @@ def test_beside_the_learner_there_are_the_papers_three_kinds_of_thread() -> None
 @pytest.mark.parametrize(("device", "place"), [("cpu", "inference"), ("cuda", "learner")])
 def test_with_replay_inference_is_a_thread_of_the_learners_process_on_a_device(device: str, place: str) -> None:
     config = configure("dqn@seed", "CartPole-v1", {**SIZES, "device": device})
-    groups = seed_replay(describe(config, "CartPole-v1")).groups()
-    assert "inference" in [spec.name for spec in groups[place]]
-    assert [spec.arguments["device"] for spec in groups[place] if spec.name == "inference"] == [device]
+    built = seed_replay(describe(config, "CartPole-v1"))
+    (inference,) = (spec for spec in built.groups()[place] if spec.name == "inference")
+    assert (inference.build is build_gpu_replay_inference) == (device == "cuda")
+    assert ("nearby weights" in built.edges) == (device == "cuda")
 
 
 def test_with_replay_inference_beside_the_learner_trains(tmp_path: Path) -> None:
@@ -112,8 +113,9 @@ def test_every_step_is_trained_on_or_counted_as_dropped(tmp_path: Path, placemen
     import json
 
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["steps"] >= 3000
-    assert summary["steps_received"] == summary["steps"] + summary["steps_dropped"]
+    accounts = summary["accounts"]
+    assert accounts["trained"] == summary["steps"] >= 3000
+    assert accounts["balanced"] and accounts["received"] == accounts["trained"] + accounts["dropped"]
 
 
 def test_an_actor_elsewhere_needs_no_torch() -> None:

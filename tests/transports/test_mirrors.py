@@ -215,7 +215,7 @@ class QueueWorld(World):
         """Take what was not taken yet."""
         if "hub" not in self.running or self.source._taken or (batch := self.source.take(count)) is None:
             return False
-        rings = self.queues[self.placement.hub].rings
+        rings = self.source._rings
         for slot in batch:
             producer = next(i for i, ring in enumerate(rings) if any(slot is one for one in ring.slots))
             life, number = slot["mark"].tolist()  # type: ignore[call-overload]
@@ -227,7 +227,7 @@ class QueueWorld(World):
 
     def check(self) -> None:
         for queue in self.queues.values():
-            assert all(0 <= ring.ready() <= self.capacity for ring in queue.rings)
+            assert all(0 <= ring.ready() <= self.capacity for ring in queue.rings())
 
     def drain(self) -> None:
         """All that living producers have put is taken."""
@@ -285,7 +285,7 @@ def test_a_producer_that_comes_after_another_waits_until_the_hub_has_room() -> N
     for _ in range(2):
         world.produce(1)
     world.settle()
-    assert world.queues["a"].rings[1].ready() == 2
+    assert world.queues["a"].ring(1).ready() == 2
     assert world.take(2) and world.taken[1, 0] == [0, 1]
     world.source.release()
     world.settle()
@@ -299,7 +299,7 @@ def test_slots_of_a_producer_that_moved_away_arrive_no_more() -> None:
     world.streams["b"].send(0)
     late = world.streams["b"]
     world.place(world.moved(1, "c"))
-    assert late.arrive(0) and world.queues["a"].rings[1].ready() == 0
+    assert late.arrive(0) and world.queues["a"].ring(1).ready() == 0
 
 
 def test_a_gap_or_a_slot_of_another_size_ends_the_stream() -> None:
@@ -317,7 +317,7 @@ def test_a_gap_or_a_slot_of_another_size_ends_the_stream() -> None:
             half.apply(message)
     half.apply(way[0])
     half.apply(way[0])
-    assert world.queues["a"].rings[1].ready() == 1, "what comes twice counts once"
+    assert world.queues["a"].ring(1).ready() == 1, "what comes twice counts once"
 
 
 def test_a_node_agent_that_came_back_with_fresh_memory_begins_anew() -> None:

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -73,6 +73,20 @@ class Wait:
         self.who, self.what, self.table, self.deadline = who, what, table, Deadline(seconds)
 
 
+class Witness(Protocol):
+    """Is told what a service does with its tables: in order, under its lock, before a client can know of it."""
+
+    def inserted(self, who: str, priorities: Array) -> None: ...
+
+    def drawn(self, count: int, missing: int) -> None:
+        """`missing`: items that the batch still lacks."""
+
+    def updated(self, count: int) -> None: ...
+
+    def evicted(self, count: int) -> None:
+        """For lack of steps."""
+
+
 class Service:
     """Several tables whose items may share steps.
 
@@ -110,6 +124,7 @@ class Service:
         self._changed = threading.Condition(self._lock)
         self._waits: dict[Wait, None] = {}
         self._numbers = itertools.count(1)
+        self.witness: Witness | None = None
 
     def close(self) -> None:
         """End threads and waits, and drop the rows. Their memory is freed when no client maps it any more."""
@@ -185,7 +200,10 @@ class Service:
             if not giving:
                 return
             most = max(giving, key=lambda table: table.size - table.limiter.min_size)
-            most.give_way(min(most.size, self.layout.chunk_length))
+            evicted = min(most.size, self.layout.chunk_length)
+            most.give_way(evicted)
+            if self.witness is not None:
+                self.witness.evicted(evicted)
 
     def _never_open(self) -> list[LiveTable]:
         """All tables with items, if none of them ever had enough to be sampled: then sampling frees nothing."""
@@ -266,6 +284,8 @@ class Service:
                     piece = slice(position, position + count)
                     done.append(live.insert(priorities[piece], windows.pick(piece)))
                     position += count
+                    if self.witness is not None:
+                        self.witness.inserted(holder.name, priorities[piece])
                     self._tell()
                 if position == windows.num_items:
                     break
@@ -290,6 +310,8 @@ class Service:
                     # Noted, so that they are released even if the client disappears.
                     parts.append(live.sample(now, holder.batches.setdefault(number, [])))
                     missing -= len(parts[-1].keys)
+                    if self.witness is not None:
+                        self.witness.drawn(len(parts[-1].keys), missing)
                     self._tell()
                 if not missing:
                     break
@@ -318,6 +340,8 @@ class Service:
         """Change priorities; returns how many of the items still exist."""
         with self._lock:
             changed = self._table(table).update(np.asarray(keys, np.int64), np.asarray(priorities, np.float64))
+            if self.witness is not None:
+                self.witness.updated(len(keys))
             self._tell()  # a sample may wait for a priority above 0
             return changed
 

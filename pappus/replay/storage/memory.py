@@ -30,14 +30,14 @@ def projected(layout: Layout) -> str:
 
 def available_memory(root: str = "/") -> int | None:
     """Bytes that can still be allocated; None if unknown."""
-    found = [_of_machine(Path(root)), *(_left_in(group) for group in _groups(Path(root)))]
+    found = [_of_machine(Path(root)), *(_left_in(group) for group in control_groups(Path(root), "memory"))]
     return min((left for left in found if left is not None), default=None)
 
 
 def total_memory(root: str = "/") -> int:
     """Bytes of this machine, or of its container where that has a limit; it is the same every time."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for group in _groups(Path(root)):
+    for group in control_groups(Path(root), "memory"):
         for name, *_ in FILES:
             with contextlib.suppress(OSError, ValueError):  # "max" is none
                 limits.append(int((group / name).read_text()))
@@ -53,7 +53,7 @@ def _of_machine(root: Path) -> int | None:
     return None
 
 
-def _groups(root: Path) -> Iterator[Path]:
+def control_groups(root: Path, controller: str) -> Iterator[Path]:
     """The control groups of this process and their parents; the limit of each applies."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -61,8 +61,8 @@ def _groups(root: Path) -> Iterator[Path]:
         return
     for line in lines:
         number, controllers, path = line.split(":", 2)
-        top = root / "sys/fs/cgroup" / ("memory" if "memory" in controllers.split(",") else "")
-        if number == "0" or top.name == "memory":
+        top = root / "sys/fs/cgroup" / (controller if controller in controllers.split(",") else "")
+        if number == "0" or top.name == controller:
             own = top / path.lstrip("/")
             yield from (group for group in (own, *own.parents) if group.is_relative_to(top))
 

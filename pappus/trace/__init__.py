@@ -1,0 +1,1 @@
+"""Record and replay of asynchronous runs: `docs/concepts/trace-and-replay.md`."""
