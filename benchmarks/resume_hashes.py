@@ -125,9 +125,9 @@ class Stopped:
         run = self._run(name, stops[0])
         for until in (*stops[1:], None):
             system, config = saved_config(run, trust=True)
-            summary = execute(config, config.env, run, system=system, until=until).summary
-            if summary.to_dict()["resumed"] != "exact":
-                return [str(summary.to_dict()["resumed"])]
+            summary = execute(config, config.env, run, system=system, until=until).summary.to_dict()
+            if summary["resumed"] != "exact" or not summary.get("accounts", {}).get("balanced", True):
+                return [str(summary["resumed"]), str(summary.get("accounts"))]
         rounds, hashes = self._ends(run)
         roles = sorted(hashes.keys() | self.hashes.keys())
         wrong = [role for role in roles if hashes.get(role) != self.hashes.get(role)]

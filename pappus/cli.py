@@ -1,4 +1,4 @@
-"""Commands: train, eval, verify, chaos, serve, actor, replay-run, replay, data … Wrong input: a sentence, code 2."""
+"""Commands: train, eval, verify, serve, actor, chaos, replay-run, replay, data … Wrong input: a sentence, code 2."""
 
 from __future__ import annotations
 
@@ -301,20 +301,6 @@ def _eval(words: list[str], began: float) -> int:
     return 0
 
 
-def _chaos(words: list[str], began: float) -> int:
-    from pappus.chaos.command import Chaos, parse, training_words
-
-    options, rest = parse(words)
-    given, rest = _taken(training_words(rest, options.seed), "--run-dir")
-    _check_early(None, rest, trust=False, several=False)
-    early.check_env_id(_value(rest, "--env"), rest)
-    from pappus.chaos.subject import subject_of
-
-    system, config = _config(rest)
-    subject = subject_of(system, config, rest, given["--run-dir"])
-    return Chaos(options, subject, system.name).run()
-
-
 def _verify(words: list[str], began: float) -> int:
     parser = Parser(
         prog="pappus verify", description="Re-run a part of a run, from a checkpoint to the next one, and compare.",
@@ -334,6 +320,20 @@ def _verify(words: list[str], began: float) -> int:
     verdict = verify_run(Path(arguments.run).resolve(), arguments.start, arguments.trust, print)
     print(verdict.text)
     return verdict.exit_code
+
+
+def _chaos(words: list[str], began: float) -> int:
+    from pappus.chaos.command import Chaos, parse, training_words
+
+    options, rest = parse(words)
+    given, rest = _taken(training_words(rest, options.seed), "--run-dir")
+    _check_early(None, rest, trust=False, several=False)
+    early.check_env_id(_value(rest, "--env"), rest)
+    from pappus.chaos.subject import subject_of
+
+    system, config = _config(rest)
+    subject = subject_of(system, config, rest, given["--run-dir"])
+    return Chaos(options, subject, system.name).run()
 
 
 def _replay(words: list[str], began: float) -> int:

@@ -160,10 +160,9 @@ class RecordingSink:
         """What is under construction, where the service is in this thread and is saved, too."""
         if self._writer is None or self._recorder is None:
             return {}
-        uncounted = self._recorder.covered - self._recorder.held - self._covered
         return {
             "writer": self._writer.save(), "recorder": self._recorder.save(), "unconfirmed": self._unconfirmed,
-            "open_steps": self._open_steps, "uncounted": uncounted,
+            "open_steps": self._open_steps, "covered": self._covered,
         }
 
     def load(self, saved: Nest) -> None:
@@ -173,8 +172,7 @@ class RecordingSink:
             self._writer.load(saved["writer"])
             self._recorder.load(saved["recorder"])
             self._unconfirmed, self._open_steps = saved["unconfirmed"], saved["open_steps"]
-            self._covered = self._recorder.covered - self._recorder.held - saved["uncounted"]
-            self.connections += 1
+            self.connections, self._covered = self.connections + 1, saved["covered"]
 
     def explain(self) -> str:
         return "the rate limiter blocks inserts, or the service is away"

@@ -76,13 +76,15 @@ class Recorder(ABC):
     def save(self) -> dict[str, Any]:
         """What was remembered of items that are not finished."""
         return {
-            "begin": self._begin.copy(), "reward": self._reward.copy(), "discount": self._discount.copy(),
+            "covered": self.covered, "begin": self._begin.copy(), "reward": self._reward.copy(),
+            "discount": self._discount.copy(),
             "behaviour": {name: rows.copy() for name, rows in self._behaviour.items()},
         }
 
     def load(self, saved: dict[str, Any]) -> None:
         """Continue from what `save` returned."""
-        self._begin[:], self._reward[:], self._discount[:] = saved["begin"], saved["reward"], saved["discount"]
+        self.covered, self._begin[:] = saved["covered"], saved["begin"]
+        self._reward[:], self._discount[:] = saved["reward"], saved["discount"]
         for name, rows in self._behaviour.items():
             rows[:] = saved["behaviour"][name]
 

@@ -29,7 +29,7 @@ class GpuReplayGroupState(ReplayGroupState):
 class GpuReplayInference(ReplayInference[GpuReplayGroupState]):
     """With the network and the recurrent states of all envs on the device."""
 
-    afresh = "its network is on a device, with states that checkpoints do not hold"
+    afresh = "states of envs are in the memory of the learner's device"
 
     def __init__(
         self, name: str, request_server: RequestServer, network: DeviceNetwork, algorithm: ReplayAlgorithm,

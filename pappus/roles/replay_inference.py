@@ -139,18 +139,6 @@ class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
         rest: Nest = optree.tree_map(lambda leaf: leaf.numpy(), state[1] if self._stacks else state)
         return ((), rest) if self._stacks else rest
 
-    def save(self) -> Nest:
-        """The network in use, all env groups with the items under construction, and numbers that envs can have."""
-        return {
-            "network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups(),
-        }
-
-    def load(self, state: Nest) -> None:
-        """Continue with the requests in flight."""
-        self._acting.load(state["network"])
-        self.load_groups(state)
-        self._next, self._free = state["next"], list(state["free"])
-
     def _infer(self, calls: Sequence[Call], group_states: Sequence[CpuReplayGroupState]) -> None:
         for call, group_state in zip(calls, group_states, strict=True):
             group_state.keep(call.request, group_state.recorded)
@@ -158,3 +146,13 @@ class CpuReplayInference(ReplayInference[CpuReplayGroupState]):
         recorded = self._recorded(infer(self._acting, calls, group_states, exploration))
         for group_state, here in zip(group_states, places_of(group_states), strict=True):
             group_state.recorded = optree.tree_map(lambda leaf: leaf[here], recorded)  # noqa: B023
+
+    def save(self) -> Nest:
+        """The network in use, all env groups with the items under construction, and numbers that envs can have."""
+        return {"network": self._acting.save(), "next": self._next, "free": list(self._free), **self.saved_groups()}
+
+    def load(self, state: Nest) -> None:
+        """Continue with the requests in flight."""
+        self._acting.load(state["network"])
+        self.load_groups(state)
+        self._next, self._free = state["next"], list(state["free"])

@@ -30,12 +30,13 @@ from pappus.telemetry.checkpoint import (
 from pappus.telemetry.state_digest import digest
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
+from pappus.types import Array
 
 ROUNDS_PER_REPORT = 64
 EDGES = "edges"
 """Name of the state that is not of a role: what lies in queues and other memory of edges."""
-ACCOUNTS = "accounts"
-"""Name of the run's account of steps, which is not hashed: a resumed run counts its own part."""
+ACCOUNTS = "accounts of steps"
+"""The run's account in a checkpoint, beside the memory of edges."""
 
 
 class Sleeper(NamedTuple):
@@ -172,18 +173,19 @@ class InlineRuntime:
         try:
             for role in stateful:
                 role.stored_in(run_directory(directory))
-            states = {role.name: role.save() for role in stateful}
+            states: dict[str, Any] = {role.name: role.save() for role in stateful}
             afresh = [f"{name}: {self.roles[name].afresh}" for name, state in states.items() if state is None]
             if not afresh:  # queues can be resumed only with all roles that write and read them
                 states[EDGES] = {name: block.memory for name, block in self._blocks.items()}
+            about = self._about(states, afresh)
+            if not afresh:
+                states[EDGES] |= {ACCOUNTS: self.ledger.memory}  # of a part of the run: it does not count for the hash
             for name, state in states.items():
                 if state is not None:
                     save_state(directory, name, state)
-            if not afresh:
-                save_state(directory, ACCOUNTS, {"rows": self.ledger.memory})
         except (StorageError, OSError) as error:
             return self._controller.save_failed(str(error))
-        if self._controller.saved(directory, about=self._about(states, afresh)) is not None:
+        if self._controller.saved(directory, about=about) is not None:
             for role in stateful:
                 role.committed()
 
@@ -201,17 +203,21 @@ class InlineRuntime:
             self._load_role(checkpoint, spec.name, spec.begins_with)
         afresh = about.get(AFRESH, "") or self._difference(checkpoint, saved)
         if not afresh:
-            for name, memory in load_state(checkpoint, EDGES).items():
-                self._blocks[name].memory[:] = memory
-            if ACCOUNTS in saved:
-                self.ledger.memory[:] = load_state(checkpoint, ACCOUNTS)["rows"]
-                self.ledger.carry_over()
+            self._load_edges(load_state(checkpoint, EDGES))
             for spec in self._specs:
                 if spec not in kept and spec.name in saved:
                     self._load_role(checkpoint, spec.name, spec.name)
         self._rounds = about.get(ROUNDS, 0)
         lost = (f"{name}: {role.lost}" for name, role in self.roles.items() if role.lost)
         self._controller.continued(afresh or next(lost, ""))
+
+    def _load_edges(self, memories: dict[str, Array]) -> None:
+        accounts = memories.pop(ACCOUNTS, None)
+        for name, memory in memories.items():
+            self._blocks[name].memory[:] = memory
+        if accounts is not None and accounts.size == self.ledger.memory.size:
+            self.ledger.memory[:] = accounts
+            self.ledger.carry_over()
 
     def _load_role(self, checkpoint: Path, name: str, saved: str) -> None:
         role = self.roles[name]
@@ -225,7 +231,7 @@ class InlineRuntime:
             return lost[0]
         if EDGES not in saved:
             return "the checkpoint does not hold all roles"
-        if others := sorted(wanted ^ (set(saved) - {EDGES, ACCOUNTS})):
+        if others := sorted(wanted ^ (set(saved) - {EDGES})):
             return f"{others[0]} is {'not in the checkpoint' if others[0] in wanted else 'no longer in the run'}"
         sizes = {name: memory.size for name, memory in load_state(checkpoint, EDGES).items()}
         other = [name for name, block in self._blocks.items() if sizes.get(name) != block.memory.size]

@@ -73,17 +73,6 @@ def test_poisoned_slots_show_fields_that_nobody_wrote() -> None:
     assert np.isnan(slot.reward).all() and (slot.observation["b"] == 255).all()
 
 
-def test_a_commit_and_the_sum_of_its_steps_are_one() -> None:
-    """A producer that is killed between the two has neither committed nor counted."""
-    edge = QueueEdge("queue", SPEC, producers=1, capacity=4)
-    sink: Any = edge.open(edge.new_block(HeapBlock)).sink(0)
-    sink.commit(5)
-    assert sink.handed_on() == 5
-    ring = sink._ring
-    ring.steps[0] = 5 + 3  # as far as the second commit came
-    assert sink.handed_on() == 5
-    sink.commit(4)
-    assert sink.handed_on() == 9
 def test_a_successor_of_the_consumer_goes_on_with_the_producer_whose_turn_it_is() -> None:
     block = HeapBlock(*RingQueue.footprint(SPEC, 3, 2))
     queue = RingQueue("unrolls", SPEC, 3, 2, block)
@@ -97,3 +86,16 @@ def test_a_successor_of_the_consumer_goes_on_with_the_producer_whose_turn_it_is(
     assert source.take(1) is not None, "what is taken and not released is taken again"
     taken = RingQueue("unrolls", SPEC, 3, 2, block).source().take(2)
     assert taken is not None and list(map(mark_of, taken)) == [2, 0]
+
+
+def test_a_commit_and_the_sum_of_its_steps_are_one() -> None:
+    """A producer that is killed between the two has neither committed nor counted."""
+    edge = QueueEdge("queue", SPEC, producers=1, capacity=4)
+    sink: Any = edge.open(edge.new_block(HeapBlock)).sink(0)
+    sink.commit(5)
+    assert sink.handed_on() == 5
+    ring = sink._ring
+    ring.steps[0] = 5 + 3  # as far as the second commit came
+    assert sink.handed_on() == 5
+    sink.commit(4)
+    assert sink.handed_on() == 9
