@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from pappus.beginnings import EnvLike, first_weights, with_data
 from pappus.config import RunConfig, Settings
 from pappus.configured import configured, same_system
+from pappus.core import Algorithm
 from pappus.data.dataset import open_dataset
 from pappus.data.specs import check_spec, data_notes, spec_of
 from pappus.errors import RunError, UserError
@@ -202,7 +203,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     if config.data:
         check_spec(open_dataset(config.data), env, spec, config.env_options)
     algorithm = system.algorithm.make(config.algorithm, spec, config.network)
-    network: Any = algorithm.build_network()
+    network: Any = _first_network(algorithm)
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
@@ -210,6 +211,19 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     program = system.topology.build(run)
     validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
     return run
+
+
+def _first_network(algorithm: Algorithm) -> Any:
+    """A fresh network; `UserError` for one that does not fit into memory."""
+    try:
+        return algorithm.build_network()
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        raise UserError(
+            "the network does not fit into memory; use smaller --network.hidden-sizes, --network.core-size or "
+            "--algorithm.head-size"
+        ) from None
 
 
 def _execute(

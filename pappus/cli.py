@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -106,7 +107,11 @@ def _train(words: list[str], began: float) -> int:
     if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
     if run is None and not helps:
-        early.check_env_id(_value(rest, "--env"), rest)
+        try:
+            early.check_env_id(_value(rest, "--env"), rest)
+        except UserError:
+            ForkServer.discard()  # a command that is refused leaves nothing that still starts
+            raise
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
@@ -156,7 +161,7 @@ def _check_early(run: str | None, words: list[str], trust: bool, several: bool) 
     start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
     early.check_start(*start)
     options = _taken(words[1:], "--config")[1]
-    early.check_options(options, f"pappus train {words[0]}", early.started(*start, trust))
+    early.check_options(options, f"pappus train {words[0]}", early.started(*start, trust), always=bool(start[-1]))
     early.check_folders("" if several else _value(words, "--run-dir"), _value(words, "--init-from"))
 
 
@@ -214,7 +219,8 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
     if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
     directory, words = _taken(words, "--run-dir")
-    seeds, varied = members.seeds_of(given["--seeds"] or "1"), members.varied_by(given["--vary"] or [])
+    seeds = [1] if given["--seeds"] is None else members.seeds_of(given["--seeds"])
+    varied = members.varied_by(given["--vary"] or [])
     jobs = population.jobs_of(given["--jobs"])
     from pappus.beginnings import with_data
     from pappus.machine import chosen_words, fit
@@ -383,6 +389,8 @@ def _check_env(words: list[str], began: float) -> int:
     parser.add_argument("--backend", default="auto", help="as --env-options.backend of train")
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the measurements (default: 2)")
     arguments = parser.parse_args(words)
+    if not 0 < arguments.seconds < math.inf:
+        raise UserError(f"--seconds {arguments.seconds:g} must be positive and finite")
     from pappus.config import EnvOptions
     from pappus.envs.check import check_env
 

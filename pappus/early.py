@@ -24,9 +24,11 @@ PLAIN = RunConfig(AlgorithmConfig(), actors=0)
 """A run of no system: what all have in common."""
 
 
-def check_options(words: Sequence[str], source: str, of_system: Callable[[], RunConfig] | None = None) -> None:
+def check_options(
+    words: Sequence[str], source: str, of_system: Callable[[], RunConfig] | None = None, always: bool = False
+) -> None:
     """Raise `UserError` for a wrong option. Those that only the system's own config knows are looked at where that is
-    known without torch."""
+    known without torch; it is made when there are any, or `always`: a file may hold what is wrong."""
     options: list[list[str]] = []
     for word in words:
         if word.startswith("--") or not options:
@@ -34,7 +36,7 @@ def check_options(words: Sequence[str], source: str, of_system: Callable[[], Run
         else:
             options[-1].append(word)
     common = [option for option in options if not option[0].startswith("--") or _is_common(option[0])]
-    if of_system is not None and common != options:
+    if of_system is not None and (always or common != options):
         config = parse(of_system(), words, source)
     else:
         config = parse(PLAIN, [word for option in common for word in option], source)

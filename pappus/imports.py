@@ -7,9 +7,11 @@ that is named so: it may be full of a stranger's files, and other imports must n
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 from types import ModuleType
@@ -72,9 +74,17 @@ def _found_here(module: str) -> bool:
     return True
 
 
-def imported_callable(text: str, what: str, entry: EntryPoint | None = None) -> Any:
-    """The same, or what an installed package registers as `entry`, where a function or a class is expected."""
+def imported_callable(text: str, what: str, entry: EntryPoint | None = None, takes: Sequence[str] = ()) -> Any:
+    """The same, or what an installed package registers as `entry`, where a function or a class is expected. Where it
+    `takes` arguments, one that cannot is refused."""
     found = imported(text if entry is None else entry.value, what)
     if not callable(found):
         raise UserError(f"{what}{text!r} is {found!r:.60}; name a function or a class")
+    try:
+        if takes:
+            inspect.signature(found).bind(*takes)
+    except TypeError as error:
+        raise UserError(f"{what}{text!r} must take ({', '.join(takes)}): {error}; name another, or change it") from None
+    except ValueError:
+        pass  # some built-in functions do not say what they take
     return found

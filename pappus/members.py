@@ -22,11 +22,17 @@ class Member:
     """Of its command line, from the system on."""
 
 
+MOST_SEEDS = 10_000
+
+
 def seeds_of(text: str) -> list[int]:
     """`1..5` or `1,2,7`."""
     seeds = []
     if match := re.fullmatch(r"(\d+)\.\.(\d+)", text):
-        seeds = list(range(int(match[1]), int(match[2]) + 1))
+        wanted = range(int(match[1]), int(match[2]) + 1)
+        if wanted[MOST_SEEDS:]:
+            raise UserError(f"--seeds {text} are more than {MOST_SEEDS:,} runs; name fewer")
+        seeds = list(wanted)
     elif re.fullmatch(r"\d+(,\d+)*", text):
         seeds = [int(word) for word in text.split(",")]
     if seeds and len(set(seeds)) == len(seeds):

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from pappus.errors import UserError
+from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
 from pappus.telemetry.checkpoint import has_checkpoint
@@ -86,11 +86,17 @@ class Population:
         console.print(self.table())
         for line in self.verdict():
             console.print(line, highlight=False, soft_wrap=True)
-        failed = [name for name, code in self.codes.items() if code]
-        if failed:
-            log = self.directory / failed[0] / OUTPUT
-            print(f"pappus: {len(failed)} of {len(self.members)} runs failed; see {log}", file=sys.stderr)
-        return 1 if failed else 0
+        return self._report_codes()
+
+    def _report_codes(self) -> int:
+        """Say which runs failed and which lost something to failing storage; the exit code."""
+        failed = [name for name, code in self.codes.items() if code not in (0, INCOMPLETE)]
+        incomplete = [name for name, code in self.codes.items() if code == INCOMPLETE]
+        for names, what in ((failed, "failed"), (incomplete, "lost metrics, logs or their last checkpoint")):
+            if names:
+                log = self.directory / names[0] / OUTPUT
+                print(f"pappus: {len(names)} of {len(self.members)} runs {what}; see {log}", file=sys.stderr)
+        return 1 if failed else INCOMPLETE if incomplete else 0
 
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
@@ -154,8 +160,9 @@ class Population:
         if member.name in self.running:
             known, now = {}, _newest(self.directory / member.name / "metrics.jsonl")
         state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
-        if self.codes.get(member.name):
-            state = f"failed ({self.codes[member.name]})"
+        code = self.codes.get(member.name, 0)
+        if code:
+            state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
         return [
             state, _number(known.get("steps", now.get("step"))),
             _number(known.get("steps_per_second", now.get("charts/SPS"))),

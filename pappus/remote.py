@@ -46,7 +46,7 @@ class RemoteActor:
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> RemoteActor:
         for name in ("seed", "steps", "patience"):
-            if (getattr(arguments, name) or 0) < 0:
+            if not (getattr(arguments, name) or 0) >= 0:
                 raise UserError(f"{name}={getattr(arguments, name)} must not be negative")
         check_files(arguments.token_file, arguments.certificate, arguments.key, arguments.authority, "--")
         name = arguments.name or f"{socket.gethostname()}:{os.getpid()}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 import pappus
+from pappus import api
 from pappus.errors import UserError
 from tests.process_tools import Training
 
@@ -123,3 +124,13 @@ def test_a_policy_that_looks_at_its_last_action_and_reward_is_shown_them(tmp_pat
     policy.act(np.zeros(4, np.float32), 1.0)
     assert [int(one["last_action"][0]) for one in shown] == [0, actions[0], 0]
     assert [float(one["last_reward"][0]) for one in shown] == [0.0, 1.0, 0.0]
+
+
+class TooLarge:
+    def build_network(self) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes")
+
+
+def test_a_network_that_does_not_fit_into_memory_is_refused_in_a_sentence() -> None:
+    with pytest.raises(UserError, match="the network does not fit into memory; use smaller --network.hidden-sizes"):
+        api._first_network(cast(Any, TooLarge()))

@@ -57,6 +57,10 @@ REFUSED = {
     "train impala --env CartPole-v1 --seeds 5..1": "names no seeds",
     "train impala --env CartPole-v1 --seeds 1,2 --jobs 0": "must be a number of runs",
     "train impala --env CartPole-v1 --vary steps": "names no values",
+    "train impala --env CartPole-v1 --seeds 1..99999999999": "are more than 10,000 runs",
+    "train impala --env CartPole-v1 --seeds=": "names no seeds",
+    "train impala --env CartPole-v1 --config nan.yaml": "steps=nan must be a whole number (in nan.yaml)",
+    f"train impala --env CartPole-v1 --run-dir {'x' * 300}": "cannot be made: File name too long",
     "train bc --data nowhere": "'nowhere' is no data set",
     "serve seed-vtrace --env-spec missing.yaml": "cannot be read",
     "actor --connect nonsense --env CartPole-v1": "is neither HOST:PORT nor unix:PATH",
@@ -72,6 +76,8 @@ REFUSED = {
     "systems nope": "unknown system 'nope'",
     "systems ppo@apex": "ppo@apex cannot work",
     "check-env nope": "is no Gymnasium id",
+    "check-env CartPole-v1 --seconds nan": "--seconds nan must be positive and finite",
+    "actor --connect 127.0.0.1:1 --env CartPole-v1 --patience nan": "patience=nan must not be negative",
     "replay serve": "--config",
     "replay serve --config garbage/config.yaml": "cannot be read",
 }
@@ -81,6 +87,7 @@ def test_these_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
     for name, content in (("empty", b"system: impala\nenv: CartPole-v1\n"), ("garbage", b"\xff\x00")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_bytes(content)
+    (tmp_path / "nan.yaml").write_text("steps: .nan\n")
     code = (
         "import json, sys; from pappus.cli import main\n"
         "for line in json.load(sys.stdin):\n"

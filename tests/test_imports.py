@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -38,3 +39,9 @@ def test_a_name_that_is_no_function_is_refused_where_one_is_needed() -> None:
     assert imported("math:pi", "thing ") == pytest.approx(3.14159, abs=1e-5)
     with pytest.raises(UserError, match=r"thing 'math:pi' is 3.14.*; name a function or a class"):
         imported_callable("math:pi", "thing ")
+
+
+def test_a_function_that_cannot_take_what_it_is_given_is_refused() -> None:
+    assert imported_callable("math:pow", "thing ", takes=("x", "y")) is math.pow
+    with pytest.raises(UserError, match=r"thing 'os:getcwd' must take \(env, config\): too many positional arguments"):
+        imported_callable("os:getcwd", "thing ", takes=("env", "config"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pappus.cli import main
-from pappus.errors import UserError
+from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
 from pappus.ops.intervals import interval
 from pappus.population import Population, saved_population
@@ -151,6 +151,20 @@ def test_a_run_that_fails_is_told_and_the_others_finish(tmp_path: Path, capsys: 
     told = capsys.readouterr()
     assert "1 of 2 runs failed" in told.err and "output.txt" in told.err
     assert population.codes["bad"] == 2 and population.codes["seed-1"] == 0
+
+
+def test_a_run_that_lost_something_to_its_storage_is_incomplete_and_not_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    population = Population(tmp_path, members_of("ppo", INLINE[1:], [1, 2], {}), jobs=1)
+    (tmp_path / "seed-2").mkdir()
+    (tmp_path / "seed-2" / "summary.json").write_text('{"exit_reason": "steps done"}')
+    population.codes = {"seed-1": 0, "seed-2": INCOMPLETE}
+    assert population._report_codes() == INCOMPLETE
+    assert "1 of 2 runs lost metrics, logs or their last checkpoint; see " in capsys.readouterr().err
+    assert population._row(population.members[1])[0] == "steps done, incomplete"
+    population.codes["seed-1"] = 1
+    assert population._report_codes() == 1
 
 
 def running(directory: Path) -> list[int]:

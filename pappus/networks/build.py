@@ -117,7 +117,7 @@ def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
     """The user's own network, if the config names one."""
     if not config.factory:
         return None
-    factory: NetworkFactory = imported_callable(config.factory, "network.factory=")
+    factory: NetworkFactory = imported_callable(config.factory, "network.factory=", takes=("env", "config"))
     return factory(env, config)
 
 

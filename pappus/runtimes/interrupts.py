@@ -52,12 +52,13 @@ def _watched(seconds: float, overdue: Callable[[], bool]) -> Iterator[None]:
         return
     watchdog = Watchdog(seconds, overdue)
     before = signal.set_wakeup_fd(watchdog.wakeup_fd, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=watchdog.forget)
+    _watchdogs.append(watchdog)
     watchdog.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
+        _watchdogs.remove(watchdog)
         watchdog.stop()
 
 
@@ -121,6 +122,18 @@ class Watchdog(threading.Thread):
         if now >= self._leave_at:
             self._leave_at = math.inf
             self._leave()
+
+
+_watchdogs: list[Watchdog] = []
+"""Those of the runs of this process that go on now."""
+
+
+def _forget_watchdogs() -> None:
+    for watchdog in _watchdogs:
+        watchdog.forget()
+
+
+os.register_at_fork(after_in_child=_forget_watchdogs)  # once: a hook cannot be taken back
 
 
 def _interrupt_main() -> None:

@@ -34,7 +34,10 @@ STACK_SECONDS = 1.0
 CROWD, GIVES_WAY = 8, 19
 """With so many processes for each core, those that step envs are as nice as can be: hundreds of them would leave hardly
 anything to the learner, to the fork server and to whoever has to hear a signal."""
-SHARED_PACKAGES = ("gymnasium", "numpy.random", "pappus.algorithms", "pappus.envs", "pappus.networks", "pappus.ops")
+SHARED_PACKAGES = (
+    "gymnasium", "numpy.random", "pappus.algorithms", "pappus.edges", "pappus.envs", "pappus.networks", "pappus.ops",
+    "pappus.recording", "pappus.replay", "pappus.roles", "pappus.topologies",
+)
 """What the main process has loaded of these, the roles need as well. They start no threads, which no fork survives."""
 
 

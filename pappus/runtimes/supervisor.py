@@ -135,6 +135,12 @@ class ManagedProcess:
         return RoleDied(f"{self.group} died{row}; the first time:\n{notice}" if row else notice)
 
 
+def _turn(process: ManagedProcess) -> int:
+    """When a process is started: first those that others connect to, then actors, and the learner after them. Until it
+    publishes weights, actors leave the cores to those that still start."""
+    return 0 if process.saved and not process.essential else 1 if process.steps_envs else 2
+
+
 class Supervisor:
     """One run's processes. Subclasses start them (`_start`), receive reports (`_listen`) and stop them (`_stop`)."""
 
@@ -152,8 +158,7 @@ class Supervisor:
             group: ManagedProcess(group, specs, Heartbeats(specs, supervision, report_seconds(specs, len(groups))))
             for group, specs in groups.items()
         }
-        self._unstarted = deque(sorted(self._processes.values(), key=lambda process: not process.steps_envs))
-        """Actors come first: while they wait for weights, they leave the cores to those that still start."""
+        self._unstarted = deque(sorted(self._processes.values(), key=_turn))
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
         self._next_watch = 0.0

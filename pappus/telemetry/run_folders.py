@@ -22,7 +22,11 @@ def find_checkpoint(run: Path, which: str) -> Path:
 
 def check_free(directory: Path) -> None:
     """Raise `UserError` where no new run can begin: there is one already, or a file."""
-    if (directory / RUN_FILE).exists():
+    try:
+        begun = (directory / RUN_FILE).exists()
+    except OSError as error:  # a name that no folder can have
+        raise UserError(f"run_dir={str(directory)!r:.60} cannot be made: {error.strerror}; give another") from None
+    if begun:
         again = f"give another, or go on with --resume {directory}"
         remedy = again if has_checkpoint(directory / "checkpoints") else f"it saved no checkpoint; {REMOVE_IT}"
         raise UserError(f"run_dir={str(directory)!r} holds a run already; {remedy}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pappus.config import SupervisionConfig
-from pappus.runtimes.interrupts import Watchdog, interrupts
+from pappus.runtimes.interrupts import Watchdog, _watchdogs, interrupts
 from pappus.telemetry.processes import ENDING, kept_signals, on_ending
 
 
@@ -117,6 +117,15 @@ def test_a_run_that_hangs_in_python_ends_with_its_grace() -> None:
     with pytest.raises(KeyboardInterrupt), interrupts(notes, SupervisionConfig(grace_seconds=0.2)):
         signal.raise_signal(signal.SIGTERM)
         threading.Event().wait(60)
+
+
+def test_runs_of_one_process_leave_nothing_behind_that_a_fork_would_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks: list[Any] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **given: hooks.append(given))
+    for _ in range(2):
+        with interrupts(cast(Any, Notes()), SupervisionConfig()):
+            assert len(_watchdogs) == 1
+    assert not hooks and not _watchdogs
 
 
 def test_a_process_that_an_env_forked_does_not_ring_the_bell_again() -> None:

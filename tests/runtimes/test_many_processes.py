@@ -102,7 +102,7 @@ def test_what_the_main_process_has_loaded_is_imported_once_for_all(monkeypatch: 
     monkeypatch.setattr(local.ForkServer, "prepare", lambda self, modules: asked.extend(modules))
     run(program(1), FakeController())
     assert "pappus.envs.gym_backend" in asked
-    assert all(name.startswith(local.SHARED_PACKAGES) for name in asked)
+    assert all(name.startswith(local.SHARED_PACKAGES) for name in asked), "what starts threads survives no fork"
 
 
 def machine(root: Path, groups: str = "", pids: str = "", most: int = 32768) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -261,7 +261,7 @@ class Columns:
     """Arrays over the memory of chunks: `columns[name][row]` is a value of a step."""
 
     def __init__(self, layout: Layout, memory: Array, kernels: Kernels | None = None) -> None:
-        self.layout, self.kernels = layout, kernels or fastest()
+        self.layout, self._kernels = layout, kernels
         self.following, self.uses = memory[: layout.num_chunks * 16].view(np.int64).reshape(2, layout.num_chunks)
         """The chunk that continues each chunk (-1: none), and how often each chunk was taken: the rows of a chunk stay
         the same until it is taken anew."""
@@ -271,6 +271,11 @@ class Columns:
             nbytes = layout.rows * spec.nbytes
             self.columns[name] = memory[offset : offset + nbytes].view(spec.dtype).reshape(layout.rows, *spec.shape)
             offset += _paged(nbytes)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """Loaded on first use: who only writes needs no compiler, which takes 25 MiB and a fifth of a second."""
+        return self._kernels or fastest()
 
     def locate(self, bases: Array, positions: Array) -> Array:
         """Rows of `positions` (`[n, …]`, counted from each item's base row `[n]`) across chunks."""

@@ -31,7 +31,7 @@ def find_selector(name: str) -> SelectorFactory:
         names = [*BUILT_IN, *installed]
         near = closest(name, names)
         raise UserError(f"no selector is called {name!r}{near}; use {', '.join(names)}, or your own as module:name")
-    factory: SelectorFactory = imported_callable(name, "selector ", installed.get(name))
+    factory: SelectorFactory = imported_callable(name, "selector ", installed.get(name), ("capacity", "alpha"))
     return factory
 
 
