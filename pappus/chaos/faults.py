@@ -118,8 +118,9 @@ def corrupt(training: Training, draw: float) -> Outcome:
     for place in random.Random(draw).sample(range(len(content)), min(8, len(content))):
         content[place] ^= 0xFF
     file.write_bytes(content)
+    told = len(training.log())
     outcome = _resumed(training, Outcome(f"{newest.name}/{file.name}", problem=problem), before, began)
-    if not outcome.problem and f"resumed from {newest} " in training.log():
+    if not outcome.problem and f"resumed from {newest} " in training.log()[told:]:
         outcome.problem = f"the run was resumed from the corrupt {newest.name}"
     return outcome
 
@@ -128,14 +129,15 @@ def clock(training: Training, draw: float) -> Outcome:
     """the clock an hour back: the run is killed, its files are dated in reverse, and it goes on an hour earlier"""
     before, began = training.progress(), time.monotonic()
     problem = _unless(training.end(signal.SIGKILL), -signal.SIGKILL)
-    newest = training.checkpoints()[-1:]
-    now = time.time()
-    for age, path in enumerate(training.checkpoints()):
+    now, checkpoints = time.time(), training.checkpoints()
+    for age, path in enumerate(checkpoints):
         for file in (*path.glob("*"), path):
             os.utime(file, (now + HOUR - age, now + HOUR - age))
+    told = len(training.log())
     outcome = _resumed(training, Outcome("main", problem=problem), before, began, clock_back=HOUR)
-    if not outcome.problem and newest and f"resumed from {newest[0]} " not in training.log():
-        outcome.problem = f"the run was not resumed from {newest[0].name}, the newest checkpoint"
+    older = [path for path in checkpoints[:-1] if f"resumed from {path} " in training.log()[told:]]
+    if older and not outcome.problem:
+        outcome.problem = f"the run was resumed from {older[0].name}, which is not the newest checkpoint"
     return outcome
 
 

@@ -80,12 +80,14 @@ def _train(output: Path, words: Sequence[str], environment: Mapping[str, str]) -
 def _chaos(words: Sequence[str]) -> NoReturn:
     from pappus.chaos import faults, training
     from pappus.cli import main
+    from pappus.runtimes import controller
     from pappus.runtimes.forkserver import ForkServer
 
     os.chdir(ROOT)
     ForkServer.__init__ = _fork_a_server  # type: ignore[method-assign]
     training.launch = Fork
     faults.FULL_SECONDS, faults.DELAY_SECONDS = 2.0, (0.2, 0.4)
+    controller.LOG_SECONDS = 0.2  # metrics show sooner that a run is well
     sys.exit(main(list(words)))
 
 
