@@ -132,5 +132,5 @@ class TooLarge:
 
 
 def test_a_network_that_does_not_fit_into_memory_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UserError, match="the network does not fit into memory; use smaller --network.hidden-sizes"):
+    with pytest.raises(UserError, match="the network does not fit into memory; use smaller"):
         api._first_network(cast(Any, TooLarge()))

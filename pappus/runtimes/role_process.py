@@ -75,13 +75,13 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
-        os.nice(assignment.niceness)
         set_threads(assignment.threads)
         blocks = {
             name: SharedBlock(size, [ABSENT if i == ABSENT else descriptors[i] for i in places])
             for name, (size, places) in assignment.blocks.items()
         }
         roles = build_roles(assignment, Wiring(assignment.edges, blocks))
+        os.nice(assignment.niceness)  # not before: others would keep it from starting
         drive_all(roles, commands, assignment.spin, assignment.rhythm)
         return 0
     except (BrokenPipeError, ConnectionResetError):
