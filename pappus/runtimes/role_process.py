@@ -81,7 +81,6 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
     try:
         assignment: Assignment = cloudpickle.loads(rest)
         set_title(assignment.group)
-        os.nice(assignment.niceness)
         set_threads(assignment.threads)
         blocks = {
             name: SharedBlock(size, [ABSENT if i == ABSENT else descriptors[i] for i in places])
@@ -90,7 +89,9 @@ def main(payload: bytes, descriptors: Sequence[int]) -> int:
         accounts = SharedBlock(os.fstat(descriptors[2]).st_size, descriptors[2:3])
         with _tracing(assignment.trace) as trace:
             wiring = Wiring(assignment.edges, blocks, trace=trace, ledger=Ledger(assignment.rows, accounts.memory))
-            drive_all(build_roles(assignment, wiring), commands, assignment.spin, assignment.rhythm)
+            roles = build_roles(assignment, wiring)
+            os.nice(assignment.niceness)  # not before: others would keep it from starting
+            drive_all(roles, commands, assignment.spin, assignment.rhythm)
         return 0
     except (BrokenPipeError, ConnectionResetError):
         return 1  # the main process is gone
