@@ -252,6 +252,8 @@ def test_a_client_that_has_left_is_named_and_counted_all_the_same(
 def test_nobody_may_take_more_memory_than_there_is_for_clients() -> None:
     env = SIZE / ENVS
     with request_server_at(max_message_mib=1, max_client_mib=2, max_clients_mib=3) as server:
+        code, text = Line(server.address, bytes(2 << 20)).ending()
+        assert code == "RESOURCE_EXHAUSTED" and "larger than max" in text, "who it is has not even been asked"
         per_mib = int(((1 << 20) - GROUP_BYTES) / env / 2)  # a request and the step that is held
         code, text = Line(server.address, hello(envs=3 * per_mib).encode()).ending()
         assert code == "RESOURCE_EXHAUSTED" and "use more env groups: max_message_mib is 1" in text
