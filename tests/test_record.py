@@ -50,11 +50,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
         monkeypatch.setattr(kind, name, tapped(getattr(kind, name)))
     original = RecordingSink.record
 
-    def record(self: Any, seen: Timestep, state: Any, action: Array, behaviour: Any, then: Timestep) -> None:
+    def record(self: Any, seen: Timestep, state: Any, action: Array, behaviour: Any, then: Timestep) -> int:
         flags = (seen.first, then.reward, then.discount)
         for env in np.flatnonzero(then.valid):
             steps[key(leaves_of(seen.observation), leaves_of(then.observation), action, *flags, env)] += 1
-        original(self, seen, state, action, behaviour, then)
+        return original(self, seen, state, action, behaviour, then)
 
     monkeypatch.setattr(RecordingSink, "record", record)
     return steps
