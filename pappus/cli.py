@@ -127,6 +127,8 @@ def _resume_or_start(words: list[str], began: float) -> int:
     given, rest = _taken(words, "--run-dir", "--resume", "--config", "--trust")
     if any(word in HELP for word in words):
         return _train(words, began)
+    if "--trace" in words:
+        raise UserError(f"--trace records a run from its beginning, which {RESUME_OR_START} may continue; leave it out")
     if not given["--run-dir"] or given["--resume"]:
         raise UserError(f"{RESUME_OR_START} finds its run by --run-dir DIR alone; give that, and leave --resume out")
     from pappus.continuing import Beginning, done

@@ -70,6 +70,8 @@ def verify_run(directory: Path, start: str, trust: bool, say: Callable[[str], No
 
 def stretch(checkpoints: list[Path], start: str) -> tuple[Path | None, Path]:
     """The checkpoint to begin with (None: the start) and the one to compare with; `UserError` if there are none."""
+    if not checkpoints:
+        raise UserError("the run's own directory has no checkpoint; verify the run in its --fallback-dir")
     names = [path.name for path in checkpoints]
     if start == START or (not start and len(names) == 1):
         return None, checkpoints[0]
@@ -89,6 +91,8 @@ def obstacle(first: Path | None, second: Path, config: RunConfig) -> str:
             return f"{path.name} is of another runtime than inline, or of an older version, and cannot be repeated"
         if metadata.get(AFRESH):
             return f"{path.name if path else ''} does not hold all state ({metadata[AFRESH]})"
+    if config.device != "cpu":
+        return f"device={config.device!r} adds in an order of its own"
     if read_manifest(second)["metadata"].get(CONFIG) != fingerprint(config):
         return f"the run was resumed with other settings since {second.name}"
     if _rounds(first) >= _rounds(second):

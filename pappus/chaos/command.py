@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from pappus.chaos.training import Subject, Training
 from pappus.errors import UserError, closest
 
 FILE = "chaos.json"
+CLIENT_SECONDS = 20.0
+"""For a client to leave when it was asked to."""
 ENDLESS = str(10**12)
 DEFAULTS = {
     "runtime": "local", "steps": ENDLESS, "checkpoint.every-seconds": "5", "supervision.hang-seconds": "5",
@@ -74,7 +77,7 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]]:
 def training_words(words: Sequence[str], seed: int) -> list[str]:
     """The words of the training, with what suits chaos where nothing is given."""
     given = {word[2:].partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
-    if clash := given & {"resume", "resume-or-start", "seeds", "vary", "jobs"}:
+    if clash := given & {"resume", "resume-or-start", "seeds", "vary", "jobs", "trace"}:
         raise UserError(f"--{min(clash)} is not for chaos, which starts and resumes one run of its own; leave it out")
     added = [word for name, value in DEFAULTS.items() if name not in given for word in (f"--{name}", value)]
     return [*words, *added, "--seed", str(seed)]
@@ -162,7 +165,11 @@ class Chaos:
         if training.client is not None:
             training.client.send_signal(signal.SIGCONT)
             training.client.send_signal(signal.SIGTERM)
-            training.client.wait(20.0)
+            try:
+                training.client.wait(CLIENT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.report.problems.append(f"the client did not end within {CLIENT_SECONDS:g} s of SIGTERM")
+                training.client.send_signal(signal.SIGKILL)
         bury(training.pid)
         self.report.left_behind = [
             f"process {pid} ({seen.title})" for pid, seen in descendants(os.getpid()).items() if seen.state != ZOMBIE

@@ -18,7 +18,7 @@ from pappus.chaos.processes import ZOMBIE, bury, descendants, end_with_parent
 
 POLL_SECONDS = 0.02
 OUTPUT = "chaos.log"
-"""What the training prints, in its directory."""
+"""What the training prints, beside its directory."""
 EXIT_SECONDS = 40.0
 """For a run that was asked to end, or whose main process is gone, until none of its processes is left."""
 

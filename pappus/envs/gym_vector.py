@@ -236,8 +236,10 @@ def seed_spaces(env: Any, seed: int) -> None:
     for value in vars(env).values():
         if isinstance(value, gym.Space):
             value.seed(seed)
-    inner = getattr(env, "env", None)
-    for i, one in enumerate([*([] if inner is None else [inner]), *getattr(env, "envs", ())]):
+    inside = [getattr(env, "env", None)]
+    if isinstance(env, gym.vector.VectorEnv):
+        inside += getattr(env, "envs", ())
+    for i, one in enumerate(inner for inner in inside if isinstance(inner, gym.Env | gym.vector.VectorEnv)):
         seed_spaces(one, seed + i)
 
 

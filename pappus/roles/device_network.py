@@ -49,6 +49,8 @@ class DeviceNetwork:
         self._received = torch.empty(self._flat.size, device=accelerator.device)
         self._step = single_step(self._network)
         self._seed, self._generator = seed, torch.Generator(accelerator.device).manual_seed(seed)
+        self._made = 0
+        """Batches that were captured so far."""
         self.size = 0
         """Places for envs; the one behind them is for rows that only fill a batch."""
         self._states: Nest = self._network.initial_state(1)
@@ -113,8 +115,9 @@ class DeviceNetwork:
         if size not in self._batches:
             like = self.store.observation if self.store.spare else self._observation
             generator = self._generator
-            if self.accelerator.real:  # each captured graph has its own
-                generator = torch.Generator(self.accelerator.device).manual_seed(self._seed + size)
+            if self.accelerator.real:  # each captured graph has its own, and none repeats another's numbers
+                self._made += 1
+                generator = torch.Generator(self.accelerator.device).manual_seed(self._seed + self._made)
             self._batches[size] = StaticBatch(size, like, self.accelerator, self._act, generator, self.tell)
         return self._batches[size]
 

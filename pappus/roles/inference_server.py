@@ -1,7 +1,7 @@
 """The inference server of SEED: one network answers all envs, and keeps what they experience.
 
-What all inference servers do; `cpu_inference`, `gpu_inference` and `replay_inference` say where the network is and
-where experience goes.
+What all inference servers do; `cpu_inference`, `gpu_inference`, `replay_inference` and `gpu_replay_inference` say where
+the network is and where experience goes.
 """
 
 from __future__ import annotations

@@ -348,7 +348,7 @@ class Learner(Role):
         if self._suspects is not None and blamed:
             accuse(self._suspects, blamed)
             text += f", and {len(blamed)} client{'s are' if len(blamed) > 1 else ' is'} to blame"
-        elif blamed is not None:
+        elif blamed is not None or self._gradient.others is None:
             self._skipped += 1
         if self._skipped >= MOST_SKIPPED:
             raise NonFiniteError(f"{error}; it was the {MOST_SKIPPED}th batch in a row") from None

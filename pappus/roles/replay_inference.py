@@ -42,7 +42,7 @@ class ReplayGroupState(EnvGroupState):
         self._counter.add(self.sink.record(self._seen, self._before, self.action, self.recorded_behaviour(), then))
 
     def undelivered(self) -> int:
-        return self.sink.open_steps() + self.sink.steps_lost
+        return self.sink.open_steps()
 
 
 GroupState = TypeVar("GroupState", bound=ReplayGroupState)
@@ -72,6 +72,7 @@ class ReplayInference(InferenceServer[GroupState]):
         return self._next - 1
 
     def _clear(self, group_state: GroupState) -> None:
+        count_stored(self, group_state.sink, group_state.stored)
         group_state.sink.close()
         for number in group_state.envs.tolist():
             heapq.heappush(self._free, number)

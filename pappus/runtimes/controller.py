@@ -272,8 +272,7 @@ class Controller:
             self._last_update = (self._run_stats.updates, now)
         elif now - self._last_update[1] >= STALL_SECONDS:
             self._last_update = (self._run_stats.updates, now)
-            states = "; ".join(f"{view.role} {view.state}" for view in self._run_stats.views())
-            self.event(f"no update for {STALL_SECONDS:.0f} s: {states}")
+            self.event(f"no update for {STALL_SECONDS:.0f} s: {self._run_stats.states()}")
 
     def _evaluate_if_due(self, now: float) -> None:
         settings, steps = self._config.evaluation, self._run_stats.env_steps

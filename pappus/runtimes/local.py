@@ -170,6 +170,9 @@ class LocalRuntime(Supervisor):
                 return
             for process in stopped:
                 self._hear(process)
+                if process.failure:
+                    details = process.failure.get("died", "").rstrip()
+                    self._controller.event(f"{process.group} failed while it stopped\n{details}", process.group)
 
     def _await_end(self, running: set[str], deadline: float) -> bool:
         while running and time.monotonic() < deadline:

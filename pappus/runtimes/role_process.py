@@ -231,6 +231,8 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float, rhythm: floa
                 thread.post(command)
                 if "stop" in command:  # in the order of the data flow: what one drops when it stops, the next can count
                     thread.join()
+    if shared.failed:
+        raise shared.failed[0]
 
 
 def drive(role: Role, line: Connection, spin: float, rhythm: float) -> None:

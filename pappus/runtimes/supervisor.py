@@ -159,6 +159,8 @@ class Supervisor:
             for group, specs in groups.items()
         }
         self._unstarted = deque(sorted(self._processes.values(), key=_turn))
+        self._spared = 0
+        """Actors that were not started, since the run was ending."""
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
         self._next_watch = 0.0
@@ -223,12 +225,15 @@ class Supervisor:
         until = time.monotonic() + TICK_SECONDS
         while self._unstarted and self._coming() < self.most_coming and time.monotonic() < until:
             process = self._unstarted.popleft()
-            if not (process.steps_envs and self._controller.finishing):
+            if process.steps_envs and self._controller.finishing:
+                self._spared += 1
+            else:
                 self._start(process)
 
     def _coming(self) -> int:
         """Processes that were asked for and do not run yet."""
-        return sum(process.pid is None for process in self._processes.values()) - len(self._unstarted)
+        absent = sum(process.pid is None for process in self._processes.values())
+        return absent - len(self._unstarted) - self._spared
 
     def _edges_of(self, process: ManagedProcess) -> dict[str, Edge]:
         return {end.edge: self._program.edges[end.edge] for spec in process.specs for end in spec.ends()}

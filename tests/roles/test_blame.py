@@ -216,3 +216,11 @@ def test_the_inference_server_drops_whom_a_learner_names(place: str) -> None:
     assert setup.request_server.dropped == [GUEST]
     (state,) = setup.server._group_states.values()
     assert state.recorded_behaviour()[ORIGIN].tolist() == [GUEST] and ORIGIN not in state.behaviour
+
+
+def test_a_lone_learner_stops_when_it_cannot_find_again_what_was_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspects = Suspects()
+    subject = unroll_learner(Recorded(unrolls_of([OWN, GUEST, 3], (1,), MOST_SKIPPED)), suspects)
+    monkeypatch.setattr(subject._training, "blamed", lambda: None)
+    with pytest.raises(NonFiniteError, match="batch in a row"):
+        run(subject)
