@@ -9,9 +9,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pappus.arguments import Parser
 from pappus.chaos.faults import KINDS, RECOVERY_SECONDS, Outcome
@@ -20,6 +22,7 @@ from pappus.chaos.processes import ZOMBIE, adopt_orphans, bury, descendants
 from pappus.chaos.report import Report
 from pappus.chaos.training import Subject, Training
 from pappus.errors import UserError, closest
+from pappus.settings import load_file
 
 FILE = "chaos.json"
 CLIENT_SECONDS = 20.0
@@ -79,8 +82,23 @@ def training_words(words: Sequence[str], seed: int) -> list[str]:
     given = {word[2:].partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
     if clash := given & {"resume", "resume-or-start", "seeds", "vary", "jobs", "trace"}:
         raise UserError(f"--{min(clash)} is not for chaos, which starts and resumes one run of its own; leave it out")
+    given |= _names_in_file(words)
     added = [word for name, value in DEFAULTS.items() if name not in given for word in (f"--{name}", value)]
     return [*words, *added, "--seed", str(seed)]
+
+
+def _names_in_file(words: Sequence[str]) -> set[str]:
+    """Options that a `--config` file gives."""
+    files = [word.partition("=")[2] for word in words if word.startswith("--config=")]
+    files += [value for name, value in pairwise(words) if name == "--config"]
+    return {name.replace("_", "-") for file in files for name in _dotted(load_file(Path(file)))}
+
+
+def _dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in settings.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{name}.")
 
 
 def _print(line: str) -> None:

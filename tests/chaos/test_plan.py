@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,13 @@ def test_wrong_options_are_refused_with_a_sentence(words: list[str], sentence: s
 def test_chaos_resumes_only_its_own_run() -> None:
     with pytest.raises(UserError, match="--resume is not for chaos"):
         training_words(["--resume", "runs/mine"], 1)
+
+
+@pytest.mark.parametrize("name", ["checkpoint:\n  every_seconds", "checkpoint.every-seconds"])
+def test_what_a_config_file_gives_stays(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"steps: 9\n{name}: 7\n")
+    for words in (["--config", str(file)], [f"--config={file}"]):
+        found = training_words(["impala", *words], 3)
+        assert "--steps" not in found and "--checkpoint.every-seconds" not in found
+        assert "--supervision.hang-seconds" in found
