@@ -106,9 +106,9 @@ def _train(words: list[str], began: float) -> int:
         same_products()
     if _value(words, "--runtime") not in ("inline", "ray") and not helps:
         ForkServer.prestart()
-    if run is None and not helps:
+    if not helps:
         try:
-            early.check_env_id(_value(rest, "--env"), rest)
+            _check_feasible(rest, trust, run)
         except UserError:
             ForkServer.discard()  # a command that is refused leaves nothing that still starts
             raise
@@ -165,6 +165,22 @@ def _check_early(run: str | None, words: list[str], trust: bool, several: bool) 
     options = _taken(words[1:], "--config")[1]
     early.check_options(options, f"pappus train {words[0]}", early.started(*start, trust), always=bool(start[-1]))
     early.check_folders("" if several else _value(words, "--run-dir"), _value(words, "--init-from"))
+
+
+def _check_feasible(words: list[str], trust: bool, run: str | None = None) -> None:
+    """Refuse what cannot be trained, before torch is loaded here: a fork server may load it meanwhile."""
+    if run is not None:
+        of_system, options = early.resumed(run), [word for i, word in enumerate(words) if i or word.startswith("-")]
+    else:
+        start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
+        early.check_env_id(start[1], words)
+        of_system, options = early.started(*start, trust), _taken(words[1:], "--config")[1]
+    if of_system is None:
+        return
+    from pappus.feasible import check_feasible
+    from pappus.settings import parse
+
+    check_feasible(parse(of_system(), options))
 
 
 def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
@@ -224,6 +240,7 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
     seeds = [1] if given["--seeds"] is None else members.seeds_of(given["--seeds"])
     varied = members.varied_by(given["--vary"] or [])
     jobs = population.jobs_of(given["--jobs"])
+    _check_feasible(words, trust)
     from pappus.beginnings import with_data
     from pappus.machine import chosen_words, fit
     from pappus.telemetry.processes import usable_cores
@@ -336,7 +353,7 @@ def _chaos(words: list[str], began: float) -> int:
     options, rest = parse(words)
     given, rest = _taken(training_words(rest, options.seed), "--run-dir")
     _check_early(None, rest, trust=False, several=False)
-    early.check_env_id(_value(rest, "--env"), rest)
+    _check_feasible(rest, trust=False)
     from pappus.chaos.subject import subject_of
 
     system, config = _config(rest)

@@ -190,6 +190,10 @@ class ClusterConfig:
 class AlgorithmConfig:
     """Base of every algorithm's own settings."""
 
+    def check_batch(self, length: int, envs: int, sequences: bool) -> None:
+        """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into minibatches; `sequences`
+        stay whole."""
+
 
 @dataclass(frozen=True)
 class WireConfig:

@@ -12,14 +12,17 @@ from pathlib import Path
 
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
+from pappus.imports import check_there
 from pappus.names import PAIRS, check_system, run_file
 from pappus.settings import ALIASES, load_file, option_names, override, parse
 from pappus.trace.log import FOLDER
-from pappus.trust import RUN_FILE
+from pappus.trust import RUN_FILE, is_name
 from pappus.validation import NO_DATA, NO_ENV, validate_device_name, validate_numbers
 
 LIKE = 0.75
 """How much of a misspelt option must be right; otherwise one of a system's own may be nearer."""
+SOON_READ = 64 << 20
+"""Bytes of checkpoints that are checked within a tenth of a second."""
 PLAIN = RunConfig(AlgorithmConfig(), actors=0)
 """A run of no system: what all have in common."""
 
@@ -91,7 +94,10 @@ def check_start(name: str, env: str, data: str, file: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise `UserError` for a system that there is not; own ones are looked up later."""
+    """Raise `UserError` for a system that there is not; in the modules of own ones it is looked up later."""
+    for part in name.split("@"):
+        if is_name(part):
+            check_there(part, "system ")
     check_system(name)
     if _is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
         from pappus.light import light_system
@@ -131,11 +137,15 @@ def check_weights(run: str, checkpoint: str, trust: bool) -> None:
 
 def check_run(run: str, resume: bool = False) -> None:
     """Raise `UserError` for a run directory that is none, or from which nothing can be resumed."""
-    from pappus.telemetry.checkpoint import fallback_of, has_checkpoint, no_checkpoint
+    from pappus.telemetry.checkpoint import CheckpointStore, fallback_of, has_checkpoint, no_checkpoint
     from pappus.telemetry.files import locked
 
     directory, written = Path(run), load_file(run_file(Path(run)))
-    if not resume or has_checkpoint(directory / "checkpoints"):
+    if not resume:
+        return
+    if has_checkpoint(checkpoints := directory / "checkpoints"):
+        if sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file()) <= SOON_READ:
+            CheckpointStore(checkpoints).latest()  # raises where all are damaged
         return
     with locked(directory):  # a run that has just begun has no checkpoint yet
         fallback = fallback_of(directory, written)

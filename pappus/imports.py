@@ -7,6 +7,7 @@ that is named so: it may be full of a stranger's files, and other imports must n
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
@@ -32,6 +33,15 @@ def imported(text: str, what: str) -> Any:
     return getattr(found, name)
 
 
+def check_there(text: str, what: str) -> None:
+    """Raise `UserError` where nothing is found for the module of `module:name`; no code of it runs."""
+    module = text.partition(":")[0]
+    package = module.partition(".")[0]
+    there = package in sys.modules or (package and importlib.util.find_spec(package) is not None)
+    if package and not there and not _is_here(package):
+        raise _missing(module, f"{what}{text!r}")
+
+
 def imported_module(module: str, what: str) -> ModuleType:
     """A module by its name; what is wrong with it is a sentence that begins with `what`."""
     try:
@@ -43,11 +53,15 @@ def imported_module(module: str, what: str) -> ModuleType:
             return importlib.import_module(module)
     except Exception as error:  # whatever the module does when it is imported
         if isinstance(error, ModuleNotFoundError) and _is_missing(module, error):
-            raise UserError(
-                f"{what}: there is no module {module!r} here; run this in the folder that holds it, or add that folder "
-                "to PYTHONPATH"
-            ) from None
+            raise _missing(module, what) from None
         raise UserError(f"{what}: module {module!r} cannot be imported: {told(error)}") from error
+
+
+def _missing(module: str, what: str) -> UserError:
+    return UserError(
+        f"{what}: there is no module {module!r} here; run this in the folder that holds it, or add that folder to "
+        "PYTHONPATH"
+    )
 
 
 def told(error: Exception) -> str:
@@ -67,11 +81,15 @@ def _is_missing(module: str, error: ModuleNotFoundError) -> bool:
 def _found_here(module: str) -> bool:
     """Whether the working directory holds a module; then it is looked at from now on, after everything else."""
     here = os.getcwd()
-    if here in sys.path or PathFinder.find_spec(module.partition(".")[0], [here]) is None:
+    if here in sys.path or not _is_here(module.partition(".")[0]):
         return False
     sys.path.append(here)
     importlib.invalidate_caches()
     return True
+
+
+def _is_here(package: str) -> bool:
+    return PathFinder.find_spec(package, [os.getcwd()]) is not None
 
 
 def imported_callable(text: str, what: str, entry: EntryPoint | None = None, takes: Sequence[str] = ()) -> Any:

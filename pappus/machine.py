@@ -54,7 +54,7 @@ def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = N
     """`config` with everything chosen that is `auto`, and a line that says what was chosen and why."""
     line: list[str] = []
     if config.topology.uses_data == "only":
-        config = replace(config, actors=0 if config.actors == AUTO else config.actors)
+        config = with_actors(config)
     if config.actors == AUTO or config.device == "auto":
         machine = machine or machine_for(config)
     if machine is not None and config.device == "auto":
@@ -67,12 +67,22 @@ def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = N
             line.append(f"the learner computes on {where}")
     if machine is not None and config.actors == AUTO:
         heavy = machine.cores > 2 and _is_heavy(config, env)
-        config = replace(config, actors=_actors(config, machine.cores, heavy))
+        config = with_actors(config, machine.cores, heavy)
         cost = "" if machine.cores <= 2 else ", whose steps are slow" if heavy else ", whose steps are cheap"
         many = config.actors > 1
         share = f"{_envs_per_actor(config)} envs{' each' * many}{cost}"
         line.append(f"{machine.cores} cores: {config.actors} actor{'s' * many} with {share}")
-    return replace(config, envs_per_actor=_envs_per_actor(config)), "; ".join(line)
+    return with_actors(config), "; ".join(line)
+
+
+def with_actors(config: RunConfig, cores: int = 0, heavy: bool = False) -> RunConfig:
+    """`config` with as many actors as so many cores have use for, where that is `auto`, and each one's share of envs;
+    `heavy` envs take a core each."""
+    if config.topology.uses_data == "only" and config.actors == AUTO:
+        config = replace(config, actors=0)
+    if config.actors == AUTO:
+        config = replace(config, actors=_actors(config, cores, heavy))
+    return replace(config, envs_per_actor=_envs_per_actor(config))
 
 
 def chosen_words(config: RunConfig, fitted: RunConfig) -> list[str]:

@@ -22,7 +22,7 @@ from pappus.core import Algorithm
 from pappus.errors import UserError
 from pappus.settings import override
 from pappus.topologies.program import Program, Run
-from pappus.types import EnvSpec
+from pappus.types import ActionSpec, EnvSpec
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class AlgorithmSpec:
     """The only topologies that it is for; empty: all that can carry it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings that replace the topology's, wherever it runs."""
+    refusal: Callable[[ActionSpec], str] = lambda action: ""
+    """Why it cannot take an env's actions, as a clause and a remedy; empty where it can."""
     purpose: str = ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pappus.actions import continuous_only, one_choice_only
 from pappus.algorithms.a2c import A2C, A2CConfig
 from pappus.algorithms.appo import APPO, APPOConfig
 from pappus.algorithms.awac import AWAC, AWACConfig
@@ -71,7 +72,7 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="clipped surrogate, several epochs per batch",
     ),
     AlgorithmSpec(
-        "pqn", PQN, PQNConfig(), several_epochs=True,
+        "pqn", PQN, PQNConfig(), refusal=one_choice_only, several_epochs=True,
         settings={
             "envs_per_actor": 32, "unroll_length": 32, "network.layer_norm": True, "optimizer.name": "radam",
             "optimizer.learning_rate": 2.5e-4, "optimizer.clip_norm": 10.0,
@@ -79,11 +80,11 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="Q(λ) without replay or target network, several epochs per batch; discrete actions",
     ),
     AlgorithmSpec(
-        "dqn", DQN, DQNConfig(), learns_from_replay=True, settings=OFF_POLICY,
+        "dqn", DQN, DQNConfig(), refusal=one_choice_only, learns_from_replay=True, settings=OFF_POLICY,
         purpose="double, dueling, n-step Q-learning; discrete actions",
     ),
     AlgorithmSpec(
-        "r2d2", R2D2, R2D2Config(), learns_from_replay=True,
+        "r2d2", R2D2, R2D2Config(), refusal=one_choice_only, learns_from_replay=True,
         settings={
             **OFF_POLICY, "batch_size": 64, "env_options.last_inputs": True, "network.core": "lstm",
             "topology.replay": {
@@ -94,12 +95,12 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="recurrent Q-learning from replayed sequences; discrete actions",
     ),
     AlgorithmSpec(
-        "ddpg", DDPG, DDPGConfig(), learns_from_replay=True, settings=OFF_POLICY,
+        "ddpg", DDPG, DDPGConfig(), refusal=continuous_only, learns_from_replay=True, settings=OFF_POLICY,
         purpose="deterministic policy gradient; continuous actions",
     ),
     AlgorithmSpec(
         "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
-        updates_all_weights=False, settings=OFF_POLICY,
+        updates_all_weights=False, refusal=continuous_only, settings=OFF_POLICY,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
     ),
     AlgorithmSpec(
@@ -108,16 +109,18 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="behaviour cloning: does what the data do; any actions",
     ),
     AlgorithmSpec(
-        "cql-dqn", CQLDQN, CQLDQNConfig(), learns_from_replay=True, topologies=DATA_FIRST, settings=OFF_POLICY,
+        "cql-dqn", CQLDQN, CQLDQNConfig(), refusal=one_choice_only, learns_from_replay=True, topologies=DATA_FIRST,
+        settings=OFF_POLICY,
         purpose="DQN that holds down values of actions that the data do not show; discrete actions",
     ),
     AlgorithmSpec(
-        "td3-bc", TD3BC, TD3BCConfig(), learns_from_replay=True, updates_all_weights=False,
+        "td3-bc", TD3BC, TD3BCConfig(), refusal=continuous_only, learns_from_replay=True, updates_all_weights=False,
         topologies=DATA_FIRST_IN_ONE, settings={**CONTROL, "network.normalize": True},
         purpose="TD3 that stays near the data's actions; continuous actions",
     ),
     AlgorithmSpec(
-        "rebrac", ReBRAC, ReBRACConfig(), learns_from_replay=True, updates_all_weights=False, topologies=("offline",),
+        "rebrac", ReBRAC, ReBRACConfig(), refusal=continuous_only, learns_from_replay=True, updates_all_weights=False,
+        topologies=("offline",),
         settings={
             **CONTROL, "batch_size": 1024, "network.hidden_sizes": (256, 256, 256), "network.layer_norm": True,
             "optimizer.learning_rate": 1e-3,
@@ -133,7 +136,8 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="clones actions by how much better than the policy they are",
     ),
     AlgorithmSpec(
-        "cql", CQL, CQLConfig(), learns_from_replay=True, topologies=DATA_FIRST_IN_ONE, settings=CONTROL,
+        "cql", CQL, CQLConfig(), refusal=continuous_only, learns_from_replay=True, topologies=DATA_FIRST_IN_ONE,
+        settings=CONTROL,
         purpose="SAC whose values are held down where there is no data; continuous actions",
     ),
 )

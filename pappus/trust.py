@@ -67,7 +67,7 @@ def asked_by(config: RunConfig, defaults: RunConfig, without: Collection[str] = 
     if env_asked(config.env) or _holds_name(config.env_options.kwargs):
         found.append(Asked("env_options.kwargs", [config.env, config.env_options.kwargs]))
     for name in (*CODE, *REACHES):
-        value, usual = _setting(config, name), _setting(defaults, name)
+        value, usual = setting_of(config, name), setting_of(defaults, name)
         if value and value != usual and (name in REACHES or is_name(value)):
             found.append(Asked(name, value, REACHES.get(name, RUNS_CODE)))
     return [one for one in found if one.setting not in without]
@@ -116,7 +116,7 @@ def _state() -> Path:
     return (Path(home) if os.path.isabs(home) else Path.home() / ".local" / "state") / "pappus" / "asked"
 
 
-def _setting(config: RunConfig, name: str) -> Any:
+def setting_of(config: RunConfig, name: str) -> Any:
     value: Any = config
     for part in name.split("."):
         value = getattr(value, part, None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import importlib.util
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from pappus.config import RunConfig
@@ -57,11 +60,18 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
 that name. Settings of one algorithm or topology that depend on each other are checked where they are."""
 
 NO_ENV = "--env is missing; give a Gymnasium id such as --env CartPole-v1"
+NO_GPU = "device={!r} needs a CUDA build of torch and a GPU, and none is here; use cpu"
 NO_DATA = "--data is missing: {!r} learns from a data set; give its folder, such as --data DIR"
 
 
 def validate(config: RunConfig) -> None:
     """Raise `UserError` for the first rule that a config breaks."""
+    validate_settings(config)
+    _validate_device(config)
+
+
+def validate_settings(config: RunConfig) -> None:
+    """The same without a look at this machine's GPUs, which needs torch."""
     _validate_data(config)
     if not config.env:
         raise UserError(NO_ENV)
@@ -72,7 +82,6 @@ def validate(config: RunConfig) -> None:
             "or impala, seed-vtrace or ppo"
         )
     config.topology.check(config)
-    _validate_device(config)
     _validate_cluster(config)
 
 
@@ -169,19 +178,38 @@ def validate_device_name(device: str) -> None:
         raise UserError(f"device={device!r} is unknown; use auto, cpu, cuda, or cuda:0 and so on")
 
 
-def _validate_device(config: RunConfig) -> None:
-    import torch
+@cache
+def has_gpu_driver() -> bool:
+    """Whether a GPU may be here: a quick look, without torch."""
+    if sys.platform != "linux" or os.path.exists("/dev/kfd"):  # kfd: AMD's driver
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
+
+def validate_device(config: RunConfig) -> None:
+    """Raise `UserError` for a GPU that is surely not here, or that a cluster does not let one choose."""
     kind, _, index = config.device.partition(":")
     validate_device_name(config.device)
     if config.runtime == "ray":  # a node of the cluster has it, or Ray refuses to place the learner
         if index:
             raise UserError(f"device={config.device!r}: on a cluster Ray chooses which GPU a learner gets; use cuda")
+    elif kind == "cuda" and not has_gpu_driver():
+        raise UserError(NO_GPU.format(config.device))
+
+
+def _validate_device(config: RunConfig) -> None:
+    validate_device(config)
+    kind, _, index = config.device.partition(":")
+    if config.runtime == "ray" or kind == "cpu":
         return
-    if kind == "cpu":
-        return
+    import torch
+
     if not torch.cuda.is_available():
-        raise UserError(f"device={config.device!r} needs a CUDA build of torch and a GPU, and none is here; use cpu")
+        raise UserError(NO_GPU.format(config.device))
     count = torch.cuda.device_count()
     if int(index or 0) >= count:
         raise UserError(f"device={config.device!r} is not here: there are {count} GPUs, counted from 0; use cuda")

@@ -6,18 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
 from pappus import early
-from pappus.config import AUTO
+from pappus.config import AUTO, EnvOptions
 from pappus.configured import configured
+from pappus.envs import env_spec
+from pappus.errors import UserError
+from pappus.feasible import check_feasible
 from pappus.light import light_system
 from pappus.names import PAIRS
-from pappus.settings import ALIASES
+from pappus.settings import ALIASES, parse
 from pappus.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +81,24 @@ REFUSED = {
     "check-env nope": "is no Gymnasium id",
     "check-env CartPole-v1 --seconds nan": "--seconds nan must be positive and finite",
     "actor --connect 127.0.0.1:1 --env CartPole-v1 --patience nan": "patience=nan must not be negative",
+    "train ppo --env CartPole-v1 --batch-size 7": "batch_size=7: a batch is one unroll of each of the 16 envs",
+    "train ppo --env CartPole-v1 --seeds 1,2 --batch-size 7": "one unroll of each of the 16 envs",
+    "train ppo --env CartPole-v1 --algorithm.minibatches 7": "does not divide a batch of 128 steps of 16 envs",
+    "train apex-dqn --env CartPole-v1 --topology.replay.warm-up 200000": "must lie between 1 and capacity=100000",
+    "train apex-dqn --env CartPole-v1 --topology.replay.sampler rank": "no selector is called 'rank'",
+    "train seed-vtrace --env CartPole-v1 --listen nonsense": "is neither HOST:PORT nor unix:PATH",
+    "train a3c --env CartPole-v1 --batch-size 3": "a worker of a3c learns from one unroll",
+    "train impala --env CartPole-v1 --actors 2 --learners 3": "actors=2 must be at least 1 for every learner",
+    "train impala --env CartPole-v1 --record empty/config.yaml": "'empty/config.yaml' is a file",
+    "train impala --env CartPole-v1 --env-options.backend nope": "is not installed; use auto",
+    "train impala --env CartPole-v1 --network.factory nope:x": "there is no module 'nope' here",
+    "train impala --env nope:make": "there is no module 'nope' here",
+    "train nope:system --env CartPole-v1": "there is no module 'nope' here",
+    "train ppo@nope:topology --env CartPole-v1": "there is no module 'nope' here",
+    "train dqn --env Pendulum-v1": "dqn needs one discrete choice",
+    "train td3@seed --env CartPole-v1": "td3@seed needs continuous actions",
+    "train --resume damaged": "is damaged, checkpoint.json",
+    "verify damaged": "is damaged, checkpoint.json",
     "replay serve": "--config",
     "replay serve --config garbage/config.yaml": "cannot be read",
 }
@@ -88,6 +109,10 @@ def test_these_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_bytes(content)
     (tmp_path / "nan.yaml").write_text("steps: .nan\n")
+    damaged = tmp_path / "damaged/checkpoints/step-000000000001"
+    damaged.mkdir(parents=True)
+    (tmp_path / "damaged/config.yaml").write_text("system: impala\nenv: CartPole-v1\n")
+    (damaged / "checkpoint.json").write_text("half of a")
     code = (
         "import json, sys; from pappus.cli import main\n"
         "for line in json.load(sys.stdin):\n"
@@ -134,8 +159,28 @@ def test_switches_that_are_turned_off_pass_early() -> None:
 
 
 @pytest.mark.parametrize("name", ["mine:system", "mine:algorithm@sync", "ppo@mine:topology"])
-def test_own_systems_are_looked_up_later(name: str) -> None:
+def test_own_systems_are_looked_up_later(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("raise AssertionError('it is imported')")
+    monkeypatch.chdir(tmp_path)
     early.check_start(name, "CartPole-v1", "", "")
+
+
+@pytest.mark.parametrize("name", [name for name, system in SYSTEMS.items() if system.topology.name != "offline"])
+def test_no_default_is_refused_early(name: str) -> None:
+    refusal = SYSTEMS[name].algorithm.refusal
+    env = next(env for env in ("CartPole-v1", "Pendulum-v1") if not refusal(env_spec(env, EnvOptions()).action))
+    for device in ("auto", "cpu"):
+        check_feasible(replace(configured(light_system(name), env), device=device))
+
+
+def test_what_is_wrong_for_some_machines_alone_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `auto` actors a batch of 32 envs is right where steps are slow and there are cores for two actors."""
+    config = parse(configured(light_system("ppo"), "CartPole-v1"), ["--batch-size", "32"])
+    monkeypatch.setattr("pappus.feasible.usable_cores", lambda: 3)
+    check_feasible(config)
+    monkeypatch.setattr("pappus.feasible.usable_cores", lambda: 2)
+    with pytest.raises(UserError, match="16 envs"):
+        check_feasible(config)
 
 
 def test_every_system_is_known_by_name_and_pair() -> None:

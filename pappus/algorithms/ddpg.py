@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from pappus.actions import continuous_only
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
@@ -22,7 +23,7 @@ from pappus.networks.build import build_deterministic, own_network
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
 from pappus.ops.numpy_ops import LOG_SQRT_2PI
-from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest, map_leaves
+from pappus.types import Array, ArraySpec, EnvSpec, Nest, map_leaves
 
 SCALAR = ArraySpec((), "float32")
 FRESH_NOISE = "noise"
@@ -96,8 +97,8 @@ class DDPG:
     behaviour: ClassVar[dict[str, ArraySpec]] = {"q": SCALAR, "value": SCALAR, "sigma": SCALAR}
 
     def __init__(self, config: DDPGConfig, env: EnvSpec, network: NetworkConfig) -> None:
-        if not isinstance(env.action, ContinuousAction):
-            raise UserError(f"ddpg takes continuous actions, and the env takes {env.action}; use dqn or impala")
+        if reason := continuous_only(env.action):
+            raise UserError(f"{type(self).__name__.lower()} {reason}")
         self.config, self.env, self.network_config = config, env, network
         self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
         self.target_updates = TargetUpdates(config.target_every, config.target_share)

@@ -75,6 +75,9 @@ class PPOConfig(AlgorithmConfig):
                 f"target_kl={self.target_kl} at least 0"
             )
 
+    def check_batch(self, length: int, envs: int, sequences: bool) -> None:
+        check_minibatches(self.minibatches, length, envs, sequences)
+
 
 class PPO(ActorCriticAlgorithm):
     """How to act comes from the actor-critic; here is how to learn."""
@@ -88,7 +91,7 @@ class PPO(ActorCriticAlgorithm):
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into minibatches of one size."""
-        check_minibatches(self.config.minibatches, length, envs, has_memory(self.build_network()))
+        self.config.check_batch(length, envs, has_memory(self.build_network()))
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own; with the moments of returns, if rewards are divided by them."""

@@ -58,6 +58,9 @@ class PQNConfig(AlgorithmConfig):
                 f"algorithm.epsilon.schedule={self.epsilon.schedule!r}: the envs of pqn share one ε; use linear"
             )
 
+    def check_batch(self, length: int, envs: int, sequences: bool) -> None:
+        check_minibatches(self.minibatches, length, envs, sequences)
+
 
 class PQN(EpsilonGreedy):
     """How to act comes from `EpsilonGreedy`; this is how to learn."""
@@ -73,7 +76,7 @@ class PQN(EpsilonGreedy):
 
     def check_batch(self, length: int, envs: int) -> None:
         """Raise `UserError` if a batch of `length` steps of `envs` envs cannot be cut into minibatches of one size."""
-        check_minibatches(self.config.minibatches, length, envs)
+        self.config.check_batch(length, envs, sequences=False)
 
     def build_network(self) -> nn.Module:
         """The configured network, or the user's own; with ε, and the steps that it depends on."""

@@ -13,12 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from pappus.actions import continuous_only
 from pappus.algorithms.policy_critics import PolicyCriticsAlgorithm, PolicyCriticsConfig, critic_loss
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Transition
 from pappus.ops.distributions import SquashedGaussian
-from pappus.types import ContinuousAction, EnvSpec
+from pappus.types import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,8 @@ class SAC(PolicyCriticsAlgorithm):
     distribution: SquashedGaussian
 
     def __init__(self, config: SACConfig, env: EnvSpec, network: NetworkConfig) -> None:
-        if not isinstance(env.action, ContinuousAction):
-            name = type(self).__name__.lower()
-            raise UserError(f"{name} takes continuous actions, and the env takes {env.action}; use iql, cql-dqn or dqn")
+        if reason := continuous_only(env.action):
+            raise UserError(f"{type(self).__name__.lower()} {reason}")
         super().__init__(config, env, network)
         self.config = config
 

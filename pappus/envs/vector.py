@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -238,11 +238,21 @@ def find_backend(name: str) -> EnvBackend:
     if name in BUILT_IN or ":" in name:
         own: EnvBackend = imported_callable(BUILT_IN.get(name, name), "env_options.backend=")
         return own
-    installed = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-    if name in installed:
-        backend: EnvBackend = imported_callable(name, "env_options.backend=", installed[name])
-        return backend
+    check_backend(name)
+    backend: EnvBackend = imported_callable(name, "env_options.backend=", _installed()[name])
+    return backend
+
+
+def check_backend(name: str) -> None:
+    """Raise `UserError` for a backend that there is not; nothing of it is imported."""
+    installed = [] if name in BUILT_IN or ":" in name else [*_installed()]
+    if name in BUILT_IN or ":" in name or name in installed:
+        return
     known = ["auto", *BUILT_IN, *installed]
     hint = closest(name, known) or f"; use {', '.join(known)} or module:name"
     raise UserError(f"env_options.backend={name!r} is not installed{hint}")
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 

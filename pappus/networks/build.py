@@ -13,6 +13,7 @@ from typing import TypeAlias
 import optree
 from torch import nn
 
+from pappus.actions import continuous_only, one_choice_only
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.imports import imported_callable
@@ -47,8 +48,9 @@ def build_q_network(
 ) -> QNetwork:
     """A Q network for this env that learns from `replay`, or else from fresh unrolls; raises `UserError` for
     combinations that cannot work."""
-    if not isinstance(env.action, DiscreteAction):
-        raise UserError(f"action values need one discrete choice, and the env takes {env.action}; use ddpg or impala")
+    if reason := one_choice_only(env.action):
+        raise UserError(f"a Q network {reason}")
+    assert isinstance(env.action, DiscreteAction)
     if replay:
         _refuse_moments(config)
     torso, core, frame_stack = _body_parts(env, config)
@@ -59,8 +61,9 @@ def build_deterministic(
     env: EnvSpec, config: NetworkConfig, num_critics: int = 1, correlated_noise: bool = False
 ) -> DeterministicActorCritic:
     """A policy and its critics for this env; raises `UserError` for combinations that cannot work."""
-    if not isinstance(env.action, ContinuousAction):
-        raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
+    if reason := continuous_only(env.action):
+        raise UserError(f"a deterministic policy {reason}")
+    assert isinstance(env.action, ContinuousAction)
     if env.frame_stack > 1 or config.core != "none":
         raise UserError(f"ddpg has no memory, and core={config.core!r} with frame_stack={env.frame_stack} needs one")
     _refuse_moments(config)
@@ -81,8 +84,9 @@ def build_twin_deterministic(
     env: EnvSpec, config: NetworkConfig, num_critics: int = 2, correlated_noise: bool = False
 ) -> TwinDeterministic:
     """The same on one encoder, which may scale observations by their moments; layer norms are the critics'."""
-    if not isinstance(env.action, ContinuousAction):
-        raise UserError(f"a deterministic policy needs continuous actions, and the env takes {env.action}; use dqn")
+    if reason := continuous_only(env.action):
+        raise UserError(f"a deterministic policy {reason}")
+    assert isinstance(env.action, ContinuousAction)
     return TwinDeterministic(
         _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation,
         layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),

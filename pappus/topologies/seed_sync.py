@@ -38,6 +38,8 @@ class SeedSyncConfig(SeedConfig):
                 f"batch_size={config.batch_size}: a batch is one unroll of each of the {envs} envs; leave it out, or "
                 "change --actors, --envs-per-actor"
             )
+        if not config.network.factory:  # the program asks an own network whether it has a memory
+            config.algorithm.check_batch(config.unroll_length, config.batch_envs, config.network.core != "none")
 
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """Cheap envs are stepped fastest in the learner's own thread."""

@@ -63,6 +63,8 @@ class SyncConfig(TopologyConfig):
                     f"{'a learner waits' if learners > 1 else 'are waited'} for; leave it out, or change --actors, "
                     "--envs-per-actor"
                 )
+            if not config.network.factory:  # the program asks an own network whether it has a memory
+                config.algorithm.check_batch(config.unroll_length, envs, config.network.core != "none")
 
     def waited_for(self, config: RunConfig, learner: int) -> int:
         """Actors whose unrolls make a batch of the learner of that number."""

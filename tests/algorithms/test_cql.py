@@ -98,5 +98,5 @@ def test_the_temperature_brings_the_entropy_to_its_target() -> None:
 
 
 def test_discrete_actions_are_refused() -> None:
-    with pytest.raises(UserError, match="cql takes continuous actions"):
+    with pytest.raises(UserError, match="cql needs continuous actions"):
         CQL(CQLConfig(), DISCRETE, SMALL)

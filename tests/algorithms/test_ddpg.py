@@ -130,5 +130,5 @@ def test_correlated_noise_goes_on_within_an_episode_and_begins_anew_with_the_nex
 
 
 def test_discrete_actions_are_refused() -> None:
-    with pytest.raises(UserError, match="takes continuous actions"):
+    with pytest.raises(UserError, match="needs continuous actions"):
         DDPG(DDPGConfig(), EnvSpec(ENV.observation, DiscreteAction(2)), SMALL)

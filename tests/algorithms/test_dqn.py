@@ -175,7 +175,7 @@ def test_memory_is_refused_with_a_way_out() -> None:
 
 
 def test_continuous_actions_are_refused_with_a_way_out() -> None:
-    with pytest.raises(UserError, match="action values need one discrete choice"):
+    with pytest.raises(UserError, match="a Q network needs one discrete choice"):
         DQN(DQNConfig(), EnvSpec(VECTOR, ContinuousAction((2,))), NetworkConfig()).build_network()
 
 

@@ -147,8 +147,8 @@ def test_a_deadlock_says_what_the_limiter_waits_for() -> None:
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("apex-dqn", "CartPole-v1", {"core": "lstm"}, "core='lstm' needs sequences"),
     ("dqn", "CartPole-v1", {"core": "gru"}, "core='gru' needs sequences"),
-    ("apex-dqn", "Pendulum-v1", {}, "action values need one discrete choice"),
-    ("r2d2", "Pendulum-v1", {}, "action values need one discrete choice"),
+    ("apex-dqn", "Pendulum-v1", {}, "a Q network needs one discrete choice"),
+    ("r2d2", "Pendulum-v1", {}, "a Q network needs one discrete choice"),
 ]
 
 
