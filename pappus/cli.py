@@ -170,17 +170,10 @@ def _check_early(run: str | None, words: list[str], trust: bool, several: bool) 
 def _check_feasible(words: list[str], trust: bool, run: str | None = None) -> None:
     """Refuse what cannot be trained, before torch is loaded here: a fork server may load it meanwhile."""
     if run is not None:
-        of_system, options = early.resumed(run), [word for i, word in enumerate(words) if i or word.startswith("-")]
-    else:
-        start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
-        early.check_env_id(start[1], words)
-        of_system, options = early.started(*start, trust), _taken(words[1:], "--config")[1]
-    if of_system is None:
+        early.check_resumable(run, trust, words)
         return
-    from pappus.feasible import check_feasible
-    from pappus.settings import parse
-
-    check_feasible(parse(of_system(), options))
+    start = (words[0], _value(words, "--env"), _value(words, "--data"), _value(words, "--config"))
+    early.check_new(*start, trust, _taken(words[1:], "--config")[1])
 
 
 def _resumed_config(run: str, words: list[str], trust: bool) -> tuple[System, RunConfig]:
@@ -340,6 +333,7 @@ def _verify(words: list[str], began: float) -> int:
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     early.check_run(arguments.run, resume=True)
+    early.check_resumable(arguments.run, arguments.trust)
     from pappus.verifying import verify_run
 
     verdict = verify_run(Path(arguments.run).resolve(), arguments.start, arguments.trust, print)

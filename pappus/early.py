@@ -14,7 +14,7 @@ from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
 from pappus.imports import check_there
 from pappus.names import PAIRS, check_system, run_file
-from pappus.settings import ALIASES, load_file, option_names, override, parse
+from pappus.settings import ALIASES, load_file, option_names, parse
 from pappus.trace.log import FOLDER
 from pappus.trust import RUN_FILE, is_name
 from pappus.validation import NO_DATA, NO_ENV, validate_device_name, validate_numbers
@@ -61,18 +61,15 @@ def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[
     return config
 
 
-def resumed(run: str) -> Callable[[], RunConfig] | None:
-    """What a run of a system of ours goes on with; None for others'."""
-    path = run_file(Path(run))
-    written = load_file(path)
-    name = str(written.get("system", ""))
-    if not _is_ours(name):
+def resumed(run: str, trust: bool = True) -> Callable[[], RunConfig] | None:
+    """What a run of a system of ours goes on with, if it is trusted; None for others'."""
+    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
         return None
 
     def config() -> RunConfig:
-        from pappus.light import light_system
+        from pappus.light import light_config
 
-        return override(light_system(name).defaults, written, str(path))
+        return light_config(Path(run), trust)
 
     return config
 
@@ -137,20 +134,41 @@ def check_weights(run: str, checkpoint: str, trust: bool) -> None:
 
 def check_run(run: str, resume: bool = False) -> None:
     """Raise `UserError` for a run directory that is none, or from which nothing can be resumed."""
-    from pappus.telemetry.checkpoint import CheckpointStore, fallback_of, has_checkpoint, no_checkpoint
+    from pappus.telemetry.checkpoint import fallback_of, has_checkpoint, no_checkpoint
     from pappus.telemetry.files import locked
 
     directory, written = Path(run), load_file(run_file(Path(run)))
-    if not resume:
-        return
-    if has_checkpoint(checkpoints := directory / "checkpoints"):
-        if sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file()) <= SOON_READ:
-            CheckpointStore(checkpoints).latest()  # raises where all are damaged
+    if not resume or has_checkpoint(directory / "checkpoints"):
         return
     with locked(directory):  # a run that has just begun has no checkpoint yet
         fallback = fallback_of(directory, written)
     if fallback is None or not has_checkpoint(fallback / "checkpoints"):
         raise no_checkpoint(directory)
+
+
+def check_resumable(run: str, trust: bool, words: Sequence[str] = ()) -> None:
+    """Raise `UserError` for a run of a system of ours that is not trusted, or cannot go on with these options, and
+    `RunError` for one whose checkpoints are all damaged."""
+    from pappus.feasible import check_feasible
+    from pappus.telemetry.checkpoint import CheckpointStore
+
+    of_system, checkpoints = resumed(run, trust), Path(run) / "checkpoints"
+    if of_system is None:
+        return
+    config = of_system()
+    if sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file()) <= SOON_READ:
+        CheckpointStore(checkpoints).latest()
+    check_feasible(parse(config, [word for i, word in enumerate(words) if i or word.startswith("-")]))
+
+
+def check_new(name: str, env: str, data: str, file: str, trust: bool, words: Sequence[str]) -> None:
+    """Raise `UserError` for a new run that cannot be with these options."""
+    from pappus.feasible import check_feasible
+
+    check_env_id(env, words)
+    of_system = started(name, env, data, file, trust)
+    if of_system is not None:
+        check_feasible(parse(of_system(), words))
 
 
 def check_trace(run: str) -> None:

@@ -25,6 +25,8 @@ PAIRS = {
     "dqn": "dqn@single",
     "ddpg": "ddpg@single",
     "td3": "td3@single",
+    "sac": "sac@single",
+    "apex-sac": "sac@apex",
     "bc": "bc@offline",
     "filtered-bc": "bc@offline",
     "cql-dqn": "cql-dqn@offline",

@@ -24,6 +24,7 @@ from pappus.algorithms.ppo import PPO, PPOConfig
 from pappus.algorithms.pqn import PQN, PQNConfig
 from pappus.algorithms.r2d2 import R2D2, R2D2Config
 from pappus.algorithms.rebrac import ReBRAC, ReBRACConfig
+from pappus.algorithms.sac import SAC, SACConfig
 from pappus.algorithms.td3_bc import TD3BC, TD3BCConfig
 from pappus.algorithms.vtrace import VTrace, VTraceConfig
 from pappus.config import RunConfig
@@ -102,6 +103,10 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
         updates_all_weights=False, refusal=continuous_only, settings=OFF_POLICY,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
+    ),
+    AlgorithmSpec(
+        "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=CONTROL,
+        purpose="stochastic policy, twin critics, and a temperature that is learnt; continuous actions",
     ),
     AlgorithmSpec(
         "bc", BC, BCConfig(), learns_from_replay=True, topologies=("offline",),
@@ -250,6 +255,14 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "td3", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+    ),
+    _named(
+        "sac", "the default choice for continuous actions: explores by itself, one update per step",
+        "Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications",
+    ),
+    _named(
+        "apex-sac", "the same with many actors: sooner where an env is slow",
+        "Haarnoja et al. 2018; Horgan et al. 2018, Distributed Prioritized Experience Replay",
     ),
     _named("bc", "imitate the policies behind a data set: the baseline", "Pomerleau 1988, ALVINN"),
     _named(

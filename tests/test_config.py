@@ -162,6 +162,7 @@ def test_one_thread_is_enough_where_roles_take_turns(system: str, settings: dict
 def test_gpus_that_are_not_there_are_refused(
     device: str, learners: int, message: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pappus.validation.has_gpu_driver", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     config = configure("impala", "CartPole-v1", {"device": device, "learners": learners, "actors": learners})

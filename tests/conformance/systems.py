@@ -63,9 +63,9 @@ LARGER: Settings = {"steps": 1_200, "batch_size": 64, "topology.replay.samples_p
 IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 100.0, **LARGER}
 """An expectile of all actions that is near the best one's value."""
 AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.03, "algorithm.largest_weight": 1e9}
-SAC_LIKE: Settings = {
-    **STOCHASTIC, "algorithm.alpha": 0.001, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0,
-}
+SAC: Settings = {**STOCHASTIC, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0}
+"""So little entropy adds next to nothing to values."""
+SAC_LIKE: Settings = {**SAC, "algorithm.alpha": 0.001}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
 PPO_LSTM: Settings = {
@@ -160,6 +160,11 @@ ROWS: dict[str, Row] = {
     "ddpg": Row("ddpg", DDPG, continuous=True),
     "td3": Row("td3", TD3, continuous=True),
     "apex-ddpg": Row("apex-ddpg", DDPG | WHOLE_TARGETS, continuous=True),
+    "sac": Row("sac", SAC, continuous=True),
+    "apex-sac": Row("apex-sac", SAC, continuous=True),
+    "sac@seed": Row("sac@seed", SAC, continuous=True),
+    "sac@gorila": Row("sac@gorila", SAC | SLOWLY, continuous=True),
+    "sac@offline": Row("sac@offline", offline(SAC, 200), continuous=True),
     "vtrace@sync": Row("vtrace@sync", ON_POLICY),
     "vtrace@a3c": Row("vtrace@a3c", ON_POLICY | TWO_ACTORS),
     "appo@sync": Row("appo@sync", APPO),
