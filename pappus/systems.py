@@ -46,7 +46,8 @@ CONTROL = {
     "topology.replay.samples_per_insert": 256.0,
     "optimizer": {"learning_rate": 3e-4, "anneal": False, "epsilon": 1e-8, "clip_norm": 1e6},
 }
-"""What papers on offline control have in common: one update per step where there are envs, and no clipping."""
+"""What papers on continuous control have in common: one update per step where there are envs, and no clipping."""
+ONLINE_CONTROL = {**CONTROL, "topology.replay.capacity": 1_000_000}
 DATA_FIRST = ("offline", "single", "apex")
 """Topologies of methods that learn from data, and go on online."""
 DATA_FIRST_IN_ONE = ("offline", "single")
@@ -96,16 +97,20 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="recurrent Q-learning from replayed sequences; discrete actions",
     ),
     AlgorithmSpec(
-        "ddpg", DDPG, DDPGConfig(), refusal=continuous_only, learns_from_replay=True, settings=OFF_POLICY,
+        "ddpg", DDPG, DDPGConfig(), refusal=continuous_only, learns_from_replay=True,
+        settings={
+            **ONLINE_CONTROL, "batch_size": 64, "topology.replay.samples_per_insert": 64.0,
+            "network.hidden_sizes": (400, 300), "optimizer.learning_rate": 1e-3,
+        },
         purpose="deterministic policy gradient; continuous actions",
     ),
     AlgorithmSpec(
         "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
-        updates_all_weights=False, refusal=continuous_only, settings=OFF_POLICY,
+        updates_all_weights=False, refusal=continuous_only, settings=ONLINE_CONTROL,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
     ),
     AlgorithmSpec(
-        "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=CONTROL,
+        "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=ONLINE_CONTROL,
         purpose="stochastic policy, twin critics, and a temperature that is learnt; continuous actions",
     ),
     AlgorithmSpec(
@@ -226,9 +231,12 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "apex-ddpg", "the same for continuous actions",
         "Horgan et al. 2018, Distributed Prioritized Experience Replay (Ape-X DPG)",
-        {"algorithm": {
-            "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0, "noise.sigma": 0.3,
-        }},
+        {
+            "algorithm": {
+                "n_step": 5, "target_every": 100, "target_share": 1.0, "action_gradient_clip": 1.0, "noise.sigma": 0.3,
+            },
+            "batch_size": 256, "topology.replay": {"sampler": "prioritized", "samples_per_insert": 8.0},
+        },
     ),
     _named(
         "r2d2", "Ape-X with memory: recurrent networks, replayed sequences",

@@ -63,8 +63,8 @@ def test_a_recurrent_network_remembers_a_cue_for_twenty_steps(system: str, tmp_p
     assert result.summary.exit_reason == "target reached", "guessing scores 0.5"
 
 
-@pytest.mark.parametrize("system", ["td3", "apex-ddpg"])
-def test_deterministic_policies_swing_a_pendulum_up(system: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", ["td3", "apex-ddpg", "sac"])
+def test_policies_of_continuous_actions_swing_a_pendulum_up(system: str, tmp_path: Path) -> None:
     settings = {"seed": 1, "steps": 40_000, "target_return": -250.0, "evaluation.every_steps": 1_000}
     result = pappus.train(system, "Pendulum-v1", run_dir=tmp_path / "run", **settings)
     assert result.summary.exit_reason == "target reached", "a random policy scores about -1200"
