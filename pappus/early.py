@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
+from pappus.hooks.find import check_hooks
 from pappus.names import PAIRS, check_system, run_file
 from pappus.settings import ALIASES, load_file, option_names, override, parse
 from pappus.trace.log import FOLDER
@@ -42,6 +43,7 @@ def check_options(
         config = parse(PLAIN, [word for option in common for word in option], source)
     validate_numbers(replace(config, actors=max(0, config.actors)))  # auto is a negative number
     validate_device_name(config.device)
+    check_hooks(config)
 
 
 def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[[], RunConfig] | None:

@@ -30,6 +30,7 @@ from pappus.errors import UserError, closest
 ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
     "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
+    "callback": "hooks.callbacks", "log": "hooks.loggers",
 }
 """Short names of settings that live deeper."""
 
@@ -37,8 +38,11 @@ AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
 WITHOUT_INFLUENCE = (
     "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
+    "hooks",
 )
 """Settings that do not change what is learnt from one update to the next."""
+REPEATED = ("hooks.callbacks", "hooks.loggers")
+"""Options whose values add up where they are given more than once; of others the last one counts."""
 DEEPEST, MOST = 32, 100_000
 """Levels and values of a file with settings."""
 UNIONS = (Union, types.UnionType)
@@ -92,7 +96,8 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
         *group, last = _path(option)
         if not values and last.startswith("no_"):  # --optimizer.no-anneal; the last of several counts
             last, values = last[3:], ["false"]
-        given.append(([*group, last], values))
+        before = [have for path, have in given if path == [*group, last] and ".".join(path) in REPEATED]
+        given.append(([*group, last], [*(before[-1] if before else []), *values]))
     names = {path[0] for path, _ in given}
     if "envs" in names and names & {"envs_per_actor", "max_envs"}:
         raise UserError(

@@ -37,7 +37,9 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
     with warnings.catch_warnings():  # Gymnasium warns of EnvPool's float64 bounds when the spaces are first read
         warnings.simplefilter("ignore")
         assert pool.single_observation_space is not None and pool.single_action_space is not None
-    return AtariEnv(pool, None, options.atari) if is_atari else GymVectorEnv(pool, None)
+    if is_atari:
+        return AtariEnv(pool, None, options.atari, options.metrics)
+    return GymVectorEnv(pool, None, options.metrics)
 
 
 def _atari_kwargs(atari: AtariOptions) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pappus.imports import imported_module
 
 def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: EnvOptions) -> GymVectorEnv:
     """N envs of a Gymnasium id, a `module:function` or a factory."""
-    return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs))
+    return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs), options.metrics)
 
 
 def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:

@@ -68,14 +68,15 @@ class RunLog:
         self._texts[name] = text
         (self.directory / name).write_text(text, encoding="utf-8")
 
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
+    def write(self, step: int, scalars: Mapping[str, float]) -> float:
+        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve; its time."""
         now = self._wall_time()
         line = {"step": step, "time": now, **scalars}
         self._metrics.append((json.dumps(jsonable(line), allow_nan=False) + "\n").encode())
         if self._curves is not None:
             self._curves.write(step, now, scalars)
         self._restore_texts()
+        return now
 
     def event(self, text: object, at: float | None = None) -> None:
         """One line of log.txt; further lines of the text (a traceback) are indented."""
