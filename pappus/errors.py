@@ -21,6 +21,10 @@ class RunError(PappusError):
     """A run that could not go on: a dead role, a deadlock, a broken file. Exit code 1."""
 
 
+class RunOver(PappusError):
+    """The run elsewhere that an actor steps envs for has come to its end; the message says why."""
+
+
 class DeadlockError(RunError):
     """No role of an inline program can make progress; the message says who waits for what."""
 

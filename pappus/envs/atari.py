@@ -61,7 +61,6 @@ class AtariEnv(VectorEnv):
         self, env: Any, first_seed: int | None, options: AtariOptions, metrics: Sequence[str] = ()
     ) -> None:
         self._metrics = InfoMetrics(metrics)
-        self.take_metrics = self._metrics.take
         self.env = env
         self.num_envs = int(env.num_envs)
         side = options.screen_size
@@ -89,6 +88,9 @@ class AtariEnv(VectorEnv):
     def to_nest(self, batch: Nest) -> Nest:
         """Frames in the env's own format, `[N, 1, height, width]` or without the 1."""
         return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
+
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return self._metrics.take()
 
     def close(self) -> None:
         self.env.close()

@@ -142,7 +142,6 @@ class GymVectorEnv(VectorEnv):
 
     def __init__(self, env: GymVector, first_seed: int | None, metrics: Sequence[str] = ()) -> None:
         self._metrics = InfoMetrics(metrics)
-        self.take_metrics = self._metrics.take
         self.env = env
         self.num_envs = env.num_envs
         if first_seed is not None and isinstance(env.unwrapped, SyncVectorEnv):
@@ -190,6 +189,9 @@ class GymVectorEnv(VectorEnv):
     def render(self) -> Any:
         pictures = self.env.render()
         return pictures[0] if pictures else None
+
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return self._metrics.take()
 
     def close(self) -> None:
         self.env.close()

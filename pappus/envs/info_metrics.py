@@ -13,12 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from pappus.telemetry.metrics import Sums
 from pappus.types import Array
-
-MOST = 100
-"""Names that are kept; an env that makes up new ones all the time must not fill the memory."""
-LONGEST = 100
-"""Characters of a name."""
 
 
 class InfoMetrics:
@@ -27,8 +23,8 @@ class InfoMetrics:
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """`keys` are those of the info that are metrics beside the ones in `metrics`."""
         self._keys = tuple(keys)
-        self._sums: dict[str, tuple[float, float]] = {}
-        self._names: set[str] = set()
+        self._sums = Sums()
+        self.take = self._sums.take
 
     def read(self, info: Mapping[str, Any]) -> None:
         """Add the metrics of one step of a vector env; the last step of an episode has an info of its own where the
@@ -37,11 +33,6 @@ class InfoMetrics:
             self._read(info)
         if "final_info" in info and isinstance(info["final_info"], Mapping):
             self._read(info["final_info"])
-
-    def take(self) -> dict[str, tuple[float, float]]:
-        """By name: the sum of the values since the last call, and how many they were."""
-        sums, self._sums = self._sums, {}
-        return sums
 
     def _read(self, info: Mapping[str, Any]) -> None:
         for key in self._keys:
@@ -54,10 +45,6 @@ class InfoMetrics:
                     self._add(str(name), values, metrics.get(f"_{name}"))
 
     def _add(self, name: str, values: Any, present: Array | None) -> None:
-        if name not in self._names:
-            if len(self._names) >= MOST or len(name) > LONGEST or not name.isprintable():
-                return
-            self._names.add(name)
         found = numbers(values)
         if found is None:
             return
@@ -65,8 +52,7 @@ class InfoMetrics:
             found = found[np.asarray(present, np.bool_)]
         found = found[np.isfinite(found)]
         if len(found):
-            total, count = self._sums.get(name, (0.0, 0.0))
-            self._sums[name] = total + float(found.sum()), count + len(found)
+            self._sums.add(name, float(found.sum()), len(found))
 
 
 def numbers(values: Any) -> Array | None:

@@ -21,9 +21,8 @@ from pappus.config import HooksConfig
 from pappus.hooks.callback import Answers
 from pappus.telemetry.run_log import Summary
 
-STOPPED = "stopped by a callback"
 FAILED = "a callback failed"
-"""Exit reasons."""
+"""The exit reason."""
 HERE = str(Path(__file__).parent)
 END = "on_end"
 END_OF_INTERRUPTED = 5.0

@@ -15,14 +15,14 @@ from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
-from pappus.hooks.beside import FAILED, STOPPED, Hooks
+from pappus.hooks.beside import FAILED, Hooks
 from pappus.hooks.callback import Evaluated
 from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.run_log import RunLog, Summary
+from pappus.telemetry.run_log import DONE, STOPPED, RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 from pappus.telemetry.saves import Saves
 from pappus.telemetry.storage import CHECKPOINTS
@@ -108,6 +108,11 @@ class Controller:
     def finishing(self) -> bool:
         """Whether the run is ending: then roles need not make progress."""
         return self._phase != "running"
+
+    @property
+    def over(self) -> str:
+        """Why the run has come to its end; empty where it has not, or may go on."""
+        return self.exit_reason if self.exit_reason in DONE else ""
 
     def resume(self, metadata: dict[str, Any]) -> None:
         """Count on from a checkpoint."""

@@ -10,11 +10,36 @@ from typing import TypeAlias, TypedDict
 
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
+MAX_NAMES, MAX_LETTERS = 100, 100
+"""Names of what envs measure, and the letters of each."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
 
 Measure: TypeAlias = Callable[[], Mapping[str, tuple[float, float]]]
 """What envs measured since the last call: by name, the sum of the values and how many they were."""
+
+
+class Sums:
+    """Sums of values by name, until somebody takes them. Of names there is a limit: whoever gives them may make up new
+    ones all the time."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}
+        self._names: set[str] = set()
+
+    def add(self, name: str, total: float, count: float) -> None:
+        """Add so many values."""
+        if name not in self._names:
+            if len(self._names) >= MAX_NAMES or not 0 < len(name) <= MAX_LETTERS or not name.isprintable():
+                return
+            self._names.add(name)
+        before = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = before[0] + total, before[1] + count
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """By name: the sum of the values since the last call, and how many they were."""
+        sums, self._sums = self._sums, {}
+        return sums
 
 
 class RoleClock:

@@ -17,6 +17,10 @@ from pappus.telemetry.files import git_hash, jsonable, versions, write_json
 from pappus.telemetry.patient_file import PatientFile
 from pappus.telemetry.storage import Storage
 
+STOPPED = "stopped by a callback"
+DONE = ("steps done", "time is up", "target reached", STOPPED)
+"""Exit reasons of runs that have come to their end; others may go on."""
+
 
 @dataclass(frozen=True)
 class Summary:
