@@ -94,8 +94,9 @@ def resume(
     settings: Mapping[str, Any] | None = None, trust: bool = False, callbacks: Sequence[Callback | str] = (),
     **named: Unpack[Settings],
 ) -> Result:
-    """Continue a run from its newest checkpoint, with the settings that you change. Give `env` and `system` again where
-    they were Python values, and `callbacks` too; `trust` what its config asks for, if you did not ask for it in this folder before."""
+    """Continue a run from its newest checkpoint, with the settings that you change. Give `env`, `system` and
+    `callbacks` again where they were Python values; `trust` what its config asks for, if you did not ask for it in this
+    folder before."""
     directory = Path(run)
     found, config = saved_config(directory, system, trust=trust, without=() if env is None else ("env",))
     config = same_system(override(config, {**(settings or {}), **named}), found)
@@ -157,7 +158,8 @@ def execute(
         config = dataclasses.replace(run.config, run_dir=str(directory), record=record, storage=storage)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
-            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback, until, callbacks)
+            again = resumed is not None
+            return _execute(system, run, directory, again, began, chosen, recording, fallback, until, callbacks)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:

@@ -54,7 +54,9 @@ def check_hooks(config: RunConfig) -> None:
         raise UserError(f"--log {' '.join(loggers)}: none excludes the others; leave it out, or give it alone")
 
 
-def hooks_for(config: RunConfig, directory: Path, callbacks: Sequence[Any] = (), resumed_at: int | None = None) -> Hooks:
+def hooks_for(
+    config: RunConfig, directory: Path, callbacks: Sequence[Any] = (), resumed_at: int | None = None
+) -> Hooks:
     """The callbacks and loggers of a run; its loggers have begun."""
     answers, hooks = Answers(), list[Hook]()
     given = [(_name(one), one) if not isinstance(one, str) else (one, _made(one)) for one in callbacks]

@@ -1,4 +1,4 @@
-"""What a run is called where its metrics go, so that a resumed one goes on there: `loggers.json` in the run directory."""
+"""What a run is called where its metrics go, in its `loggers.json`: a resumed one goes on there."""
 
 from __future__ import annotations
 

@@ -156,7 +156,8 @@ class Controller:
         if self._first_step is None and report["counts"].get("env_steps"):
             self._first_step = self._clock()
         self._run_stats.add(report)
-        if report["episodes"] and self._hooks.wants("on_episode") and not self._run_stats.kind(report["role"]).evaluates:
+        trains = not self._run_stats.kind(report["role"]).evaluates
+        if trains and report["episodes"] and self._hooks.wants("on_episode"):
             self._hooks.tell("on_episode", self._run_stats.env_steps, report["episodes"], report["role"])
         gauges = report["gauges"]
         if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
@@ -165,7 +166,7 @@ class Controller:
             self._evaluation = "answered"
             self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
             self._logged -= LOG_SECONDS  # each has a line of its own
-            evaluated = Evaluated(self.eval_return, gauges["eval/episodic_return_std"], self._asked_at)
+            evaluated = Evaluated(self.eval_return, gauges.get("eval/episodic_return_std", 0.0), self._asked_at)
             self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
             self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
 

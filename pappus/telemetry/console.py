@@ -95,7 +95,9 @@ class Console:
 
     def close(self, summary: Summary | None = None) -> None:
         """Print the final lines: how the run ended, where it is, what to try next."""
-        self._attempt(lambda view: view.close(farewell(summary, self._run, self._run_stats.verdict(whole_run=True))))
+        verdict, config = self._run_stats.verdict(whole_run=True), self._run_stats.config
+        lines = farewell(summary, self._run, verdict, curves="tensorboard" in config.hooks.loggers)
+        self._attempt(lambda view: view.close(lines))
         self._over = True
 
     def _attempt(self, show: Callable[[LiveView | PlainView], None]) -> None:

@@ -73,7 +73,7 @@ class RunLog:
         (self.directory / name).write_text(text, encoding="utf-8")
 
     def write(self, step: int, scalars: Mapping[str, float]) -> float:
-        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve; its time."""
+        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and a point on every curve; its time."""
         now = self._wall_time()
         line = {"step": step, "time": now, **scalars}
         self._metrics.append((json.dumps(jsonable(line), allow_nan=False) + "\n").encode())

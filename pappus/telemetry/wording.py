@@ -84,8 +84,9 @@ def title(run_stats: RunStats) -> str:
     return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
 
 
-def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
-    """The final lines: outcome, steps, rates, returns, where the run is, what to try next."""
+def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: bool = True) -> list[str]:
+    """The final lines: outcome, steps, rates, returns, where the run is, what to try next; `curves`: it has some for
+    TensorBoard."""
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
@@ -104,7 +105,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  run             {run}",
         *_lost(summary),
         *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {newest}"]),
-        *([f"  curves          tensorboard --logdir {run}"] if any(Path(run).glob("events.out.tfevents.*")) else []),
+        *([f"  curves          tensorboard --logdir {run}"] if curves else []),
     ]
     return [*lines, _resume(run)] if summary.exit_reason in UNFINISHED else lines
 
