@@ -48,7 +48,7 @@ def check_options(
 
 def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[[], RunConfig] | None:
     """What a run of a system of ours starts with; None for others', which may need torch."""
-    if not _is_ours(name):
+    if not is_ours(name):
         return None
 
     def config() -> RunConfig:
@@ -65,7 +65,7 @@ def resumed(run: str) -> Callable[[], RunConfig] | None:
     path = run_file(Path(run))
     written = load_file(path)
     name = str(written.get("system", ""))
-    if not _is_ours(name):
+    if not is_ours(name):
         return None
 
     def config() -> RunConfig:
@@ -95,7 +95,7 @@ def check_start(name: str, env: str, data: str, file: str) -> None:
 def check_name(name: str) -> None:
     """Raise `UserError` for a system that there is not; own ones are looked up later."""
     check_system(name)
-    if _is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
+    if is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
         from pappus.light import light_system
 
         light_system(name)
@@ -122,7 +122,7 @@ def check_folders(run_dir: str, init_from: str) -> None:
 
 def check_weights(run: str, checkpoint: str, trust: bool) -> None:
     """Raise `UserError` for a run directory that is none, asks for what is not trusted, or has no such checkpoint."""
-    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
+    if not is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
         return
     from pappus.light import light_config
     from pappus.telemetry.run_folders import find_checkpoint
@@ -152,7 +152,7 @@ def check_trace(run: str) -> None:
         raise UserError(f"run {run!r} has no trace; train with --trace to get one")
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     """Whether a system is one of these files, by its name or as a pair."""
     return name in PAIRS or ("@" in name and ":" not in name)
 

@@ -24,8 +24,10 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, Union
 
 import yaml
 
+from pappus.arguments import number_of
 from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError, closest
+from pappus.field_names import our_option
 
 ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
@@ -245,6 +247,8 @@ def _refuse_unknown(config: object, name: str) -> NoReturn:
             "systems with central inference do, such as seed-vtrace"
         )
     short = [name.replace("_", "-") for name in ALIASES]
+    if ours := our_option(option, [*known, *short]):
+        raise UserError(f"unknown option --{option}{ours}")
     raise UserError(f"unknown option --{option}{closest(option, [*known, *short])}")
 
 
@@ -266,6 +270,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return {str(key): _checked(one, arguments[1], f"{name}.{key}") for key, one in value.items()}
     elif hint is Any or (hint in (bool, str, types.NoneType) and isinstance(value, hint)):
         return value
+    elif hint in (int, float) and isinstance(value, str) and (number := number_of(value)) is not None:  # 2M in a file
+        return _checked(number, hint, name)
     elif hint is int and isinstance(value, float) and value % 1 == 0:  # 1e6 in a file
         return _checked(int(value), hint, name)
     elif hint in (int, float) and isinstance(value, (int, hint)) and not isinstance(value, bool):
@@ -320,9 +326,8 @@ def _read(word: str, hint: Any, option: str) -> Any:
         except yaml.YAMLError:
             raise UserError(f"{option}: {word!r} is not YAML; quote it as a string, or fix it") from None
     if hint in (int, float):
-        for number in (int, float):
-            with contextlib.suppress(ValueError):
-                return number(word)
+        number = number_of(word)
+        return word if number is None else number
     if hint is bool:
         return {"true": True, "false": False}.get(word.lower(), word)
     if hint is types.NoneType and word.lower() == "none":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pappus.config import RunConfig
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.transports.addresses import check_files
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
@@ -139,7 +139,7 @@ def _validate_cluster(config: RunConfig) -> None:
         return
     for package in ("ray", "grpc"):
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"--runtime ray needs {package}, which is not installed; run pip install 'pappus[ray]'")
+            raise UserError(f"--runtime ray needs {package}, which is not installed; run {install_line('ray')}")
     if any(given := (cluster.certificate, cluster.key, cluster.authority)):
         if not all(given):
             raise UserError("--cluster.certificate, .key and .authority belong together; give all three")

@@ -22,7 +22,7 @@ from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.gym_vector import NextStepStream, Transition
 from pappus.envs.info_metrics import InfoMetrics
 from pappus.envs.vector import VectorEnv, first_env_seed
-from pappus.errors import UserError, closest
+from pappus.errors import UserError, closest, install_line
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
 
 _OPEN_KWARGS = ("maxpool", "thread_affinity_offset", "use_fire_reset")
@@ -101,7 +101,7 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
     try:
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
-        raise UserError(f'env {env!r} needs ale-py; install it with: pip install "pappus[atari]"') from None
+        raise UserError(f"env {env!r} needs ale-py, which is not installed; run {install_line('atari')}") from None
     atari = options.atari
     games = AtariVectorEnv(
         _rom_of(env), num_envs, num_threads=options.threads, max_num_frames_per_episode=atari.max_frames,

@@ -137,8 +137,8 @@ class SameStepStream(Stream):
 
 
 class GymVectorEnv(VectorEnv):
-    """A Gymnasium vector env in our time convention; `first_seed` is None if it is seeded already, and `metrics` are keys
-    of its infos."""
+    """A Gymnasium vector env in our time convention; `first_seed` is None if it is seeded already, and `metrics` are
+    keys of its infos."""
 
     def __init__(self, env: GymVector, first_seed: int | None, metrics: Sequence[str] = ()) -> None:
         self._metrics = InfoMetrics(metrics)
