@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import gymnasium
+import gymnasium.vector
+
 from pappus.config import RunConfig
 from pappus.data.specs import env_of_data, folder_of_data
 from pappus.errors import UserError
@@ -15,6 +18,22 @@ from pappus.telemetry.weights import stored_weights
 from pappus.topologies.program import Run
 
 EnvLike: TypeAlias = str | Callable[..., Any]
+
+
+def name_of(env: EnvLike) -> str:
+    """What an env is called in a run's config; `UserError` for what makes none."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        spec = getattr(env, "spec", None)
+        one = repr(spec.id) if spec is not None else f"lambda: {type(env.unwrapped).__name__}(…)"
+        raise UserError(
+            f"env is {type(env.unwrapped).__name__}(…), an env that is made already, and a run makes many of its own; "
+            f"give env={one}, or a function that makes one"
+        )
+    if not callable(env):
+        raise UserError(f"env={env!r:.100} makes no env; give a Gymnasium id, or a function that makes one")
+    return f"{getattr(env, '__module__', '')}:{getattr(env, '__qualname__', type(env).__name__)}"
 
 
 def first_weights(run: Run) -> Path:

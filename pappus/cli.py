@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pappus import early
-from pappus.arguments import TRUST_HELP, Parser
-from pappus.errors import INCOMPLETE, PappusError, UserError, closest
+from pappus.arguments import TRUST_HELP, Parser, whole
+from pappus.errors import INCOMPLETE, PappusError, UserError, closest, install_line
 from pappus.trace.products import same_products
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ pappus replay serve --config FILE         tables of experience for whoever conne
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
+pappus completion bash|zsh|fish           what completes commands and options in a shell
 """
 
 HELP = ("-h", "--help")
@@ -81,6 +82,7 @@ def _dispatch(words: list[str], began: float) -> int:
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
+        "completion": _completion,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -90,6 +92,7 @@ def _dispatch(words: list[str], began: float) -> int:
 def _train(words: list[str], began: float) -> int:
     if RESUME_OR_START in words:
         return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
+    words = _with_system(words)
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
@@ -120,6 +123,19 @@ def _train(words: list[str], began: float) -> int:
     if result.summary.exit_reason == "interrupted":
         return 130
     return 0 if result.complete and result.summary.exit_reason != "storage failed" else INCOMPLETE
+
+
+def _with_system(words: list[str]) -> list[str]:
+    """The words with the system that `--config` names, where they name none: a run's config.yaml is enough."""
+    file = _value(words, "--config")
+    if not file or _value(words, "--resume") or (words and not words[0].startswith("-")):
+        return words
+    from pappus.settings import load_file
+
+    name = str(load_file(Path(file)).get("system", ""))
+    if not early.is_ours(name):  # a stranger's file names no code
+        return words
+    return [name, *words]
 
 
 def _resume_or_start(words: list[str], began: float) -> int:
@@ -278,10 +294,10 @@ def _actor(words: list[str], began: float) -> int:
     parser = Parser(prog="pappus actor", description="Step envs for a run that listens; leave with Ctrl-C.")
     parser.add_argument("--connect", required=True, metavar="ADDRESS", help="HOST:PORT or unix:PATH of the run")
     parser.add_argument("--env", required=True, help="Gymnasium id, module:id or module:function")
-    parser.add_argument("--envs", type=int, default=16, help="envs to step (default: 16)")
-    parser.add_argument("--env-groups", type=int, default=2, help="groups that take turns (default: 2)")
-    parser.add_argument("--seed", type=int, help="seed of the envs (default: a new one each time)")
-    parser.add_argument("--steps", type=int, default=0, help="leave after so many steps (default: never)")
+    parser.add_argument("--envs", type=whole, default=16, help="envs to step (default: 16)")
+    parser.add_argument("--env-groups", type=whole, default=2, help="groups that take turns (default: 2)")
+    parser.add_argument("--seed", type=whole, help="seed of the envs (default: a new one each time)")
+    parser.add_argument("--steps", type=whole, default=0, help="leave after so many steps (default: never)")
     parser.add_argument("--name", default="", help="how the run calls this actor (default: host and process)")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds without a server before it gives up")
     parser.add_argument("--token-file", default="", help="file with the run's secret")
@@ -294,7 +310,7 @@ def _actor(words: list[str], began: float) -> int:
     try:
         from pappus.remote import RemoteActor
     except ModuleNotFoundError as error:
-        text = f"pappus actor needs {error.name}, which is not installed; run pip install 'pappus[grpc]'"
+        text = f"pappus actor needs {error.name}, which is not installed; run {install_line('grpc')}"
         raise UserError(text) from None
 
     return RemoteActor.from_arguments(arguments).run()
@@ -303,8 +319,8 @@ def _actor(words: list[str], began: float) -> int:
 def _eval(words: list[str], began: float) -> int:
     parser = Parser(prog="pappus eval", description="Play greedily with a trained policy.")
     parser.add_argument("run", help="run directory")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes to play (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the envs (default: 0)")
+    parser.add_argument("--episodes", type=whole, default=20, help="episodes to play (default: 20)")
+    parser.add_argument("--seed", type=whole, default=0, help="seed of the envs (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
@@ -316,6 +332,8 @@ def _eval(words: list[str], began: float) -> int:
     print(evaluate(
         arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video, trust=arguments.trust
     ))
+    if video is not None:
+        print(f"  films           {video}/episode-0.mp4 … {video}/episode-{arguments.episodes - 1}.mp4")
     return 0
 
 
@@ -366,8 +384,8 @@ def _replay(words: list[str], began: float) -> int:
 def _replay_run(words: list[str], began: float) -> int:
     parser = Parser(prog="pappus replay-run", description="Repeat a traced run in one thread, update by update.")
     parser.add_argument("run", help="directory of a run that was trained with --trace")
-    parser.add_argument("--until-update", type=int, metavar="N", help="stop after update N (default: the last)")
-    parser.add_argument("--break-at", type=int, metavar="N", help="open the debugger (pdb) before update N")
+    parser.add_argument("--until-update", type=whole, metavar="N", help="stop after update N (default: the last)")
+    parser.add_argument("--break-at", type=whole, metavar="N", help="open the debugger (pdb) before update N")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     arguments = parser.parse_args(words)
     early.check_trace(arguments.run)
@@ -410,6 +428,16 @@ def _check_env(words: list[str], began: float) -> int:
     report = check_env(arguments.env, EnvOptions(backend=arguments.backend), arguments.seconds)
     print(report)
     return 1 if report.problems else 0
+
+
+def _completion(words: list[str], began: float) -> int:
+    parser = Parser(prog="pappus completion", description="Print what completes commands and options in a shell.")
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+    shell = parser.parse_args(words).shell
+    from pappus.completion import script
+
+    print(script(shell), end="")
+    return 0
 
 
 def _taken(words: Sequence[str], *options: str) -> tuple[dict[str, Any], list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict
@@ -47,6 +47,8 @@ class EnvOptions:
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
     """Threads that step the natively vectorised envs (ale, envpool) of an actor; 0: its share of the cores."""
+    metrics: tuple[str, ...] = ()
+    """Keys of the envs' infos that are metrics, too, such as `is_success`; those in info["metrics"] always are."""
     step_timeout: float = 0.0
     """Seconds after which a step (of all envs of an actor, resets included) that has not ended hangs, and the actor's
     process is replaced; 0: when --supervision.hang-seconds says so."""
@@ -187,6 +189,24 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True)
+class HooksConfig:
+    """Who sees the run while it goes on, each in a thread beside it."""
+
+    callbacks: tuple[str, ...] = ()
+    """Callbacks, each as module:name (also as --callback, which may be repeated)."""
+    loggers: tuple[str, ...] = ("tensorboard",)
+    """Where metrics go beside metrics.jsonl (also as --log, which may be repeated): tensorboard, csv, parquet, wandb,
+    mlflow, trackio, your own as module:name, or none."""
+    on_error: Literal["stop", "log"] = "stop"
+    """When a callback raises: save and end the run with the traceback, or log that and go on. A logger that fails is
+    logged."""
+    queue_size: int = 1000
+    """Events that may wait for each callback and logger; of more the newest are dropped, counted and told."""
+    end_seconds: float = 60.0
+    """How long the end of a run waits for them (5 at most when it is interrupted)."""
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """Base of every algorithm's own settings."""
 
@@ -313,7 +333,8 @@ class RunConfig:
     steps: int = 1_000_000
     """Agent steps to train on; of systems @offline, updates."""
     seconds: float | None = None
-    """Train for so long at most, from the first env step on; each part of a resumed run has this time anew."""
+    """Train for so long at most, from the first env step on. Of a resumed run all parts count together, each from its
+    own first env step."""
     seed: int = 1
     """All random states derive from it."""
     actors: int = AUTO
@@ -367,6 +388,7 @@ class RunConfig:
     storage: StorageConfig = StorageConfig()
     supervision: SupervisionConfig = SupervisionConfig()
     cluster: ClusterConfig = ClusterConfig()
+    hooks: HooksConfig = HooksConfig()
 
     @property
     def system_name(self) -> str:
@@ -441,8 +463,11 @@ class Settings(TypedDict, total=False):
     storage: StorageConfig | Mapping[str, Any]
     supervision: SupervisionConfig | Mapping[str, Any]
     cluster: ClusterConfig | Mapping[str, Any]
+    hooks: HooksConfig | Mapping[str, Any]
     core: Literal["none", "lstm", "gru"]
     listen: str
     address: str
     on_storage_failure: Literal["go-on", "stop"]
     fallback_dir: str | Path
+    callback: Sequence[str]
+    log: Sequence[str]

@@ -15,6 +15,9 @@ from pappus.settings import load_file, override
 from pappus.system import System
 from pappus.trust import RUN_FILE, asked_by, check_trust
 
+OF_ONE_RUN = ("run_dir", "record", "init_from")
+"""Settings in the config.yaml of a run that another one with the same config does not share."""
+
 
 def configured(
     system: System, env: str, settings: Mapping[str, Any] | None = None, file: Path | None = None, trust: bool = False
@@ -22,6 +25,8 @@ def configured(
     """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
     little as its directory."""
     written = load_file(file) if file is not None else {}
+    if file is not None and file.name == RUN_FILE and written.get("run_dir"):
+        written = {name: value for name, value in written.items() if name not in OF_ONE_RUN}
     typed = ["system", *(["env"] if env else [])]
     env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
     env = env_of_data(data, env) if data else env

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from pappus.config import RunConfig
 from pappus.errors import UserError
-from pappus.population import DONE, FILE
+from pappus.population import FILE
 from pappus.settings import load_file
 from pappus.systems import saved_config
 from pappus.telemetry.checkpoint import fallback_of, has_checkpoint
 from pappus.telemetry.files import locked
+from pappus.telemetry.run_log import DONE
 
 GOALS = ("steps", "seconds", "target_return")
 """Settings that say when a run is finished."""

@@ -136,11 +136,14 @@ class RequestServer(Waitable, Protocol):
     def drop(self, origin: int, reason: str) -> None:
         """End the stream of a client, name it with the reason, and count it; all that once."""
 
+    def take_metrics(self) -> Mapping[str, tuple[float, float]]:
+        """What envs elsewhere measured since the last call, by name: the sum of the values, and how many they were."""
+
     def memory(self) -> Sequence[Array]:
         """The arrays that requests are written to, so that they can be pinned."""
 
-    def close(self) -> None:
-        """Accept no more requests."""
+    def close(self, over: str = "") -> None:
+        """Accept no more requests. `over` says why the run is over, where it is: then clients elsewhere end, too."""
 
 
 class Lender(Waitable, Protocol):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pappus.arguments import TRUST_HELP, Parser
+from pappus.arguments import TRUST_HELP, Parser, whole
 from pappus.early import check_run
 from pappus.errors import UserError, closest
 
@@ -45,10 +45,10 @@ def _record(words: list[str]) -> int:
     parser.add_argument("--policy", required=True, metavar="RUN", help="run directory, or `random`")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the data set; one of this env goes on")
     parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function (default: the run's)")
-    parser.add_argument("--episodes", type=int, default=100, help="episodes to play (default: 100)")
+    parser.add_argument("--episodes", type=whole, default=100, help="episodes to play (default: 100)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions (default: 0, greedy)")
     parser.add_argument("--sample", action="store_true", help="sample from the policy, as its actors did")
-    parser.add_argument("--seed", type=int, default=0, help="of envs and actions (default: 0)")
+    parser.add_argument("--seed", type=whole, default=0, help="of envs and actions (default: 0)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
     given = vars(parser.parse_args(words))
@@ -124,7 +124,7 @@ def _estimate(words: list[str]) -> int:
     parser.add_argument("--clip", type=float, default=1e6, help="largest importance weight (default: 1e6)")
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--seed", type=int, default=0, help="of resampling and fits (default: 0)")
+    parser.add_argument("--seed", type=whole, default=0, help="of resampling and fits (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args(words)
     check_run(arguments.run)

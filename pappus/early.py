@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pappus.config import AlgorithmConfig, RunConfig
 from pappus.errors import UserError
+from pappus.hooks.find import check_hooks
 from pappus.imports import check_there
 from pappus.names import PAIRS, check_system, run_file
 from pappus.settings import ALIASES, load_file, option_names, parse
@@ -45,11 +46,12 @@ def check_options(
         config = parse(PLAIN, [word for option in common for word in option], source)
     validate_numbers(replace(config, actors=max(0, config.actors)))  # auto is a negative number
     validate_device_name(config.device)
+    check_hooks(config)
 
 
 def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[[], RunConfig] | None:
     """What a run of a system of ours starts with; None for others', which may need torch."""
-    if not _is_ours(name):
+    if not is_ours(name):
         return None
 
     def config() -> RunConfig:
@@ -63,7 +65,7 @@ def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[
 
 def resumed(run: str, trust: bool = True) -> Callable[[], RunConfig] | None:
     """What a run of a system of ours goes on with, if it is trusted; None for others'."""
-    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
+    if not is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
         return None
 
     def config() -> RunConfig:
@@ -96,7 +98,7 @@ def check_name(name: str) -> None:
         if is_name(part):
             check_there(part, "system ")
     check_system(name)
-    if _is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
+    if is_ours(name) and name not in (*PAIRS, *PAIRS.values()):
         from pappus.light import light_system
 
         light_system(name)
@@ -123,7 +125,7 @@ def check_folders(run_dir: str, init_from: str) -> None:
 
 def check_weights(run: str, checkpoint: str, trust: bool) -> None:
     """Raise `UserError` for a run directory that is none, asks for what is not trusted, or has no such checkpoint."""
-    if not _is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
+    if not is_ours(str(load_file(run_file(Path(run))).get("system", ""))):
         return
     from pappus.light import light_config
     from pappus.telemetry.run_folders import find_checkpoint
@@ -178,7 +180,7 @@ def check_trace(run: str) -> None:
         raise UserError(f"run {run!r} has no trace; train with --trace to get one")
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     """Whether a system is one of these files, by its name or as a pair."""
     return name in PAIRS or ("@" in name and ":" not in name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 INCOMPLETE = 3
 """Exit code of a command that went its way but lost metrics, logs or its last checkpoint to failing storage, and of a
 run that --on-storage-failure stop ended."""
@@ -17,6 +19,10 @@ class UserError(PappusError):
 
 class RunError(PappusError):
     """A run that could not go on: a dead role, a deadlock, a broken file. Exit code 1."""
+
+
+class RunOver(PappusError):
+    """The run elsewhere that an actor steps envs for has come to its end; the message says why."""
 
 
 class DeadlockError(RunError):
@@ -35,12 +41,23 @@ class RecordingError(RunError):
     """What actors experience cannot be written down; the message says where and why."""
 
 
+class CallbackError(RunError):
+    """A callback raised, and `--hooks.on-error stop` ended the run; the message holds its traceback."""
+
+
 class StorageError(RunError):
     """Something cannot be written to disk; the message says what and why. A run goes on without it."""
 
 
 class WireError(RunError):
     """What came over the wire breaks the protocol; the message says how."""
+
+
+def install_line(extra: str = "") -> str:
+    """How pip installs Pappus with an extra: out of the checkout that this is, or by name."""
+    root = Path(__file__).resolve().parents[1]
+    source = str(root) if (root / "pyproject.toml").is_file() else "pappus"
+    return f'pip install "{source}[{extra}]"' if extra else f"pip install {source}"
 
 
 def closest(word: str, choices: list[str]) -> str:

@@ -18,7 +18,7 @@ from pappus.light import NeedsTorch, light_system
 from pappus.machine import with_actors
 from pappus.presets import presets_for
 from pappus.telemetry.processes import usable_cores
-from pappus.trust import CODE, FILES, is_name, setting_of
+from pappus.trust import CODE, FILES, is_name, setting_of, several
 from pappus.validation import has_gpu_driver, validate_device, validate_settings
 
 
@@ -39,8 +39,9 @@ def _check_names(config: RunConfig) -> None:
     if is_name(config.env) and not config.env.startswith(FILES):
         check_there(config.env, "env ")
     for setting in CODE:
-        if is_name(value := setting_of(config, setting)):
-            check_there(value, f"{setting}=")
+        for value in several(setting_of(config, setting)):
+            if is_name(value):
+                check_there(value, f"{setting}=")
     check_backend(backend_of(config.env, config.env_options))
 
 

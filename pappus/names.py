@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from pappus.errors import UserError, closest
+from pappus.field_names import our_system
 from pappus.trust import RUN_FILE
 
 PAIRS = {
@@ -48,7 +49,8 @@ def check_system(text: str) -> None:
     """Raise `UserError` for a name that no system has; pairs and `module:name` are looked up later."""
     names = [*PAIRS, *registered_systems()]
     if text not in names and "@" not in text and ":" not in text:
-        raise UserError(f"unknown system {text!r}{closest(text, names)}; `pappus systems` lists them all")
+        hint = our_system(text) or closest(text, names)
+        raise UserError(f"unknown system {text!r}{hint}; `pappus systems` lists them all")
 
 
 def run_file(directory: Path) -> Path:

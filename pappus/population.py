@@ -33,6 +33,7 @@ from pappus.members import Member
 from pappus.ops.intervals import interval
 from pappus.telemetry.checkpoint import has_checkpoint
 from pappus.telemetry.processes import on_ending
+from pappus.telemetry.run_log import DONE
 from pappus.trust import Asked, check_trust, remember
 
 FILE = "population.json"
@@ -44,7 +45,6 @@ LOOK_SECONDS = 0.5
 STOP_SECONDS = 1000.0
 """How long members may take to save and stop; each ends within its own `--supervision.grace-seconds`."""
 _PR_SET_PDEATHSIG = 1
-DONE = ("steps done", "time is up", "target reached")
 
 
 @dataclass

@@ -14,16 +14,19 @@ from pathlib import Path
 
 from pappus.config import AlgorithmConfig, EnvOptions, RunConfig
 from pappus.envs.vector import make_env
-from pappus.errors import UserError
+from pappus.errors import RunOver, UserError
 from pappus.polling import readable
 from pappus.roles.seed_actor import SeedActor
 from pappus.settings import load_file, override
+from pappus.telemetry.metrics import Sums
 from pappus.telemetry.processes import on_ending, set_title
 from pappus.transports.addresses import Address, check_files
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.trust import RUN_FILE, asked_by, check_trust
 
 REPORT_SECONDS = 5.0
+METRICS_SECONDS = 1.0
+"""How often the run is told what the envs measured."""
 
 
 class RemoteActor:
@@ -41,6 +44,8 @@ class RemoteActor:
         self._request_client = GrpcRequestClient(address, made[0].spec, env_groups, size, identity, patience, _say)
         self._actor = SeedActor(identity.name, made, self._request_client)
         self._stopped = False
+        self._measured, self._told = Sums(), 0.0
+        self._request_client.measured = self._metrics_due
         self.steps = 0
 
     @classmethod
@@ -58,27 +63,44 @@ class RemoteActor:
         )
 
     def run(self) -> int:
-        """Step until told to stop; the exit code."""
+        """Step until told to stop, or until the run is over; the exit code."""
         set_title("actor")
-        reported, counted = time.monotonic(), 0
         with on_ending(self._stop), closing(self):
-            while not self._stopped and not (self._max_steps and self.steps >= self._max_steps):
-                self._step()
-                now = time.monotonic()
-                if now - reported >= REPORT_SECONDS:
-                    _say(f"{self.steps:,} steps, {(self.steps - counted) / (now - reported):,.0f} steps/s")
-                    reported, counted = now, self.steps
+            try:
+                self._act()
+            except RunOver as end:
+                _say(str(end))
         _say(f"left after {self.steps:,} steps")
         return 0
+
+    def _act(self) -> None:
+        reported, counted = time.monotonic(), 0
+        while not self._stopped and not (self._max_steps and self.steps >= self._max_steps):
+            self._step()
+            now = time.monotonic()
+            if now - reported >= REPORT_SECONDS:
+                _say(f"{self.steps:,} steps, {(self.steps - counted) / (now - reported):,.0f} steps/s")
+                reported, counted = now, self.steps
 
     def _step(self) -> None:
         port = self._actor.step()
         if port is None:
-            self.steps += int(self._actor.metrics.drain()["counts"].get("env_steps", 0))
+            report = self._actor.metrics.drain()
+            self.steps += int(report["counts"].get("env_steps", 0))
+            for name, (total, count) in report["means"].items():
+                self._measured.add(name.removeprefix("env/"), total, count)
             return
         self._request_client.check()
         if readable([port.fileno()], 0.5):
             port.clear()
+
+    def _metrics_due(self) -> dict[str, tuple[float, float]]:
+        """What the envs measured, now and then; nothing in between."""
+        now = time.monotonic()
+        if now - self._told < METRICS_SECONDS:
+            return {}
+        self._told = now
+        return self._measured.take()
 
     def _stop(self, number: signal.Signals) -> None:
         self._stopped = True

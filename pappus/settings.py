@@ -24,12 +24,15 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, Union
 
 import yaml
 
+from pappus.arguments import number_of
 from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError, closest
+from pappus.field_names import our_option
 
 ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
     "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
+    "callback": "hooks.callbacks", "log": "hooks.loggers",
 }
 """Short names of settings that live deeper."""
 
@@ -37,8 +40,11 @@ AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
 WITHOUT_INFLUENCE = (
     "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
+    "hooks",
 )
 """Settings that do not change what is learnt from one update to the next."""
+REPEATED = ("hooks.callbacks", "hooks.loggers")
+"""Options whose values add up where they are given more than once; of others the last one counts."""
 DEEPEST, MOST = 32, 100_000
 """Levels and values of a file with settings."""
 UNIONS = (Union, types.UnionType)
@@ -92,7 +98,8 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
         *group, last = _path(option)
         if not values and last.startswith("no_"):  # --optimizer.no-anneal; the last of several counts
             last, values = last[3:], ["false"]
-        given.append(([*group, last], values))
+        before = [have for path, have in given if path == [*group, last] and ".".join(path) in REPEATED]
+        given.append(([*group, last], [*(before[-1] if before else []), *values]))
     names = {path[0] for path, _ in given}
     if "envs" in names and names & {"envs_per_actor", "max_envs"}:
         raise UserError(
@@ -240,6 +247,8 @@ def _refuse_unknown(config: object, name: str) -> NoReturn:
             "systems with central inference do, such as seed-vtrace"
         )
     short = [name.replace("_", "-") for name in ALIASES]
+    if ours := our_option(option, [*known, *short]):
+        raise UserError(f"unknown option --{option}{ours}")
     raise UserError(f"unknown option --{option}{closest(option, [*known, *short])}")
 
 
@@ -261,6 +270,8 @@ def _checked(value: Any, hint: Any, name: str) -> Any:
         return {str(key): _checked(one, arguments[1], f"{name}.{key}") for key, one in value.items()}
     elif hint is Any or (hint in (bool, str, types.NoneType) and isinstance(value, hint)):
         return value
+    elif hint in (int, float) and isinstance(value, str) and (number := number_of(value)) is not None:  # 2M in a file
+        return _checked(number, hint, name)
     elif hint is int and isinstance(value, float) and value % 1 == 0:  # 1e6 in a file
         return _checked(int(value), hint, name)
     elif hint in (int, float) and isinstance(value, (int, hint)) and not isinstance(value, bool):
@@ -315,9 +326,8 @@ def _read(word: str, hint: Any, option: str) -> Any:
         except yaml.YAMLError:
             raise UserError(f"{option}: {word!r} is not YAML; quote it as a string, or fix it") from None
     if hint in (int, float):
-        for number in (int, float):
-            with contextlib.suppress(ValueError):
-                return number(word)
+        number = number_of(word)
+        return word if number is None else number
     if hint is bool:
         return {"true": True, "false": False}.get(word.lower(), word)
     if hint is types.NoneType and word.lower() == "none":

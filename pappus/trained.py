@@ -19,7 +19,7 @@ from pappus.data.no_env import env_to_act_in
 from pappus.data.reading import with_last_inputs
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.kinds import EVALUATOR
 from pappus.networks.flat import FlatParameters
 from pappus.roles.acting import LocalPolicy
@@ -243,5 +243,6 @@ def _imageio() -> Any:
         import imageio
         import imageio_ffmpeg  # noqa: F401  (the codec behind imageio)
     except ImportError:
-        raise UserError('--video needs imageio and ffmpeg; install them with pip install "pappus[video]"') from None
+        text = f"--video needs imageio and ffmpeg, which are not installed; run {install_line('video')}"
+        raise UserError(text) from None
     return imageio

@@ -26,8 +26,11 @@ RUN_FILE = "config.yaml"
 """Where a run directory has its config."""
 REMEDY = "add --trust (Python: trust=True)"
 RUNS_CODE = "runs code"
-CODE = ("env_options.backend", "network.factory", "topology.replay.sampler", "topology.replay.remover")
-"""Settings whose `module:name` is imported and called."""
+CODE = (
+    "env_options.backend", "network.factory", "topology.replay.sampler", "topology.replay.remover", "hooks.callbacks",
+    "hooks.loggers",
+)
+"""Settings whose `module:name`, or each of several, is imported and called."""
 REACHES = {
     "cluster.address": "hands this machine to a cluster", "topology.wire.listen": "listens there",
     "record": "writes a data set there",
@@ -67,9 +70,10 @@ def asked_by(config: RunConfig, defaults: RunConfig, without: Collection[str] = 
     if env_asked(config.env) or _holds_name(config.env_options.kwargs):
         found.append(Asked("env_options.kwargs", [config.env, config.env_options.kwargs]))
     for name in (*CODE, *REACHES):
-        value, usual = setting_of(config, name), setting_of(defaults, name)
-        if value and value != usual and (name in REACHES or is_name(value)):
-            found.append(Asked(name, value, REACHES.get(name, RUNS_CODE)))
+        usual = several(setting_of(defaults, name))
+        for value in several(setting_of(config, name)):
+            if value and value not in usual and (name in REACHES or is_name(value)):
+                found.append(Asked(name, value, REACHES.get(name, RUNS_CODE)))
     return [one for one in found if one.setting not in without]
 
 
@@ -121,6 +125,11 @@ def setting_of(config: RunConfig, name: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part, None)
     return value
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """The values of a setting that may have more than one."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _plain(value: Any) -> Any:

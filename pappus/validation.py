@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from pappus.config import RunConfig
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.transports.addresses import check_files
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
@@ -22,6 +22,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         "steps", "envs_per_actor", "unroll_length", "queue_size", "learners", "evaluation.episodes",
         "checkpoint.keep_last", "network.core_size", "network.hidden_sizes", "env_options.atari.max_frames",
         "env_options.atari.screen_size", "topology.wire.max_envs",
+        "hooks.queue_size",
     )),
     ("must be positive", lambda value: value > 0, (
         "seconds", "optimizer.learning_rate", "optimizer.clip_norm", "checkpoint.every_seconds",
@@ -30,7 +31,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     )),
     ("must not be negative", lambda value: value >= 0, (
         "actors", "envs", "max_envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
-        "supervision.hang_seconds", "env_options.step_timeout",
+        "supervision.hang_seconds", "env_options.step_timeout", "hooks.end_seconds",
         "supervision.max_deaths_in_a_row", "optimizer.epsilon", "env_options.threads", "env_options.atari.noop_max",
         "algorithm.c_clip", "algorithm.baseline_cost", "algorithm.epsilon.alpha", "algorithm.epsilon.steps",
         "algorithm.head_size",
@@ -147,7 +148,7 @@ def _validate_cluster(config: RunConfig) -> None:
         return
     for package in ("ray", "grpc"):
         if importlib.util.find_spec(package) is None:
-            raise UserError(f"--runtime ray needs {package}, which is not installed; run pip install 'pappus[ray]'")
+            raise UserError(f"--runtime ray needs {package}, which is not installed; run {install_line('ray')}")
     if any(given := (cluster.certificate, cluster.key, cluster.authority)):
         if not all(given):
             raise UserError("--cluster.certificate, .key and .authority belong together; give all three")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pappus.api import execute
-from pappus.config import RunConfig, StorageConfig
+from pappus.config import HooksConfig, RunConfig, StorageConfig
 from pappus.errors import RunError, UserError, closest
 from pappus.replay.service.checkpoint import difference as tables_difference
 from pappus.roles.replay_server import FOLDER
@@ -106,6 +106,7 @@ def repeated(
     """Run from a checkpoint until so many rounds are over; the new checkpoint."""
     config = dataclasses.replace(
         config, run_dir=str(scratch), record="", seconds=None, target_return=None, storage=StorageConfig(),
+        hooks=HooksConfig(loggers=()),
         checkpoint=dataclasses.replace(config.checkpoint, every_seconds=NEVER, keep_last=2),
     )
     if first is not None:

@@ -134,7 +134,7 @@ def test_no_option_of_a_system_is_refused_early(name: str) -> None:
     words = [word for option in _options(SYSTEMS[name].defaults) for word in option]
     early.check_options(words, "pappus train")
     for short in ALIASES:
-        word = "stop" if short == "on_storage_failure" else "none"
+        word = {"on_storage_failure": "stop", "callback": "module:name"}.get(short, "none")
         early.check_options([f"--{short}", word], "pappus train")
     early.check_options(["--actors", "auto"], "pappus train")
     early.check_start(name, "CartPole-v1", "", "")

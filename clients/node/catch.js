@@ -5,7 +5,7 @@
 
 'use strict';
 
-const {Client} = require('./pappus-client.js');
+const {Client, RunOver} = require('./pappus-client.js');
 
 const ROWS = 10;
 const COLUMNS = 5;
@@ -32,7 +32,8 @@ class Catch {
     this.ballRow += 1;
     this.over = this.ballRow === ROWS - 1;
     if (!this.over) return {observation: this.observe(), kind: 'running', reward: 0};
-    return {observation: this.observe(), kind: 'terminated', reward: this.paddle === this.ballColumn ? 1 : -1};
+    const caught = this.paddle === this.ballColumn;
+    return {observation: this.observe(), kind: 'terminated', reward: caught ? 1 : -1, metrics: {caught: Number(caught)}};
   }
 
   observe() {
@@ -53,6 +54,10 @@ async function main(address, count = 32) {
 }
 
 main(process.argv[2]).catch((error) => {
+  if (error instanceof RunOver) {
+    console.log(`catch: ${error.message}`);
+    process.exit(0);
+  }
   console.error(`catch: ${error.message}`);
   process.exit(1);
 });

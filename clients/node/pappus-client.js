@@ -25,6 +25,9 @@ const SCALARS = {
 };
 const PASSING = [grpc.status.UNAVAILABLE, grpc.status.CANCELLED, grpc.status.UNKNOWN, grpc.status.INTERNAL];
 
+// The run has come to its end; the message says why. There is nothing more to do.
+class RunOver extends Error {}
+
 function loadService() {
   const places = [path.join(__dirname, 'pappus.proto'), path.join(__dirname, '../../pappus/transports/pappus.proto')];
   const found = places.find((place) => fs.existsSync(place));
@@ -53,15 +56,16 @@ class Client {
 
   async act(steps) {
     if (steps.length !== this.envs) throw new Error(`${steps.length} steps came, and there are ${this.envs} envs`);
-    const tensors = this.encode(steps);
+    const message = {env_group: 0, tensors: this.encode(steps), metrics: metricsOf(steps)};
     let lost = 0;
     for (let pause = 100; ; pause = Math.min(2 * pause, 5000)) {
       try {
         if (!this.stream) await this.connect();
-        const {actions} = await this.turn({steps: {env_group: 0, tensors}});
+        const {actions} = await this.turn({steps: message});
         return this.decode(actions.action);
       } catch (error) {
         this.close();
+        if (error.code === grpc.status.OUT_OF_RANGE) throw new RunOver(error.details);
         lost = lost || Date.now(); // the time that actions take does not count
         if (!PASSING.includes(error.code) || Date.now() - lost > 1000 * this.patience) throw error;
         await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + 0.5 * Math.random())));
@@ -141,10 +145,22 @@ class Client {
   }
 }
 
+// What the envs measured besides: by name, the sum of the values and how many they are.
+function metricsOf(steps) {
+  const totals = {};
+  for (const {metrics = {}} of steps) {
+    for (const [name, value] of Object.entries(metrics)) {
+      const [sum, count] = totals[name] || [0, 0];
+      totals[name] = [sum + Number(value), count + 1];
+    }
+  }
+  return Object.entries(totals).map(([name, total]) => ({name, total}));
+}
+
 function bytes(dtype, numbers) {
   const Type = ARRAYS[dtype];
   const array = numbers instanceof Type ? numbers : Type.from(numbers, dtype === 'int64' ? BigInt : Number);
   return Buffer.from(array.buffer, array.byteOffset, array.byteLength);
 }
 
-module.exports = {Client};
+module.exports = {Client, RunOver};

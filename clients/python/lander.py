@@ -10,7 +10,7 @@ import random
 import sys
 
 import grpc
-from pappus_client import Client, Step
+from pappus_client import Client, RunOver, Step
 
 GRAVITY, THRUST, SECONDS = -1.6, 3.2, 0.2
 OBSERVATION = {"observation": ("float32", [3])}
@@ -42,7 +42,7 @@ class Lander:
         if not self.over:
             return Step(self.observe())
         soft = self.height <= 0 and self.speed > -SOFT
-        return Step(self.observe(), "terminated", reward=self.fuel if soft else -1.0)
+        return Step(self.observe(), "terminated", self.fuel if soft else -1.0, {"soft": float(soft)})
 
     def observe(self) -> list[float]:
         """Everything in units of about one."""
@@ -61,5 +61,7 @@ def main(address: str, landers: int = 32, seed: int = 1) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:2])
+    except RunOver as end:
+        print(f"lander: {end}")
     except grpc.RpcError as error:
         sys.exit(f"lander: {error.details()}")

@@ -17,7 +17,7 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,12 @@ class Step:
     kind: str = "running"
     """first, running, terminated or truncated."""
     reward: float = 0.0
+    metrics: Mapping[str, float] | None = None
+    """What else the env measured, such as `{"success": 1.0}`; the run shows the means as `env/success`."""
+
+
+class RunOver(Exception):
+    """The run has come to its end; the message says why. There is nothing more to do."""
 
 
 class Client:
@@ -84,6 +90,8 @@ class Client:
                 return self._decode(next(self._stream))
             except (grpc.RpcError, StopIteration) as error:
                 self.close()
+                if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.OUT_OF_RANGE:
+                    raise RunOver(error.details()) from None
                 passing = isinstance(error, StopIteration) or error.code() in PASSING
                 lost = lost or time.monotonic()  # the time that actions take does not count
                 if not passing or time.monotonic() - lost > self._patience:
@@ -120,7 +128,7 @@ class Client:
         rows = [self._scalars(env, step) for env, step in enumerate(steps)]
         for values, dtype in zip(zip(*rows, strict=True), SCALARS.values(), strict=True):
             columns.append(struct.pack(f"<{self._envs}{FORMATS[dtype]}", *values))
-        return _bytes(2, _bytes(2, b"".join(columns)))  # env group 0, which need not be said
+        return _bytes(2, _bytes(2, b"".join(columns)) + _metrics(steps))  # env group 0, which need not be said
 
     def _column(self, steps: Sequence[Step], key: str, dtype: str) -> bytes:
         parts = [step.observation[key] if isinstance(step.observation, dict) else step.observation for step in steps]
@@ -154,6 +162,18 @@ PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCo
 
 def _path(key: str, observation: dict[str, Kind]) -> str:
     return key if list(observation) == ["observation"] else f"observation/{key}"
+
+
+def _metrics(steps: Sequence[Step]) -> bytes:
+    """By name: the sum of the values, and how many they are."""
+    values: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in (step.metrics or {}).items():
+            values.setdefault(name, []).append(float(value))
+    return b"".join(
+        _bytes(3, _bytes(1, name.encode()) + _bytes(2, struct.pack("<2d", sum(found), len(found))))
+        for name, found in values.items()
+    )
 
 
 def _tensor(name: str, dtype: str, shape: Sequence[int]) -> bytes:

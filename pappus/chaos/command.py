@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pappus.arguments import Parser
+from pappus.arguments import Parser, whole
 from pappus.chaos.faults import KINDS, RECOVERY_SECONDS, Outcome
 from pappus.chaos.plan import plan
 from pappus.chaos.processes import ZOMBIE, adopt_orphans, bury, descendants
@@ -57,7 +57,7 @@ def parse(words: Sequence[str]) -> tuple[Options, list[str]]:
         allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, epilog=f"kinds of fault:\n{kinds}",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, from the first update on (default: 10)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of faults and training (default: 1)")
+    parser.add_argument("--seed", type=whole, default=1, help="seed of faults and training (default: 1)")
     parser.add_argument("--every", type=float, default=10.0, help="mean seconds between two faults (default: 10)")
     parser.add_argument("--target-return", type=float, help="return that must be reached, in training or evaluation")
     parser.add_argument("--faults", default=",".join(KINDS), help="kinds of fault, with commas (default: all)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from pappus.envs.spaces import Space
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.trust import check_trust, env_asked
 
 DataFormat: TypeAlias = Literal["hdf5", "arrow", "parquet"]
@@ -18,7 +18,7 @@ FORMATS: tuple[str, ...] = get_args(DataFormat)
 METADATA = "metadata.json"
 OWN = "pappus"
 """Key of the metadata that only we need."""
-INSTALL = "run pip install 'pappus[data]'"
+INSTALL = f"run {install_line('data')}"
 
 
 def minari_root() -> Path:

@@ -230,10 +230,13 @@ class SharedRequestServer(Port):
 
     def drop(self, origin: int, reason: str) -> None: ...
 
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return {}  # actors of the run report for themselves
+
     def memory(self) -> list[Array]:
         return [self._calls.memory]
 
-    def close(self) -> None: ...
+    def close(self, over: str = "") -> None: ...
 
     def ready(self) -> bool:
         unanswered = (self._calls.sent != self._calls.answered).nonzero()[0].tolist()
@@ -251,7 +254,7 @@ class CombinedRequestServer:
         self._here, self._elsewhere = here, elsewhere
         self.fileno, self.clear, self.sleep = here.fileno, here.clear, elsewhere.sleep
         self.left, self.news, self.memory, self.close = elsewhere.left, elsewhere.news, here.memory, elsewhere.close
-        self.refused, self.drop = elsewhere.refused, elsewhere.drop
+        self.refused, self.drop, self.take_metrics = elsewhere.refused, elsewhere.drop, elsewhere.take_metrics
 
     def calls(self) -> Sequence[Call]:
         return [*self._here.calls(), *self._elsewhere.calls()]

@@ -12,6 +12,7 @@ Instead `GameRules` derives the learner's view from the raw stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -19,8 +20,9 @@ import numpy as np
 
 from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.gym_vector import NextStepStream, Transition
+from pappus.envs.info_metrics import InfoMetrics
 from pappus.envs.vector import VectorEnv, first_env_seed
-from pappus.errors import UserError, closest
+from pappus.errors import UserError, closest, install_line
 from pappus.types import Array, ArraySpec, DiscreteAction, EnvSpec, Nest, Timestep
 
 _OPEN_KWARGS = ("maxpool", "thread_affinity_offset", "use_fire_reset")
@@ -55,7 +57,10 @@ class GameRules:
 class AtariEnv(VectorEnv):
     """N games of one kind: gray single frames `[N, height, width]`; `first_seed` is None if they are seeded already."""
 
-    def __init__(self, env: Any, first_seed: int | None, options: AtariOptions) -> None:
+    def __init__(
+        self, env: Any, first_seed: int | None, options: AtariOptions, metrics: Sequence[str] = ()
+    ) -> None:
+        self._metrics = InfoMetrics(metrics)
         self.env = env
         self.num_envs = int(env.num_envs)
         side = options.screen_size
@@ -76,12 +81,16 @@ class AtariEnv(VectorEnv):
         if action.min() < 0 or action.max() >= self._num_actions:  # ale-py would wait for its dead thread forever
             raise ValueError(f"actions {action} are not all within 0 to {self._num_actions - 1}")
         frames, reward, terminated, truncated, info = self.env.step(action)
+        self._metrics.read(info)
         transition = self._stream.step(reward, terminated, truncated)
         return Timestep(frames[:, 0], *self._rules.apply(transition, info["lives"], terminated | truncated))
 
     def to_nest(self, batch: Nest) -> Nest:
         """Frames in the env's own format, `[N, 1, height, width]` or without the 1."""
         return np.asarray(batch).reshape(-1, *self.spec.observation.shape)
+
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return self._metrics.take()
 
     def close(self) -> None:
         self.env.close()
@@ -92,7 +101,7 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
     try:
         from ale_py.vector_env import AtariVectorEnv
     except ImportError:
-        raise UserError(f'env {env!r} needs ale-py; install it with: pip install "pappus[atari]"') from None
+        raise UserError(f"env {env!r} needs ale-py, which is not installed; run {install_line('atari')}") from None
     atari = options.atari
     games = AtariVectorEnv(
         _rom_of(env), num_envs, num_threads=options.threads, max_num_frames_per_episode=atari.max_frames,
@@ -102,7 +111,7 @@ def make_atari(env: str, num_envs: int, seed: int, options: EnvOptions) -> Atari
         episodic_life=False, life_loss_info=False, reward_clipping=False,
         **open_kwargs(options.kwargs, _OPEN_KWARGS),
     )
-    return AtariEnv(games, first_env_seed(seed, num_envs), atari)
+    return AtariEnv(games, first_env_seed(seed, num_envs), atari, options.metrics)
 
 
 def open_kwargs(kwargs: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

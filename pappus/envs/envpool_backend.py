@@ -14,7 +14,7 @@ from pappus.config import AtariOptions, EnvOptions
 from pappus.envs.atari import AtariEnv, open_kwargs
 from pappus.envs.gym_vector import GymVectorEnv
 from pappus.envs.vector import VectorEnv, first_env_seed
-from pappus.errors import UserError, closest
+from pappus.errors import UserError, closest, install_line
 
 _OPEN_KWARGS = ("difficulty", "mode", "thread_affinity_offset", "use_fire_reset", "use_inter_area_resize")
 
@@ -24,7 +24,7 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
     try:
         import envpool
     except ImportError:
-        raise UserError(f'env {env!r} needs EnvPool; install it with: pip install "pappus[envpool]"') from None
+        raise UserError(f"env {env!r} needs EnvPool, which is not installed; run {install_line('envpool')}") from None
     name, known = env.removeprefix("ALE/"), envpool.list_all_envs()
     if name not in known:
         raise UserError(f"env {env!r} is no EnvPool id{closest(name, known) or '; envpool.list_all_envs() lists all'}")
@@ -37,7 +37,9 @@ def make_envpool(env: str, num_envs: int, seed: int, options: EnvOptions) -> Vec
     with warnings.catch_warnings():  # Gymnasium warns of EnvPool's float64 bounds when the spaces are first read
         warnings.simplefilter("ignore")
         assert pool.single_observation_space is not None and pool.single_action_space is not None
-    return AtariEnv(pool, None, options.atari) if is_atari else GymVectorEnv(pool, None)
+    if is_atari:
+        return AtariEnv(pool, None, options.atari, options.metrics)
+    return GymVectorEnv(pool, None, options.metrics)
 
 
 def _atari_kwargs(atari: AtariOptions) -> dict[str, Any]:

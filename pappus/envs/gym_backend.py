@@ -23,7 +23,7 @@ from pappus.imports import imported_module
 
 def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: EnvOptions) -> GymVectorEnv:
     """N envs of a Gymnasium id, a `module:function` or a factory."""
-    return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs))
+    return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs), options.metrics)
 
 
 def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
@@ -65,9 +65,32 @@ def find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
 def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any]) -> GymVector:
     if _native_is_equivalent(spec, kwargs):
         return trusting(gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs))
+    _check_kwargs(spec, kwargs)
     # Passive checks cost a third of a step of a small env; `check_env` does more, once.
     kwargs = {"disable_env_checker": True, **kwargs}
     return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs)
+
+
+def _check_kwargs(spec: GymSpec, kwargs: dict[str, Any]) -> None:
+    """Raise `UserError` for an argument that neither the env nor `gymnasium.make` takes."""
+    if not kwargs or spec.entry_point is None:
+        return
+    creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(spec.entry_point)
+    _check_taken(creator, kwargs, f"env {spec.id!r}", [*inspect.signature(gym.make).parameters][1:])
+
+
+def _check_taken(creator: Callable[..., Any], kwargs: dict[str, Any], what: str, more: list[str]) -> None:
+    try:
+        found = inspect.signature(creator).parameters
+    except ValueError:  # some classes written in C have no signature
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
+        return
+    taken = [name for name in found if name != "self"]
+    for name in kwargs:
+        if name not in (*taken, *more):
+            hint = closest(name, taken) or f"; it takes {', '.join(taken) or 'none'}"
+            raise UserError(f"{what} takes no argument {name!r} (env_options.kwargs){hint}")
 
 
 def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
@@ -87,6 +110,7 @@ def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, 
         makes_several = "num_envs" in inspect.signature(factory).parameters
     except ValueError:  # some classes written in C have no signature
         makes_several = False
+    _check_taken(factory, kwargs, f"env {_name(factory)!r}", [])
     if not makes_several:
         return _one_by_one(lambda: factory(**kwargs), num_envs)
     made = factory(num_envs=num_envs, **kwargs)

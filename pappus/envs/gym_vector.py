@@ -15,6 +15,7 @@ transition would bootstrap from the wrong observation: it is marked invalid.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
@@ -22,6 +23,7 @@ import numpy as np
 import optree
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from pappus.envs.info_metrics import InfoMetrics
 from pappus.envs.snapshot import capture, obstacle, restore
 from pappus.envs.spaces import InfoMasks, action_converter, flat_rows, observation_converter
 from pappus.envs.vector import VectorEnv
@@ -135,9 +137,11 @@ class SameStepStream(Stream):
 
 
 class GymVectorEnv(VectorEnv):
-    """A Gymnasium vector env in our time convention; `first_seed` is None if it is seeded already."""
+    """A Gymnasium vector env in our time convention; `first_seed` is None if it is seeded already, and `metrics` are
+    keys of its infos."""
 
-    def __init__(self, env: GymVector, first_seed: int | None) -> None:
+    def __init__(self, env: GymVector, first_seed: int | None, metrics: Sequence[str] = ()) -> None:
+        self._metrics = InfoMetrics(metrics)
         self.env = env
         self.num_envs = env.num_envs
         if first_seed is not None and isinstance(env.unwrapped, SyncVectorEnv):
@@ -165,6 +169,8 @@ class GymVectorEnv(VectorEnv):
 
     def step(self, action: Array) -> Timestep:
         observation, reward, terminated, truncated, info = self.env.step(self._convert_action(action))
+        if info:
+            self._metrics.read(info)
         transition = self._stream.step(reward, terminated, truncated)
         masks = None if self._masks is None else self._masks.read(info)
         if transition.episodes is not None and self._autoreset is AutoresetMode.DISABLED:
@@ -183,6 +189,9 @@ class GymVectorEnv(VectorEnv):
     def render(self) -> Any:
         pictures = self.env.render()
         return pictures[0] if pictures else None
+
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return self._metrics.take()
 
     def close(self) -> None:
         self.env.close()

@@ -15,7 +15,7 @@ short name with an entry point:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, TypeAlias
@@ -76,6 +76,10 @@ class VectorEnv(Protocol):
         """A batch of actions in the env's own units, as `step` would take them."""
         return action
 
+    def take_metrics(self) -> Mapping[str, tuple[float, float]]:
+        """What the envs measured since the last call, by name: the sum of the values, and how many they were."""
+        return {}
+
     def render(self) -> Any:
         """A picture of env 0, or None."""
         return None
@@ -126,6 +130,9 @@ class WithLastInputs(VectorEnv):
     def note(self, action: Array, reward: Array) -> None:
         """Set the last action and reward where another env was stepped."""
         self._action, self._reward = action, reward
+
+    def take_metrics(self) -> Mapping[str, tuple[float, float]]:
+        return self._env.take_metrics()
 
     def render(self) -> Any:
         return self._env.render()

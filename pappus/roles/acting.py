@@ -227,6 +227,7 @@ class Actor(Role):
         self._writer = UnrollWriter(unroll_length)
         self._num_envs, self._steps_per_unroll = env.num_envs, unroll_length * env.num_envs
         self._timestep = env.reset()
+        self.metrics.measure(env.take_metrics)
 
     def step(self) -> Waitable | None:
         """Step every env once, or return the port without which the next unroll cannot begin."""
@@ -294,6 +295,7 @@ class ReplayActor(Role):
         self._refresh_every = max(1, refresh_every // env.num_envs)
         self._until_refresh = 0
         self._timestep = env.reset()
+        self.metrics.measure(env.take_metrics)
         self._stored = 0
         """Steps stored so far, as far as they were counted."""
 

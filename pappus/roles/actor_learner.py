@@ -28,6 +28,7 @@ class Bundle(Role):
         self._parts |= {"actor": actor, "learner": learner}
         """In the order in which they are loaded: what an actor writes belongs to its memory."""
         self._actor, self._learner = actor, learner
+        learner.metrics.measures_of(actor.metrics)
         self.metrics = actor.metrics = learner.metrics
         self.metrics.role = name
         actor.account = learner.account = self.account

@@ -175,6 +175,7 @@ class InferenceServer(Role, Generic[StateType]):
         super().__init__(name)
         self._recording, self._suspects = recording, suspects
         self._request_server, self._network = request_server, network
+        self.metrics.measure(request_server.take_metrics)
         self._settings, self._clock = settings, clock
         self._batching = Batching(settings.max_envs, settings.deadline)
         self._measured = True
@@ -329,7 +330,7 @@ class InferenceServer(Role, Generic[StateType]):
 
     def close(self) -> None:
         """Count what was not handed on as dropped."""
-        self._request_server.close()
+        self._request_server.close(self.over)
         if self._recording is not None:
             self._recording.close()
         for env_group in list(self._group_states):

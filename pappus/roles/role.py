@@ -23,6 +23,8 @@ class Role:
     """Set by a role that has done all that the config asks for, or was asked to finish."""
     afresh = "it keeps no state"
     """Why it starts afresh, where `save` returns None."""
+    over = ""
+    """Set before `close`: why the run is over; empty where it may go on, since it was interrupted."""
     lost = ""
     """What `load` could not bring back, in words."""
     wake_at: float | None = None

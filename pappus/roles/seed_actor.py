@@ -18,6 +18,8 @@ class SeedActor(Role):
         self._request_client = request_client
         self._env_groups = list(zip(request_client.env_groups, envs, strict=True))
         self._unopened = list(self._env_groups)
+        for env in envs:
+            self.metrics.measure(env.take_metrics)
 
     def step(self) -> Waitable | None:
         """One step of every env group whose actions are there, or the port that all wait for."""

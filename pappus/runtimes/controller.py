@@ -15,12 +15,14 @@ from typing import Any, Literal, Protocol
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
+from pappus.hooks.beside import FAILED, Hooks
+from pappus.hooks.callback import Evaluated
 from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.run_log import RunLog, Summary
+from pappus.telemetry.run_log import DONE, STOPPED, RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 from pappus.telemetry.saves import Saves
 from pappus.telemetry.storage import CHECKPOINTS
@@ -56,10 +58,11 @@ class Controller:
     def __init__(
         self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
         weights_roles: Sequence[str] = (), clock: Callable[[], float] = time.monotonic, began: float | None = None,
-        fallback: CheckpointStore | None = None,
+        fallback: CheckpointStore | None = None, hooks: Hooks | None = None,
     ) -> None:
         """`weights_roles` are the roles that save the weights, in the order of their shards. Checkpoints that cannot be
-        written to `store` go to `fallback`."""
+        written to `store` go to `fallback`. `hooks` hear what happens."""
+        self._hooks = hooks or Hooks()
         self._config, self._run_stats, self._log, self._console = config, run_stats, log, console
         self._clock, self._weights_roles = clock, list(weights_roles)
         stores = [store] if fallback is None else [store, fallback]
@@ -106,6 +109,11 @@ class Controller:
         """Whether the run is ending: then roles need not make progress."""
         return self._phase != "running"
 
+    @property
+    def over(self) -> str:
+        """Why the run has come to its end; empty where it has not, or may go on."""
+        return self.exit_reason if self.exit_reason in DONE else ""
+
     def resume(self, metadata: dict[str, Any]) -> None:
         """Count on from a checkpoint."""
         self._run_stats.resume(metadata["steps"], metadata["updates"])
@@ -139,6 +147,7 @@ class Controller:
         self._controls = controls
         self._trained = self._clock()
         self._saves.restart()
+        self._hooks.tell("on_start", self._run_stats.env_steps)
 
     def report(self, report: Report) -> None:
         """A role's numbers."""
@@ -147,6 +156,9 @@ class Controller:
         if self._first_step is None and report["counts"].get("env_steps"):
             self._first_step = self._clock()
         self._run_stats.add(report)
+        trains = not self._run_stats.kind(report["role"]).evaluates
+        if trains and report["episodes"] and self._hooks.wants("on_episode"):
+            self._hooks.tell("on_episode", self._run_stats.env_steps, report["episodes"], report["role"])
         gauges = report["gauges"]
         if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
             self.eval_return = gauges["eval/episodic_return"]
@@ -154,6 +166,8 @@ class Controller:
             self._evaluation = "answered"
             self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
             self._logged -= LOG_SECONDS  # each has a line of its own
+            evaluated = Evaluated(self.eval_return, gauges.get("eval/episodic_return_std", 0.0), self._asked_at)
+            self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
             self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
@@ -224,6 +238,11 @@ class Controller:
             self._end("interrupted")
         elif self._storage.failures and self._config.storage.on_failure == "stop":
             self._end("storage failed")
+        elif self._hooks.failure:
+            self._end(FAILED)
+        elif self._hooks.stop:
+            self.event(self._hooks.stop)
+            self._end(STOPPED)
         elif self._target_confirmed():
             self._end("target reached")
         elif self._learned:
@@ -391,6 +410,7 @@ class Controller:
             self._storage.works(CHECKPOINTS, f"checkpoints are written again: {path}")
         if best:
             self._mark_best(path)
+        self._hooks.tell("on_checkpoint", steps, path)
         if self._last_save:
             self._after_last_save()
         return path
@@ -422,6 +442,7 @@ class Controller:
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
                 **({"resumed": self._resumed} if self._resumed else {}),
                 **({"unsaved": True} if self._unsaved else {}), **self._storage.to_dict(),
+                **({"hooks": losses} if (losses := self._hooks.losses()) else {}),
             },
         )
 
@@ -437,7 +458,7 @@ class Controller:
         self._tell()
 
     def _tell(self) -> None:
-        for text in self._storage.news():
+        for text in (*self._storage.news(), *self._hooks.news()):
             self.event(text)
         self._run_stats.storage = self._storage.line()
         for event in self._run_stats.new_events():
@@ -449,5 +470,7 @@ class Controller:
         self._tell()
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
-            self._log.write(self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated)
+            self._run_stats.own = self._hooks.metrics()
+            steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
+            self._hooks.tell("on_metrics", steps, scalars, self._log.write(steps, scalars))
             self._console.update()

@@ -84,6 +84,7 @@ class InlineRuntime:
                 self._loop()
             finally:
                 for role in self.roles.values():  # in the order of the data flow: what one drops, a later one counts
+                    role.over = self._controller.over
                     role.close()
                     role.account.close()
                     self._controller.report(role.metrics.drain())

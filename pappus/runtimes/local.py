@@ -165,7 +165,7 @@ class LocalRuntime(Supervisor):
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for process in stopped:
-                process.send({"stop": True})
+                process.send({"stop": self._controller.over})
             if not self._await_end({process.group for process in stopped if process.pid is not None}, deadline):
                 return
             for process in stopped:

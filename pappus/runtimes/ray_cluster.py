@@ -286,7 +286,7 @@ class RayRuntime(Supervisor):
         deadline = time.monotonic() + self._supervision.stop_seconds
         for stopped in self._in_order():
             for process in stopped:
-                process.send({"stop": True})
+                process.send({"stop": self._controller.over})
             groups = {process.group for process in stopped if process.pid is not None}
             waited_for = [life for life, process in self._lives.items() if process.group in groups]
             while waited_for and time.monotonic() < deadline:

@@ -268,6 +268,7 @@ def drive(role: Role, line: Connection, spin: float, rhythm: float) -> None:
 def _obey(command: dict[str, Any], role: Role, line: Connection) -> bool:
     """Carry one command out; False for `stop`."""
     if "stop" in command:
+        role.over = command["stop"]
         return False
     if "save" in command:
         line.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it

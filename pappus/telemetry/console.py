@@ -15,7 +15,7 @@ from pappus.telemetry.live_view import LiveView
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import percent
-from pappus.telemetry.wording import farewell, figure, lag, printable, queue_depth, remaining, returns, title
+from pappus.telemetry.wording import farewell, figure, lag, measured, printable, queue_depth, remaining, returns, title
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 10.0
@@ -64,7 +64,8 @@ def status_line(run_stats: RunStats) -> str:
     speed = f"{figure(run_stats.steps_per_second)} steps/s"
     behind = [f"lag {lag(run_stats)}", f"queue {queue_depth(run_stats)}"] if run_stats.plays else []
     return "  ".join([
-        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats), *behind,
+        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats),
+        *([text] if (text := measured(run_stats, 3)) else []), *behind,
         f"ETA {remaining(run_stats)}",
     ])
 
@@ -94,7 +95,9 @@ class Console:
 
     def close(self, summary: Summary | None = None) -> None:
         """Print the final lines: how the run ended, where it is, what to try next."""
-        self._attempt(lambda view: view.close(farewell(summary, self._run, self._run_stats.verdict(whole_run=True))))
+        verdict, config = self._run_stats.verdict(whole_run=True), self._run_stats.config
+        lines = farewell(summary, self._run, verdict, curves="tensorboard" in config.hooks.loggers)
+        self._attempt(lambda view: view.close(lines))
         self._over = True
 
     def _attempt(self, show: Callable[[LiveView | PlainView], None]) -> None:

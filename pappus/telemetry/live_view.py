@@ -18,7 +18,7 @@ from rich.text import Text
 from pappus.kinds import RoleKind
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import RoleView, percent
-from pappus.telemetry.wording import figure, lag, memory, printable, queue_depth, remaining, returns, title
+from pappus.telemetry.wording import figure, lag, measured, memory, printable, queue_depth, remaining, returns, title
 
 NARROW = 90
 OTHER_LINES = 15
@@ -121,6 +121,8 @@ def _numbers(run_stats: RunStats) -> RenderableType:
         lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
     else:
         lines.add_row("evaluation", f"{returns(run_stats)} · restarts {run_stats.restarts}")
+    if own := measured(run_stats, 8):
+        lines.add_row("measured", printable(own))
     if run_stats.storage:
         lines.add_row("storage", Text(run_stats.storage, style="red"))
     return lines

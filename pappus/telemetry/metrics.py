@@ -5,13 +5,41 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias, TypedDict
 
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
+MAX_NAMES, MAX_LETTERS = 100, 100
+"""Names of what envs measure, and the letters of each."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
+
+Measure: TypeAlias = Callable[[], Mapping[str, tuple[float, float]]]
+"""What envs measured since the last call: by name, the sum of the values and how many they were."""
+
+
+class Sums:
+    """Sums of values by name, until somebody takes them. Of names there is a limit: whoever gives them may make up new
+    ones all the time."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}
+        self._names: set[str] = set()
+
+    def add(self, name: str, total: float, count: float) -> None:
+        """Add so many values."""
+        if name not in self._names:
+            if len(self._names) >= MAX_NAMES or not 0 < len(name) <= MAX_LETTERS or not name.isprintable():
+                return
+            self._names.add(name)
+        before = self._sums.get(name, (0.0, 0.0))
+        self._sums[name] = before[0] + total, before[1] + count
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """By name: the sum of the values since the last call, and how many they were."""
+        sums, self._sums = self._sums, {}
+        return sums
 
 
 class RoleClock:
@@ -77,6 +105,7 @@ class Metrics:
         self.role, self.clock, self._wall_time = role, clock or RoleClock(), wall_time
         self._meters: list[tuple[str, Meter]] = []
         self._told: dict[Meter, int] = {}
+        self._measures: list[Measure] = []
         self._reset()
 
     def count(self, name: str, n: int = 1) -> None:
@@ -104,6 +133,14 @@ class Metrics:
         """Report what a meter counts from now on; meters of the same name add up."""
         self._meters.append((name, meter))
 
+    def measure(self, take: Measure) -> None:
+        """Report what envs measure as means under `env/`, from now on."""
+        self._measures.append(take)
+
+    def measures_of(self, other: Metrics) -> None:
+        """Report what another role would, that gives its metrics up for these."""
+        self._measures += other._measures
+
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
         """Add finished episodes. They are only stored here and summed later: actors call this often."""
         self._unfolded.append((returns, lengths))
@@ -128,6 +165,9 @@ class Metrics:
 
     def drain(self) -> Report:
         self._fold()
+        for take in self._measures:
+            for name, (total, count) in take().items():
+                self.mean(f"env/{name}", total / count, count)
         if self._counts:  # traffic alone is no progress
             self._read_meters()
         busy, waiting = self.clock.drain()

@@ -17,6 +17,10 @@ from pappus.telemetry.files import git_hash, jsonable, versions, write_json
 from pappus.telemetry.patient_file import PatientFile
 from pappus.telemetry.storage import Storage
 
+STOPPED = "stopped by a callback"
+DONE = ("steps done", "time is up", "target reached", STOPPED)
+"""Exit reasons of runs that have come to their end; others may go on."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -68,14 +72,15 @@ class RunLog:
         self._texts[name] = text
         (self.directory / name).write_text(text, encoding="utf-8")
 
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and one point on every curve."""
+    def write(self, step: int, scalars: Mapping[str, float]) -> float:
+        """One line of metrics.jsonl, `{"step": …, "time": …, NAME: VALUE, …}`, and a point on every curve; its time."""
         now = self._wall_time()
         line = {"step": step, "time": now, **scalars}
         self._metrics.append((json.dumps(jsonable(line), allow_nan=False) + "\n").encode())
         if self._curves is not None:
             self._curves.write(step, now, scalars)
         self._restore_texts()
+        return now
 
     def event(self, text: object, at: float | None = None) -> None:
         """One line of log.txt; further lines of the text (a traceback) are indented."""

@@ -16,7 +16,7 @@ from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import cpu_seconds, usable_cores
 from pappus.telemetry.role_stats import Event, RoleStats
 from pappus.telemetry.verdict import RoleView
-from pappus.telemetry.window import Totals, Window, full_name, window_scalars
+from pappus.telemetry.window import ENV, Totals, Window, full_name, window_scalars
 
 RECENT_EPISODES = 100
 MAX_EVENTS = 200
@@ -46,6 +46,8 @@ class RunStats:
         self.restarts = 0
         self.storage = ""
         """What cannot be written, and what was lost of it; empty while all is well."""
+        self.own: dict[str, float] = {}
+        """What callbacks have logged, by full name."""
         self.cores = cores or usable_cores()
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
@@ -162,6 +164,11 @@ class RunStats:
         }
         return {kind: limit for kind, limit in limits.items() if limit}
 
+    def measured_here(self) -> dict[str, float]:
+        """What this run measures of its own: what its envs give, then what its callbacks log."""
+        windows = window_scalars({kind.name: members for kind, members in self.windows().items()})
+        return {name: value for name, value in windows.items() if name.startswith(ENV)} | self.own
+
     def count(self, name: str) -> int | None:
         """What all roles that do not evaluate have counted under a name, None if nothing ever was."""
         return self._counts.get(name)
@@ -214,7 +221,7 @@ class RunStats:
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
-        known |= self._memory()
+        known |= self._memory() | self.own
         return {name: value for name, value in known.items() if value is not None}
 
     def _memory(self) -> dict[str, float]:

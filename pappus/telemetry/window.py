@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from pappus.telemetry.metrics import Report
 
 BUCKETS = 10
+ENV = "env/"
+"""What envs measure, whoever reports it."""
+ELSEWHERE = ("episodes/", ENV)
+"""Means that are not of a kind: charts/episodic_* show the last 100 episodes."""
 
 
 @dataclass
@@ -84,7 +88,7 @@ def _add(into: dict[str, float], other: Mapping[str, float]) -> None:
 
 def window_scalars(windows: Mapping[str, list[Totals]]) -> dict[str, float]:
     """Rates, means, maxima and time shares of the windows of each kind of role, by full name."""
-    scalars: dict[str, float] = {}
+    scalars = _env_means([totals for roles in windows.values() for totals in roles])
     for kind, roles in windows.items():
         members = [totals for totals in roles if totals.seconds > 0]
         if members:
@@ -109,11 +113,20 @@ def _means(kind: str, members: list[Totals]) -> dict[str, float]:
     scalars = {
         full_name(kind, name): together.sums[name] / weight
         for name, weight in together.weights.items()
-        if weight and not name.startswith("episodes/")  # charts/episodic_* show the last 100 episodes
+        if weight and not name.startswith(ELSEWHERE)
     }
     for name, value in together.maxima.items():
         scalars[f"{full_name(kind, name).removesuffix('_max')}_max"] = value
     return scalars
+
+
+def _env_means(members: list[Totals]) -> dict[str, float]:
+    """Over all roles together: some envs are stepped by actors, others elsewhere."""
+    together = Totals()
+    for totals in members:
+        together.add(totals)
+    means = together.weights.items()
+    return {name: together.sums[name] / weight for name, weight in means if weight and name.startswith(ENV)}
 
 
 def _shares(kind: str, members: list[Totals]) -> dict[str, float]:

@@ -12,7 +12,11 @@ NOT_HERE = ("spec:", "data:")
 OUTCOMES = {
     "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after", "storage failed": "Storage failed after",
+    "stopped by a callback": "Stopped by a callback after", "a callback failed": "A callback failed after",
 }
+
+UNFINISHED = ("interrupted", "storage failed", "a callback failed")
+"""Exit reasons of runs that are told how to go on."""
 
 
 def figure(value: float) -> str:
@@ -57,6 +61,13 @@ def returns(run_stats: RunStats) -> str:
     return f"return {figure(run_stats.episodic_return)}, length {figure(run_stats.episodic_length)}"
 
 
+def measured(run_stats: RunStats, most: int) -> str:
+    """`success 0.83 · distance 1.2`: what envs and callbacks measure, the first few."""
+    found = list(run_stats.measured_here().items())
+    shown = [f"{name.removeprefix('env/').removeprefix('callback/')} {figure(value)}" for name, value in found[:most]]
+    return " · ".join([*shown, *(["…"] if len(found) > most else [])])
+
+
 def lag(run_stats: RunStats) -> str:
     """`1.2 (max 4)`, in versions of the weights."""
     return "–" if run_stats.policy_lag is None else f"{run_stats.policy_lag[0]:.1f} (max {run_stats.policy_lag[1]:.0f})"
@@ -73,8 +84,9 @@ def title(run_stats: RunStats) -> str:
     return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
 
 
-def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str]:
-    """The final lines: outcome, steps, rates, returns, where the run is, what to try next."""
+def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: bool = True) -> list[str]:
+    """The final lines: outcome, steps, rates, returns, where the run is, what to try next; `curves`: it has some for
+    TensorBoard."""
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
@@ -93,9 +105,9 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str) -> list[str
         f"  run             {run}",
         *_lost(summary),
         *([] if summary.env.startswith(NOT_HERE) else [f"  evaluate        pappus eval {newest}"]),
-        f"  curves          tensorboard --logdir {run}",
+        *([f"  curves          tensorboard --logdir {run}"] if curves else []),
     ]
-    return [*lines, _resume(run)] if summary.exit_reason in ("interrupted", "storage failed") else lines
+    return [*lines, _resume(run)] if summary.exit_reason in UNFINISHED else lines
 
 
 def _lost(summary: Summary) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pappus.config import WireConfig
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.transports.private_folder import private_path
 
 
@@ -62,7 +62,7 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
     if not wire.listen:
         return
     if importlib.util.find_spec("grpc") is None:
-        raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run pip install 'pappus[grpc]'")
+        raise UserError(f"listen={wire.listen!r} needs grpcio, which is not installed; run {install_line('grpc')}")
     address = Address.parse(wire.listen)
     if wire.client_authority and not wire.certificate:
         raise UserError(f"{prefix}client-authority needs a certificate of the server's own; give certificate, key")

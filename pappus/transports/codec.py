@@ -5,7 +5,7 @@ code and without a runtime whose version must fit it; a test holds it against th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeAlias
@@ -22,6 +22,8 @@ MAX_TENSORS = 1000
 """Tensors that a Hello may list; a layout beyond that is a mistake or an attack."""
 MAX_NAME = 100
 """Characters of a client's words that are repeated to people."""
+MAX_METRICS, MOST_VALUES, LARGEST = 100, 1e9, 1e30
+"""Metrics that one message may bring, the values that each may be of, and their magnitude."""
 ONE_OF = (1, 2)
 """The fields of FromClient and ToClient, of which a message has one."""
 UINT32 = 0xFFFF_FFFF
@@ -114,17 +116,45 @@ class EnvGroupEncoder:
 
     def __init__(self, env_group: int, arrays: Iterable[Array]) -> None:
         self._buffers = [array.reshape(-1).view(np.uint8).data for array in arrays]
-        size = sum(len(buffer) for buffer in self._buffers)
-        body = integer(1, env_group) + b"\x12" + varint(size)
-        self._head = b"\x12" + varint(len(body) + size) + body
+        self._size = sum(len(buffer) for buffer in self._buffers)
+        self._body = integer(1, env_group) + b"\x12" + varint(self._size)
+        self._head = b"\x12" + varint(len(self._body) + self._size) + self._body
 
-    def encode(self) -> bytes:
-        return b"".join((self._head, *self._buffers))
+    def encode(self, metrics: bytes = b"") -> bytes:
+        """`metrics` are encoded already, for Steps that bring some."""
+        if not metrics:
+            return b"".join((self._head, *self._buffers))
+        head = b"\x12" + varint(len(self._body) + self._size + len(metrics)) + self._body
+        return b"".join((head, *self._buffers, metrics))
 
 
 def encode_env_group(env_group: int, arrays: Iterable[Array]) -> bytes:
     """Steps or Actions of one env group, once."""
     return EnvGroupEncoder(env_group, map(np.ascontiguousarray, arrays)).encode()
+
+
+def encode_metrics(metrics: Mapping[str, tuple[float, float]]) -> bytes:
+    """What envs measured, as fields of Steps: by name, the sum of the values and how many they were."""
+    pairs = ((name, np.array(total, "<f8").tobytes()) for name, total in metrics.items())
+    return b"".join(blob(3, text(1, name) + blob(2, total)) for name, total in pairs)
+
+
+def decode_steps(data: Buffer) -> tuple[int, Buffer, dict[str, tuple[float, float]]]:
+    """Steps of an env group: which, the bytes of its values where they lie, and what its envs measured."""
+    env_group, payload, metrics = 0, memoryview(b""), dict[str, tuple[float, float]]()
+    for number, value in fields(only(data, 2, "Steps")):
+        if number == 1:
+            env_group = as_number(value)
+        elif number == 2:
+            payload = as_bytes(value)
+        elif number == 3 and len(metrics) < MAX_METRICS:
+            found = all_fields(as_bytes(value))
+            total = bytes(last_bytes(found, 2))
+            sums = np.frombuffer(total, "<f8") if len(total) == 16 else np.full(2, np.nan)
+            if not (np.isfinite(sums).all() and 0 < sums[1] <= MOST_VALUES and abs(sums[0]) <= LARGEST * sums[1]):
+                raise WireError("a metric must have two numbers, a finite sum of values and how many they were")
+            metrics[last_text(found, 1)] = float(sums[0]), float(sums[1])
+    return env_group, payload, metrics
 
 
 def decode_env_group(data: Buffer, what: str) -> tuple[int, Buffer]:

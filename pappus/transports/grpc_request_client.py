@@ -18,7 +18,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from pappus.errors import RunError, UserError, WireError
+from pappus.errors import RunError, RunOver, UserError, WireError
+from pappus.telemetry.metrics import Measure
 from pappus.transports import codec
 from pappus.transports.addresses import Address, nearest, read_token
 from pappus.transports.grpc_server import HANDSHAKE_SECONDS, MAX_FRAME_BYTES
@@ -104,6 +105,8 @@ class GrpcRequestClient:
         self._notifier = EventNotifier(*EventNotifier.descriptors())
         self.fileno, self.clear = self._notifier.fileno, self._notifier.clear
         self._lock = threading.Lock()
+        self.measured: Measure = dict
+        """What the envs measured since the last call, to send with the next request."""
         self._outgoing: queue.SimpleQueue[bytes | None] | None = None
         self._greeting: grpc.Call | None = None
         """The stream that waits for its Welcome."""
@@ -134,7 +137,7 @@ class GrpcRequestClient:
         with self._lock:  # an env group that waits is asked for again by whoever connects next, and once only
             env_group.action, env_group.waiting = None, True
             if self._outgoing is not None:
-                self._outgoing.put(env_group.message())
+                self._outgoing.put(env_group.message(codec.encode_metrics(self.measured())))
 
     def _keep_connected(self) -> None:
         pause, since, reason = FIRST_PAUSE, time.monotonic(), ""
@@ -142,6 +145,8 @@ class GrpcRequestClient:
             try:
                 self._converse(min(HANDSHAKE_SECONDS, max(FIRST_PAUSE, since + self._patience - time.monotonic())))
             except (grpc.RpcError, StopIteration) as error:
+                if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.OUT_OF_RANGE:
+                    return self._give_up(RunOver(error.details()))
                 if isinstance(error, grpc.RpcError) and error.code() in HOPELESS:
                     return self._give_up(UserError(f"{self._address} refused the connection: {error.details()}"))
                 if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.UNAVAILABLE:

@@ -22,6 +22,7 @@ import optree
 
 from pappus.config import WireConfig
 from pappus.polling import readable
+from pappus.telemetry.metrics import Sums
 from pappus.transports import codec
 from pappus.transports.admission import Admission, Taken
 from pappus.transports.grpc_server import (
@@ -47,6 +48,8 @@ MAX_REFUSALS = 1000
 """Refusals a minute that are told of."""
 MAX_DEPARTED = 1000
 """Clients that have left whose names are known."""
+DISMISS_SECONDS = 1.0
+"""How long to wait until all clients have heard that the run is over."""
 MAX_HELLO_BYTES = 256 << 10
 """Bytes of a Hello, at most."""
 
@@ -138,6 +141,10 @@ class GrpcRequestServer:
         self._news: deque[str] = deque(maxlen=1000)
         self._loop = asyncio.new_event_loop()
         self._commands, self._told, self._ran, self._closing = -1, False, 0.0, False
+        self._over = ""
+        """Why the run is over, if it is."""
+        self._measured = Sums()
+        self.take_metrics = self._measured.take
         self._thread: threading.Thread | None = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._loop.run_until_complete(self._open())
         self._thread.start()
@@ -191,11 +198,22 @@ class GrpcRequestServer:
             self._run_loop(0.0)
         return commands in woken
 
-    def close(self) -> None:
+    def close(self, over: str = "") -> None:
         self._leave_thread()
         self._closing = True
+        if over:
+            self._loop.run_until_complete(self._dismiss(over))
         self._loop.run_until_complete(self._server.stop(0.1))
         self._listeners.close()
+
+    async def _dismiss(self, over: str) -> None:
+        """Tell all clients that the run is over, and wait a moment until they have heard it."""
+        self._over = f"the run is over: {over}"
+        tasks = [stream.task for stream in self._streams.values() if stream.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=DISMISS_SECONDS)
 
     def _leave_thread(self) -> None:
         """From now on the loop runs in the thread that calls `sleep`."""
@@ -250,9 +268,10 @@ class GrpcRequestServer:
             self._tell_refusal(context.peer() or "somebody", stream, refusal.text)
             await context.abort(refusal.code, refusal.text)
         except asyncio.CancelledError:
-            if stream is None or not stream.blame:
+            if stream is None or not (stream.blame or self._over):
                 raise
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, stream.blame)
+            code = grpc.StatusCode.INVALID_ARGUMENT if stream.blame else grpc.StatusCode.OUT_OF_RANGE
+            await context.abort(code, stream.blame or self._over)
         finally:
             if stream is not None:
                 self._forget(stream)
@@ -287,7 +306,7 @@ class GrpcRequestServer:
             self._wake()
 
     def _understand(self, stream: Stream, message: codec.Buffer) -> tuple[int, Request]:
-        env_group, payload = understood(codec.decode_env_group, message, "Steps")
+        env_group, payload, metrics = understood(codec.decode_steps, message)
         if env_group >= stream.env_groups:
             last = stream.env_groups - 1
             raise Refusal("INVALID_ARGUMENT", f"env group {env_group} was not announced: env groups are 0 to {last}")
@@ -297,6 +316,8 @@ class GrpcRequestServer:
         request = stream.requests[env_group]
         if complaint := self._plausibility.complaint(request):
             raise Refusal("INVALID_ARGUMENT", complaint)
+        for name, total in metrics.items():
+            self._measured.add(name, *total)
         return env_group, request
 
     def _tell(self, text: str) -> None:

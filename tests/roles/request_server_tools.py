@@ -71,7 +71,10 @@ class FakeRequestServer:
     def memory(self) -> list[Any]:
         return []
 
-    def close(self) -> None:
+    def take_metrics(self) -> dict[str, tuple[float, float]]:
+        return {}
+
+    def close(self, over: str = "") -> None:
         self.closed = True
 
     def explain(self) -> str:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from pappus.errors import UserError, closest
+from pappus.errors import UserError, closest, install_line
 from pappus.replay.storage.chunks import PAGE, Chunks
 from pappus.types import Array
 
@@ -66,7 +66,7 @@ class Compression:
         self, chunks: Chunks, memory: DiscardableMemory, columns: Compress, release: Callable[[Array], None]
     ) -> None:
         if importlib.util.find_spec("zstandard") is None:
-            raise UserError("compress needs zstandard, which is not installed; run pip install 'pappus[replay]'")
+            raise UserError(f"compress needs zstandard, which is not installed; run {install_line('replay')}")
         self._chunks, self._memory, self._release = chunks, memory, release
         self.columns = self._chosen(columns)
         """Columns that are compressed or may be later: read their rows through `rows`."""
