@@ -34,6 +34,7 @@ pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kil
 pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
+pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -81,6 +82,7 @@ def _dispatch(words: list[str], began: float) -> int:
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
+        "compare": _compare,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -371,6 +373,12 @@ def _data(words: list[str], began: float) -> int:
     from pappus.data_commands import main as data_main
 
     return data_main(words)
+
+
+def _compare(words: list[str], began: float) -> int:
+    from pappus.comparing.command import main as compare_main
+
+    return compare_main(words)
 
 
 def _systems(words: list[str], began: float) -> int:

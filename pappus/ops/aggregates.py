@@ -86,7 +86,8 @@ def between(values: Array, confidence: float = CONFIDENCE) -> Array:
 
 
 def improvement_interval(
-    tasks: Tasks, others: Tasks, indices: Sequence[Array], other_indices: Sequence[Array]
+    tasks: Tasks, others: Tasks, indices: Sequence[Array], other_indices: Sequence[Array],
+    confidence: float = CONFIDENCE,
 ) -> Array:
     """The interval of `improvement`, both sides resampled independently: low and high."""
     pairs = max(mine.shape[-1] * theirs.shape[-1] for mine, theirs in zip(tasks, others, strict=True))
@@ -96,7 +97,7 @@ def improvement_interval(
         mine = [task[rows[part]] for task, rows in zip(tasks, indices, strict=True)]
         theirs = [task[rows[part]] for task, rows in zip(others, other_indices, strict=True)]
         found.append(improvement(mine, theirs))
-    return between(np.concatenate(found))
+    return between(np.concatenate(found), confidence)
 
 
 def _task_means(tasks: Tasks) -> Array:

@@ -18,8 +18,8 @@ FILE = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class History:
-    """The metrics of a run by name, `[lines]` float64 each, NaN where a line lacks one. `step` and `time` (seconds since
-    1970) are in every line, and steps never fall."""
+    """The metrics of a run by name, `[lines]` float64 each, NaN where a line has none. Every line has `step`, which never
+    falls, and `time`, in seconds since 1970."""
 
     columns: Mapping[str, Array]
 
@@ -48,8 +48,8 @@ class History:
 
 
 def read_history(directory: Path) -> History:
-    """The metrics of a run directory; empty where there are none. A line that is not whole is left out, and so are those
-    that a resumed run went back behind."""
+    """The metrics of a run directory; empty where there are none. A line that is not whole is left out, and so are the
+    lines behind which a resumed run went back."""
     path = directory / FILE
     lines: list[dict[str, Any]] = []
     for text in path.read_bytes().splitlines() if path.is_file() else []:

@@ -1,4 +1,4 @@
-"""Makes rliable.json, in an environment of its own: `pip install rliable==1.2.0 "pandas<3"`, then `python rliable_numbers.py`.
+"""Makes rliable.json: `pip install rliable==1.2.0 "pandas<3"` in an environment of its own, then run this file.
 
 Rliable draws its indices from NumPy's legacy generator, whose numbers never change: a test draws the same again.
 """
