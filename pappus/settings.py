@@ -114,6 +114,25 @@ def load_file(path: Path) -> dict[str, Any]:
     return content
 
 
+def load_entries(path: Path) -> dict[str, tuple[int, Any]]:
+    """The entries of a YAML file that is one mapping, each with the number of its line."""
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise ValueError("it is no mapping; write NAME: VALUE lines")
+        found: dict[str, tuple[int, Any]] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in found:
+                raise ValueError(f"line {line} gives {name} again, after line {found[name][0]}; give it once")
+            found[name] = (line, loader.construct_object(value, deep=True))
+        _check_size([value for _, value in found.values()])
+    except Exception as error:  # PyYAML lets many kinds through
+        raise UserError(f"file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
+    return found
+
+
 def _check_size(content: Any) -> None:
     """Refuse what no config is like: YAML's references can say a lot in few words, and even hold themselves."""
     level, count = [content], 0

@@ -18,8 +18,8 @@ FILE = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class History:
-    """The metrics of a run by name, `[lines]` float64 each, NaN where a line has none. Every line has `step`, which never
-    falls, and `time`, in seconds since 1970."""
+    """The metrics of a run by name, `[lines]` float64 each, NaN where a line has none. Every line has a `step`, which
+    never falls, and a `time`, in seconds since 1970."""
 
     columns: Mapping[str, Array]
 

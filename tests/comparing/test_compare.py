@@ -117,7 +117,7 @@ def test_an_env_without_a_reference_is_in_no_aggregate(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("text", ["x: 3", "x: {low: 1}", "x: {low: 1, high: 1}", "x: {low: a, high: 1}"])
 def test_a_wrong_reference_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "file.yaml").write_text(text)
-    with pytest.raises(UserError, match="reference .*file.yaml"):
+    with pytest.raises(UserError, match="must be t"):
         references(str(tmp_path / "file.yaml"))
 
 
