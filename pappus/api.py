@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +24,7 @@ from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
+from pappus.origin import origin_of
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
@@ -134,8 +135,10 @@ def execute(
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
     interrupt it after so many rounds."""
     system = system or find_system(config.system)
+    notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
+    notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
     if not config.inline and config.runtime != "ray":
         check_limits(config)
@@ -152,7 +155,7 @@ def execute(
         config = dataclasses.replace(run.config, run_dir=str(directory), record=record, storage=storage)
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
-            return _execute(system, run, directory, resumed is not None, began, chosen, recording, fallback, until)
+            return _execute(system, run, directory, resumed is not None, began, notes, recording, fallback, until)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -227,7 +230,7 @@ def _first_network(algorithm: Algorithm) -> Any:
 
 
 def _execute(
-    system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
 ) -> Result:
     config = run.config
@@ -245,7 +248,7 @@ def _execute(
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []
-        notes = (*([f"auto: {chosen}"] if chosen else []), *begins, *data_notes(config.data), *store.warnings, *small)
+        notes = (*notes, *begins, *data_notes(config.data), *store.warnings, *small)
         for text in notes:
             controller.event(text)
         if metadata:

@@ -36,6 +36,7 @@ pappus replay serve --config FILE         tables of experience for whoever conne
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
+pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 """
@@ -83,7 +84,7 @@ def _dispatch(words: list[str], began: float) -> int:
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
-        "compare": _compare, "sweep": _sweep,
+        "compare": _compare, "sweep": _sweep, "presets": _presets,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -396,6 +397,12 @@ def _sweep(words: list[str], began: float) -> int:
     config = with_data(config, config.env)[0]
     validate(fit(config, config.env, system)[0])
     return command.begin(options, command.plan_of(options, rest, config))
+
+
+def _presets(words: list[str], began: float) -> int:
+    from pappus.preset_listing import main as presets_main
+
+    return presets_main(words)
 
 
 def _compare(words: list[str], began: float) -> int:

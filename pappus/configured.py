@@ -22,6 +22,7 @@ def configured(
     """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
     little as its directory."""
     written = load_file(file) if file is not None else {}
+    written.pop("evidence", None)  # of a file that a sweep wrote
     typed = ["system", *(["env"] if env else [])]
     env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
     env = env_of_data(data, env) if data else env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,14 @@ class Evidence:
     """Median over the runs."""
     source: str = ""
     """The page that has more."""
+    machine: str = "2 cores"
+    on_gpu: bool = False
+    """Whether the learner computed on a GPU, for which there are presets of their own."""
+
+    @property
+    def name(self) -> str:
+        """How `python -m benchmarks.evidence` finds it: ppo-CartPole-v1."""
+        return re.sub("[/:]", "-", f"{self.system}-{self.env}")
 
     @property
     def what(self) -> str:
@@ -58,7 +67,7 @@ class Evidence:
         missed = len(self.values) - len(self.known)
         among = f"{len(self.known)} of {len(self.values)} seeds" if missed else f"{len(self.values)} seeds"
         speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
-        return f"{self.system}: {self.what} {found} ({among}{speed}; {self.date}, commit {self.commit})"
+        return f"{self.system}: {self.what} {found} ({among}{speed}; {self.machine}, {self.date}, commit {self.commit})"
 
 
 def evidence_of(content: Any, source: str) -> Evidence:

@@ -176,6 +176,20 @@ def option_names(config: object, prefix: str = "") -> list[str]:
     return names
 
 
+def differences(config: Any, plain: Any = None, prefix: str = "") -> dict[str, object]:
+    """Settings of `config` that differ from those of `plain`, or from the defaults of its class, by option name."""
+    found: dict[str, object] = {}
+    for item in dataclasses.fields(config):
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        one, other = getattr(config, item.name), default if plain is None else getattr(plain, item.name)
+        option = prefix + item.name.replace("_", "-")
+        if dataclasses.is_dataclass(one):
+            found |= differences(one, other if type(other) is type(one) else None, f"{option}.")
+        elif one != other and option != "system":
+            found[option] = one
+    return found
+
+
 def help_text(config: RunConfig, source: str) -> str:
     """Every option, its type, its value so far and what it means, by group."""
     width = min(120, max(60, shutil.get_terminal_size((100, 24)).columns))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pappus.comparing.comparison import BETWEEN, Comparison, Estimate, Question, Standing
 from pappus.telemetry.files import git_hash, versions
-from pappus.telemetry.wording import figure
+from pappus.telemetry.wording import aligned, figure
 from pappus.types import Array
 
 SHOWN_POINTS = 7
@@ -34,16 +34,6 @@ def json_of(comparisons: Sequence[Comparison], question: Question, notes: Sequen
         "seed": question.seed, "notes": list(notes), "comparisons": [_plain(one) for one in comparisons],
         "versions": versions(), "git_hash": git_hash(),
     }
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table: the first column to the left, the others to the right, a line under the heads."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for first, *others in rows:
-        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
-    return [lines[0].rstrip(), "  ".join("─" * width for width in widths), *map(str.rstrip, lines[1:])]
 
 
 def spread(estimate: Estimate) -> str:

@@ -49,8 +49,8 @@ class Objective:
         return None if value is None else float(value)
 
     def at_rung(self, rung: int, histories: Sequence[History], ended: Sequence[bool]) -> float | None:
-        """The mean return over the seeds at a rung (1 is the first), between the points of a curve linearly; None where a
-        run has not come so far. One that has ended stays where it was."""
+        """The mean return over the seeds at a rung (1 is the first), between the points of a curve linearly; None where
+        a run has not come so far. One that has ended stays where it was."""
         step = rung * self.budget / self.rungs
         found = []
         for history, over in zip(histories, ended, strict=True):

@@ -8,13 +8,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from pappus.comparing.report import aligned
 from pappus.sweeping.plan import Plan
 from pappus.sweeping.result import Verdict
 from pappus.sweeping.space import Parameter, Range, Value
 from pappus.sweeping.study import Trial
 from pappus.telemetry.files import write_json, write_text
-from pappus.telemetry.wording import duration
+from pappus.telemetry.wording import aligned, duration
 
 STEM = "study"
 WIDTH, HEIGHT, MARGIN = 420, 220, 44
