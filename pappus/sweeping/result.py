@@ -22,6 +22,7 @@ from pappus.sweeping.plan import Plan
 from pappus.sweeping.space import Value
 from pappus.sweeping.study import Trial
 from pappus.telemetry.files import git_hash, write_text
+from pappus.telemetry.processes import usable_cores
 
 FOLDER, PRESET = "held-out", "best.yaml"
 BEST, DEFAULT = "best", "default"
@@ -90,6 +91,7 @@ def _evidence(plan: Plan, summaries: Sequence[Mapping[str, Any]]) -> Evidence:
         plan.system, plan.env, plan.held_out, tuple(plan.objective.value(summary) for summary in summaries),
         time.strftime("%Y-%m-%d"), (git_hash() or "unknown")[:12], plan.objective.target, tuple(_options(plan)),
         round(statistics.median(speeds)) if speeds else None, f"sweep of {plan.trials} trials",
+        f"{usable_cores()} cores",
     )
 
 
