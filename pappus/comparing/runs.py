@@ -17,6 +17,8 @@ from pappus.telemetry.history import GREEDY, TRAINING, History, read_history
 from pappus.trust import RUN_FILE
 from pappus.types import Array
 
+LONG = 8
+"""Letters of a number beyond which it is rounded, where that tells all groups apart."""
 OF_ONE_RUN = ("system", "env", "seed", "trace", *WITHOUT_INFLUENCE)
 """Settings that make no group of their own."""
 
@@ -111,11 +113,17 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
     groups = []
     for system, members in by_system.items():
         names = _different(members)
-        settings: dict[str, dict[str, list[Run]]] = {}
+        settings: dict[tuple[str, ...], dict[str, list[Run]]] = {}
         for run in members:
-            text = ", ".join(f"{name.replace('_', '-')}={_shown(run.settings.get(name))}" for name in names)
-            settings.setdefault(text, {}).setdefault(run.env, []).append(run)
-        groups += [Group(system, text, by_env) for text, by_env in settings.items()]
+            values = tuple(_shown(run.settings.get(name)) for name in names)
+            settings.setdefault(values, {}).setdefault(run.env, []).append(run)
+        short = {values: tuple(map(_rounded, values)) for values in settings}
+        if len(set(short.values())) < len(short):
+            short = {values: values for values in settings}
+        for values, by_env in settings.items():
+            pairs = zip(names, short[values], strict=True)
+            text = ", ".join(f"{name.replace('_', '-')}={value}" for name, value in pairs)
+            groups.append(Group(system, text, by_env))
     return groups
 
 
@@ -174,3 +182,11 @@ def _of_one_run(name: str) -> bool:
 
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _rounded(text: str) -> str:
+    """A long number with four digits."""
+    try:
+        return f"{float(text):.4g}" if len(text) > LONG and text.lower() != "infinity" else text
+    except ValueError:
+        return text

@@ -23,7 +23,11 @@ from pappus.sweeping.sweep import Sweep
 from pappus.telemetry.files import locked
 from pappus.trust import RUN_FILE, check_trust, remember
 
-HELP = ("-h", "--help")
+NOT_TAKEN = {
+    "--seed": "give the seeds of every trial with --seeds", "--vary": "name the option in the space",
+    "--config": "give its settings as options", "--trace": "trace a run with the settings that it finds",
+    "--record": "record a run with the settings that it finds",
+}
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,9 @@ def _options(given: Any) -> Options:
 
 def check_early(options: Options, words: Sequence[str]) -> None:
     """Raise `UserError` for what can be known without the system."""
-    for option in ("--seed", "--vary", "--config", "--trace", "--record"):
+    for option, instead in NOT_TAKEN.items():
         if any(word.partition("=")[0] == option for word in words):
-            raise UserError(f"pappus sweep takes no {option}: every trial is a run of its own; leave it out")
+            raise UserError(f"pappus sweep takes no {option}; {instead}")
     if "ray" in words and not any(word.partition("=")[0] in ("--address", "--cluster.address") for word in words):
         raise UserError("a sweep on ray needs --address, such as auto: its trials share one running cluster")
     read_space(options.space)

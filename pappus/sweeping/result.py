@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from pappus.errors import INCOMPLETE
 from pappus.evidence import Evidence, plain
 from pappus.members import Member
 from pappus.ops import aggregates
@@ -57,7 +58,7 @@ def judge(directory: Path, plan: Plan, best: Trial, trust: bool = False) -> tupl
     ]
     population = Population(directory / FOLDER, members, plan.jobs, resumed=True, trust=trust)
     code = population.run()
-    if code:
+    if code not in (0, INCOMPLETE):
         return None, code
     evidence = {
         name: _evidence(plan, [population.summary(one) for one in members if one.setting == name]) for name in wanted
