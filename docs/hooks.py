@@ -18,7 +18,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pappus"
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.MULTILINE)
-COMMAND_FILES = (PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "chaos" / "command.py")
+COMMAND_FILES = (
+    PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "preset_listing.py",
+    *(PACKAGE / name / "command.py" for name in ("chaos", "comparing", "sweeping")),
+)
 BASES = ("AlgorithmConfig", "TopologyConfig")
 
 

@@ -27,6 +27,7 @@ from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
+from pappus.origin import origin_of
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
@@ -141,8 +142,10 @@ def execute(
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
     interrupt it after so many rounds."""
     system = system or find_system(config.system)
+    notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
+    notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
     if not config.inline and config.runtime != "ray":
         check_limits(config)
@@ -160,7 +163,7 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             again = resumed is not None
-            return _execute(system, run, directory, again, began, chosen, recording, fallback, until, callbacks)
+            return _execute(system, run, directory, again, began, notes, recording, fallback, until, callbacks)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -235,7 +238,7 @@ def _first_network(algorithm: Algorithm) -> Any:
 
 
 def _execute(
-    system: System, run: Run, directory: Path, resumed: bool, began: float | None, chosen: str,
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
     callbacks: Sequence[Callback | str] = (),
 ) -> Result:
@@ -256,8 +259,7 @@ def _execute(
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []
         slow = [text] if (text := numba_note(config)) else []
-        auto = [f"auto: {chosen}"] if chosen else []
-        notes = (*auto, *begins, *data_notes(config.data), *store.warnings, *small, *slow)
+        notes = (*notes, *begins, *data_notes(config.data), *store.warnings, *small, *slow)
         for text in notes:
             controller.event(text)
         if metadata:

@@ -34,6 +34,9 @@ pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kil
 pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
+pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
+pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
+pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
 pappus check-env ID                       what an env is, how fast it steps, what is wrong with it
 pappus completion bash|zsh|fish           what completes commands and options in a shell
@@ -82,7 +85,7 @@ def _dispatch(words: list[str], began: float) -> int:
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
-        "completion": _completion,
+        "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -400,6 +403,40 @@ def _data(words: list[str], began: float) -> int:
     from pappus.data_commands import main as data_main
 
     return data_main(words)
+
+
+def _sweep(words: list[str], began: float) -> int:
+    from pappus.sweeping import command
+
+    options, trust, rest = command.parse(words)
+    if isinstance(options, str):
+        return command.go_on(options, trust)
+    command.check_early(options, rest)
+    _check_early(None, rest, trust=False, several=True)
+    start = early.started(rest[0], _value(rest, "--env"), _value(rest, "--data"), "", trust=False)
+    if start is not None:
+        command.check_space(options, rest, start())
+    early.check_env_id(_value(rest, "--env"), rest)
+    from pappus.beginnings import with_data
+    from pappus.machine import fit
+    from pappus.validation import validate
+
+    system, config = _config(rest)
+    config = with_data(config, config.env)[0]
+    validate(fit(config, config.env, system)[0])
+    return command.begin(options, command.plan_of(options, rest, config))
+
+
+def _presets(words: list[str], began: float) -> int:
+    from pappus.preset_listing import main as presets_main
+
+    return presets_main(words)
+
+
+def _compare(words: list[str], began: float) -> int:
+    from pappus.comparing.command import main as compare_main
+
+    return compare_main(words)
 
 
 def _systems(words: list[str], began: float) -> int:

@@ -25,6 +25,7 @@ def configured(
     """The resolved config: defaults < preset < file < settings. A file that is the config.yaml of a run is trusted as
     little as its directory."""
     written = load_file(file) if file is not None else {}
+    written.pop("evidence", None)  # of a file that a sweep wrote
     if file is not None and file.name == RUN_FILE and written.get("run_dir"):
         written = {name: value for name, value in written.items() if name not in OF_ONE_RUN}
     typed = ["system", *(["env"] if env else [])]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 from pappus.errors import UserError
 from pappus.names import registered_systems
+from pappus.settings import differences
 from pappus.systems import ALGORITHMS, SYSTEMS, TOPOLOGIES, find_system
 
 
@@ -30,7 +28,7 @@ def one_system(name: str) -> str:
     lines = [f"{system.name}: {system.algorithm.name} on {system.topology.name}"]
     lines += [text for text in (system.purpose or system.algorithm.purpose, system.paper) if text]
     lines += ["", system.topology.figure, "", "Its settings, where they differ from the defaults:", ""]
-    lines += [f"  --{option} {value}" for option, value in _differences(system.defaults).items()]
+    lines += [f"  --{option} {value}" for option, value in differences(system.defaults).items()]
     lines += ["", f"All options: pappus train {name} --help"]
     return "\n".join(lines)
 
@@ -54,20 +52,6 @@ def _row(name: str) -> list[str]:
     except UserError as error:  # a package that registers what it does not have
         return [name, "", str(error)]
     return [name, system.pair, system.purpose or system.algorithm.purpose]
-
-
-def _differences(config: Any, plain: Any = None, prefix: str = "") -> dict[str, object]:
-    """Settings of `config` that differ from those of `plain`, or from the defaults of its class, by option name."""
-    found: dict[str, object] = {}
-    for item in dataclasses.fields(config):
-        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-        one, other = getattr(config, item.name), default if plain is None else getattr(plain, item.name)
-        option = prefix + item.name.replace("_", "-")
-        if dataclasses.is_dataclass(one):
-            found |= _differences(one, other if type(other) is type(one) else None, f"{option}.")
-        elif one != other and option != "system":
-            found[option] = one
-    return found
 
 
 def _mark(entry: str) -> str:

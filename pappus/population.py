@@ -9,12 +9,10 @@ the results, with the mean over seeds and its 95 % interval; `population.json` h
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +29,7 @@ from rich.table import Table
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
-from pappus.telemetry.checkpoint import has_checkpoint
+from pappus.run_process import OUTPUT, start_run
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
 from pappus.trust import Asked, check_trust, remember
@@ -39,12 +37,10 @@ from pappus.trust import Asked, check_trust, remember
 FILE = "population.json"
 MEMBER = re.compile(r"[\w+-][\w.+-]*")
 """A member's name, which is also that of its folder."""
-OUTPUT = "output.txt"
 LOOK_SECONDS = 0.5
 """How often to look at the members."""
 STOP_SECONDS = 1000.0
 """How long members may take to save and stop; each ends within its own `--supervision.grace-seconds`."""
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass
@@ -101,23 +97,7 @@ class Population:
     def _start(self, member: Member) -> None:
         """A run, or the rest of one that was begun. If this process is killed, so is it."""
         directory = self.directory / member.name
-        begun = has_checkpoint(directory / "checkpoints")
-        again = ["--resume", str(directory), *(["--trust"] if self.trust else [])]
-        words = again if begun else [*member.words, "--run-dir", str(directory)]
-        if self.resumed and not begun:  # it was killed before its first checkpoint, and starts anew
-            for path in directory.glob("*"):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path.name != OUTPUT:  # which says what happened
-                    path.unlink()
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / OUTPUT).open("ab") as output:
-            command = [sys.executable, "-P", "-m", "pappus", "train", *words]  # nothing is imported from this folder
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-            self.running[member.name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                preexec_fn=_die_with_parent, env=environment,
-            )
+        self.running[member.name] = start_run(directory, member.words, self.trust, again=self.resumed)
 
     def _collect(self) -> None:
         for name, process in list(self.running.items()):
@@ -254,7 +234,3 @@ def _number(value: float | None, digits: int = 0) -> str:
 
 def _stop_waiting(number: signal.Signals) -> None:
     raise KeyboardInterrupt
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pappus.evidence import Evidence
+from pappus.evidence_table import EVIDENCE
+from pappus.names import PAIRS
 from pappus.system import Preset, System
 
 CORRECTED = ("vtrace@*", "appo@*")
@@ -193,3 +196,23 @@ def presets_for(system: System, env: str) -> list[Preset]:
     """All presets that match, in their order; a system's own come last."""
     matching = [preset for preset in (*PRESETS, *system.presets) if preset.matches(system.pair, env)]
     return [preset for preset in matching if system.on_gpu or not preset.on_gpu]
+
+
+def evidence_for(preset: Preset) -> list[Evidence]:
+    """The runs that were made with a preset, be it among others. Where a GPU has a preset of its own, runs on a GPU say
+    nothing of the other one."""
+    found = []
+    for one in EVIDENCE:
+        pair = PAIRS.get(one.system, one.system)
+        own = any(other.on_gpu and other.settings and other.matches(pair, one.env) for other in PRESETS)
+        if preset.matches(pair, one.env) and (preset.on_gpu == one.on_gpu or (one.on_gpu and not own)):
+            found.append(one)
+    return found
+
+
+def evidence_on(system: System, env: str) -> list[Evidence]:
+    """The runs of a system on an env with all presets that apply here."""
+    return [
+        one for one in EVIDENCE
+        if PAIRS.get(one.system, one.system) == system.pair and one.env == env and one.on_gpu == system.on_gpu
+    ]

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pappus.errors import UserError, closest
 from pappus.names import run_file
 from pappus.settings import load_file
+from pappus.telemetry.history import read_history
 from pappus.types import Array
 
 
@@ -66,33 +65,4 @@ def load(path: str | Path) -> LoadedRun:
     config = load_file(run_file(directory))
     summary = directory / "summary.json"
     found = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
-    return LoadedRun(columns_of(directory / "metrics.jsonl"), directory, config, found)
-
-
-def columns_of(path: Path) -> dict[str, Array]:
-    """The lines of a metrics.jsonl as columns; a last line that is cut off, because the run goes on, is left out."""
-    lines = _lines(path)
-    step = np.array([line["step"] for line in lines], np.float64)
-    kept = step <= np.minimum.accumulate(step[::-1])[::-1] if len(step) else np.zeros(0, np.bool_)
-    lines = [line for line, keep in zip(lines, kept, strict=True) if keep]
-    columns = {name: np.full(len(lines), np.nan) for name in ("step", "time")}
-    for i, line in enumerate(lines):
-        for name, value in line.items():
-            if name not in columns:
-                columns[name] = np.full(len(lines), np.nan)
-            columns[name][i] = np.nan if value is None else value
-    return columns
-
-
-def _lines(path: Path) -> list[dict[str, float | None]]:
-    if not path.is_file():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            if number < len(lines):
-                raise UserError(f"{str(path)!r}, line {number}, is no JSON; repair or remove that line") from None
-    return found
+    return LoadedRun(dict(read_history(directory).columns), directory, config, found)

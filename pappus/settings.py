@@ -121,6 +121,25 @@ def load_file(path: Path) -> dict[str, Any]:
     return content
 
 
+def load_entries(path: Path) -> dict[str, tuple[int, Any]]:
+    """The entries of a YAML file that is one mapping, each with the number of its line."""
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        if not isinstance(node, yaml.MappingNode):
+            raise ValueError("it is no mapping; write NAME: VALUE lines")
+        found: dict[str, tuple[int, Any]] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            if name in found:
+                raise ValueError(f"line {line} gives {name} again, after line {found[name][0]}; give it once")
+            found[name] = (line, loader.construct_object(value, deep=True))
+        _check_size([value for _, value in found.values()])
+    except Exception as error:  # PyYAML lets many kinds through
+        raise UserError(f"file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
+    return found
+
+
 def _check_size(content: Any) -> None:
     """Refuse what no config is like: YAML's references can say a lot in few words, and even hold themselves."""
     level, count = [content], 0
@@ -162,6 +181,20 @@ def option_names(config: object, prefix: str = "") -> list[str]:
         value, name = getattr(config, item.name), prefix + item.name.replace("_", "-")
         names += option_names(value, f"{name}.") if dataclasses.is_dataclass(value) else [name]
     return names
+
+
+def differences(config: Any, plain: Any = None, prefix: str = "") -> dict[str, object]:
+    """Settings of `config` that differ from those of `plain`, or from the defaults of its class, by option name."""
+    found: dict[str, object] = {}
+    for item in dataclasses.fields(config):
+        default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        one, other = getattr(config, item.name), default if plain is None else getattr(plain, item.name)
+        option = prefix + item.name.replace("_", "-")
+        if dataclasses.is_dataclass(one):
+            found |= differences(one, other if type(other) is type(one) else None, f"{option}.")
+        elif one != other and option != "system":
+            found[option] = one
+    return found
 
 
 def help_text(config: RunConfig, source: str) -> str:

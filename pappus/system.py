@@ -118,6 +118,11 @@ class Preset:
     topology: str = ""
     """The topology that named systems take instead, such as `seed`."""
 
+    @property
+    def name(self) -> str:
+        """What it is for, in words."""
+        return f"{', '.join(self.pairs)} on {self.envs}{' with a GPU' if self.on_gpu else ''}"
+
     def matches(self, pair: str, env: str) -> bool:
         """Whether it is for this pair on this env."""
         return fnmatch.fnmatch(env, self.envs) and any(fnmatch.fnmatch(pair, pattern) for pattern in self.pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pappus.telemetry.run_log import Summary
@@ -24,6 +25,16 @@ def figure(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table: the first column to the left, the others to the right, a line under the heads."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return [lines[0].rstrip(), "  ".join("─" * width for width in widths), *map(str.rstrip, lines[1:])]
 
 
 def duration(seconds: float) -> str:

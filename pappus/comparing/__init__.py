@@ -1,0 +1,1 @@
+"""`pappus compare`: what finished runs say together. It needs no torch."""
