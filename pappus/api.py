@@ -207,7 +207,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
+    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
     program = system.topology.build(run)
     validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
     return run
