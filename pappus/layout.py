@@ -7,7 +7,7 @@ safetensors can use them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:  # a role without a network needs no torch
@@ -44,14 +44,17 @@ def view(piece: Tensor, part: Part) -> Tensor:
     return piece.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
-def named(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
-    """All tensors by name, as views of the buffer."""
-    tensors: dict[str, Tensor] = {}
+def places(layout: Layout) -> Iterator[tuple[Part, slice]]:
+    """All tensors with their places in the buffer."""
     begin = 0
     for part in layout:
-        tensors[part.name] = view(flat[begin : begin + part.size], part)
+        yield part, slice(begin, begin + part.size)
         begin += part.size
-    return tensors
+
+
+def named(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
+    """All tensors by name, as views of the buffer."""
+    return {part.name: view(flat[place], part) for part, place in places(layout)}
 
 
 def flattened(tensors: Iterable[tuple[Tensor, bool]]) -> Tensor:
@@ -67,13 +70,11 @@ def cut(layout: Layout, sizes: Sequence[int]) -> list[Layout]:
     of the buffer, called `NAME[FROM:TO]`."""
     shards: list[list[Part]] = [[] for _ in sizes]
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    begin = 0
-    for part in layout:
+    for part, place in places(layout):
         for shard, size, end in zip(shards, sizes, ends, strict=True):
-            start, stop = max(begin, end - size) - begin, min(begin + part.size, end) - begin
+            start, stop = max(place.start, end - size) - place.start, min(place.stop, end) - place.start
             if stop - start == part.size:
                 shard.append(part)
             elif stop > start:
                 shard.append(Part(f"{part.name}[{start}:{stop}]", (stop - start,)))
-        begin += part.size
     return [tuple(shard) for shard in shards]

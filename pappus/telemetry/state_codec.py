@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.layout import Layout, flattened, named
+from pappus.layout import Layout, flattened, places, view
 
 if TYPE_CHECKING:  # a role without a network needs no torch
     import torch
@@ -102,8 +102,12 @@ class Encoder:
         return {"$tensor": self._store(raw, path), "dtype": dtype, "shape": list(value.shape)}
 
     def _encode_weights(self, flat: torch.Tensor) -> Any:
-        tensors = named(flat.detach().cpu(), self._layout)
-        names = [self._store(tensor.contiguous(), (WEIGHTS, name)) for name, tensor in tensors.items()]
+        import torch
+
+        rows, names = flat.detach().cpu().numpy(), []
+        for part, place in places(self._layout):
+            alone = torch.from_numpy(rows[place])  # whose storage is this piece alone: it is written without a copy
+            names.append(self._store(view(alone, part).contiguous(), (WEIGHTS, part.name)))
         last = [name for name, part in zip(names, self._layout, strict=True) if part.channels_last]
         return {"$flat": names, "channels_last": last}
 
