@@ -18,12 +18,15 @@ from pappus.config import RunConfig, Settings
 from pappus.configured import configured, same_system
 from pappus.core import Algorithm
 from pappus.data.dataset import open_dataset
+from pappus.data.no_env import SPEC_FILE
 from pappus.data.specs import check_spec, data_notes, spec_of
+from pappus.envs.external import PREFIX, is_external
 from pappus.errors import RunError, UserError
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
+from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
@@ -43,7 +46,7 @@ from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
+from pappus.trained import Evaluation, evaluate, load_policy
 from pappus.trust import asked_by, remember
 from pappus.validation import validate, validate_memory
 
@@ -293,6 +296,8 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
     try:
         log = RunLog(directory, resume_step=resume_step)
         log.keep("config.yaml", to_yaml(config))
+        if is_external(config.env):
+            log.keep(SPEC_FILE, Path(config.env.removeprefix(PREFIX)).read_text())
     except OSError as error:
         raise UserError(
             f"run_dir={str(directory)!r} cannot be written: {error.strerror}; make room, or give another --run-dir"
