@@ -46,7 +46,7 @@ class TrainedPolicy:
         an episode begins. `reward [N]` is what the last actions earned, which only networks trained with `last_inputs`
         look at. Not `deterministic`: sampled, where the policy is a distribution; others always take their best action.
         """
-        size = check_batch(self._own_spec(), observations)
+        size = check_batch(self.own_spec(), observations)
         starts = _rows(first, size, np.bool_, "first", state is None)
         memory = self.first_memory(size) if state is None else state
         _check_memory(memory, self.first_memory(1), size)
@@ -84,13 +84,16 @@ class TrainedPolicy:
         rows: Array = choice.log_prob(torch.from_numpy(episode.action[:, None])).numpy()
         return rows[:, 0]
 
-    def _own_spec(self) -> Nest:
+    def own_spec(self) -> Nest:
         """What the env itself shows, without what is added to it."""
-        spec = self.env.spec.observation
-        if not self._last:
-            return spec
-        rest = {key: leaf for key, leaf in spec.items() if key not in (LAST_ACTION, LAST_REWARD)}
-        return rest["observation"] if isinstance(self.env, WithLastInputs) and self.env.wraps else rest
+        return self.without_last_inputs(self.env.spec.observation)
+
+    def without_last_inputs(self, observation: Nest) -> Nest:
+        """What the env itself shows of an observation as networks take it."""
+        if not isinstance(self.env, WithLastInputs):
+            return observation
+        rest = {key: leaf for key, leaf in observation.items() if key not in (LAST_ACTION, LAST_REWARD)}
+        return rest["observation"] if self.env.wraps else rest
 
     def _seen(self, observations: Nest, first: Array, memory: Memory, reward: Array) -> Nest:
         """A batch as the network is shown it."""
@@ -103,6 +106,8 @@ class TrainedPolicy:
 def check_batch(spec: Nest, batch: Nest, name: str = "observations") -> int:
     """The number of rows of a batch of observations in the env's own format; `UserError` if it is none."""
     if isinstance(spec, ArraySpec):
+        if isinstance(batch, dict):
+            raise UserError(f"{name} is a dict, but this policy sees arrays; give the array alone")
         return _check_leaf(spec, np.asarray(batch), name)
     keys = list(spec) if isinstance(spec, dict) else list(range(len(spec)))
     kind = dict if isinstance(spec, dict) else tuple

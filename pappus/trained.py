@@ -12,6 +12,7 @@ import numpy as np
 
 from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
+from pappus.core import Algorithm
 from pappus.data.no_env import env_to_act_in
 from pappus.edges.weights import FlatWeights
 from pappus.envs.vector import VectorEnv, backend_of, make_env
@@ -118,9 +119,16 @@ def stored_policy(
             f"the checkpoint holds {flat.size} weights, but this network has {size}; evaluate with the config that it "
             "was trained with"
         )
+    return policy_of(algorithm, flat, num_envs, seed, config.precision_on("cpu"))
+
+
+def policy_of(
+    algorithm: Algorithm, flat: Array, num_envs: int, seed: int | None = None, precision: str = "float32"
+) -> LocalPolicy:
+    """The policy of an algorithm with these weights, for so many envs; it acts greedily, or samples from a seed."""
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.precision_on("cpu"))
+    policy = LocalPolicy(algorithm, weights, num_envs, seed, precision)
     policy.refresh()
     return policy
 

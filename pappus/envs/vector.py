@@ -113,6 +113,11 @@ class WithLastInputs(VectorEnv):
         self._action, self._reward = self._zeros()
 
     @property
+    def inner(self) -> VectorEnv:
+        """The envs themselves."""
+        return self._env
+
+    @property
     def wraps(self) -> bool:
         """Whether the env's own observation, which is no dict, became the entry `observation`."""
         return not isinstance(self._env.spec.observation, dict)

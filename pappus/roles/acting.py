@@ -117,6 +117,11 @@ class ActingNetwork:
         return self._network
 
     @property
+    def weights(self) -> Array:
+        """The flat weights in use."""
+        return self._received
+
+    @property
     def algorithm(self) -> Algorithm:
         """Whose network it is."""
         return self._algorithm
