@@ -18,7 +18,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pappus"
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.MULTILINE)
-COMMAND_FILES = (PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "chaos" / "command.py")
+COMMAND_FILES = (
+    PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "policy_commands.py", PACKAGE / "chaos" / "command.py",
+)
 BASES = ("AlgorithmConfig", "TopologyConfig")
 
 

@@ -9,6 +9,7 @@ Both are given the same memory in every step: what is compared is one step, thou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -92,9 +93,10 @@ def agreement(exported: Exported, steps: list[Step], source: str) -> Agreement:
 
 def _deviation(one: Array, two: Array) -> float:
     if one.shape != two.shape:
-        return float("inf")
+        return math.inf
     difference = np.abs(one.astype(np.float64) - two) / np.maximum(1.0, np.abs(two.astype(np.float64)))
-    return float(difference.max(initial=0.0))
+    largest = float(difference.max(initial=0.0))
+    return largest if math.isfinite(largest) else math.inf  # NaN is larger than nothing
 
 
 def _tied(outputs: dict[str, Array], rows: Array) -> bool:

@@ -22,6 +22,7 @@ from pappus.types import ACTION_MASK, EnvSpec
 
 VECTOR = spaces.Box(-1.0, 1.0, (4,), np.float64)
 IMAGE = spaces.Box(0, 255, (36, 36), np.uint8)
+GRID = spaces.Box(0, 1, (6, 6, 2), np.bool_)
 
 
 def made(
@@ -62,15 +63,15 @@ def masks() -> TrainedPolicy:
 
 
 def squashed() -> TrainedPolicy:
-    return made("cql", VECTOR, spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, np.inf], np.float32)), {})
+    return made("sac", VECTOR, spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, np.inf], np.float32)), {})
 
 
 def dicts() -> TrainedPolicy:
     shown = spaces.Dict({
-        "picture": IMAGE, "where": VECTOR, "kind": spaces.Discrete(5, start=-2),
+        "picture": GRID, "where": VECTOR, "kind": spaces.Discrete(5, start=-2),
         "both": spaces.Tuple([spaces.MultiBinary(3), spaces.Box(-np.inf, np.inf, ())]),
     })
-    return made("ppo", shown, spaces.Box(-1.0, 1.0, (2,)), {"core": "gru"}, frame_stack=2)
+    return made("ppo", shown, spaces.Box(-1.0, 1.0, (2,)), {})
 
 
 CASES: dict[str, Callable[[], TrainedPolicy]] = {
