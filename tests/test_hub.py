@@ -40,6 +40,7 @@ def test_an_exported_policy_acts_in_its_env(run: Path) -> None:
     seen, _ = gym.make("Pendulum-v1").reset(seed=1)
     action = module({"observation": torch.from_numpy(seen[None])})["action"].numpy()
     np.testing.assert_allclose(action[0], pappus.load_policy(run).act(seen), atol=1e-5)
+    assert str(Path(pappus.__file__).parent).encode() not in (run / "export" / "policy.pt2").read_bytes()
 
 
 def test_the_note_says_what_goes_in_and_out(run: Path) -> None:

@@ -30,9 +30,12 @@ def traced(graph: PolicyGraph) -> ExportedProgram:
     shapes = ({name: {0: batch} for name in example},)
     try:
         with quiet(), torch.no_grad():
-            return torch.export.export(graph.eval(), (example,), dynamic_shapes=shapes)
+            program = torch.export.export(graph.eval(), (example,), dynamic_shapes=shapes)
     except Exception as error:  # of a network that is not ours
         raise RunError(f"torch.export cannot trace this network ({type(error).__name__}: {error!s:.300})") from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
+    return program
 
 
 def write_torch(program: ExportedProgram, graph: PolicyGraph, path: Path) -> None:

@@ -14,7 +14,7 @@ from pappus.envs.vector import LAST_ACTION, LAST_REWARD, WithLastInputs
 from pappus.export.units import Units, counted, spaces_of
 from pappus.networks.steps import module_step
 from pappus.policy import Memory, TrainedPolicy, leaves_in
-from pappus.types import ACTION_MASK, Array, ArraySpec, Nest
+from pappus.types import ACTION_MASK, Array, ArraySpec, ContinuousAction, Nest
 
 FIRST, REWARD, ACTION = "first", "reward", "action"
 SCORES = {"policy": "distribution", "q": "q"}
@@ -98,9 +98,16 @@ class PolicyGraph(nn.Module):
 
         action, _, state = self._algorithm.act(step, seen, first, memory.network, None)
         after = leaves_in(Memory(state, action if self._last else ()))
-        scores = {SCORES[name]: value for name, value in outputs[-1]._asdict().items() if name in SCORES}
+        scores = self._scores(outputs[-1])
         named = {f"next_{name}": leaf for name, leaf in zip(self.state_names, after, strict=True)}
         return {ACTION: self.units(action), **scores, **named}
+
+    def _scores(self, output: Any) -> dict[str, Tensor]:
+        """What the action was chosen by. A critic's value of one continuous action is none of it."""
+        known = {name: value for name, value in output._asdict().items() if name in SCORES}
+        if isinstance(self._env.spec.action, ContinuousAction):
+            known.pop("q", None)
+        return {SCORES[name]: value for name, value in known.items()}
 
     def _memory(self, leaves: list[Tensor]) -> Memory:
         like: Any = self.memory

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import pappus
 from pappus.config import EnvOptions
 from pappus.export.check import agreement, steps_of
 from pappus.export.formats import run_torch, traced, write_torch
 from pappus.export.graph import PolicyGraph
 from pappus.export.onnx_files import run_onnx, write_onnx
 from tests.export.cases import CASES
+
+HERE = str(Path(pappus.__file__).parent).encode()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -25,5 +28,6 @@ def test_onnx_runtime_and_torch_export_do_what_our_policy_does(case: str, tmp_pa
         exported = run(tmp_path / name)
         found = agreement(exported, steps, "")
         assert found.observations >= 10_000 and found.largest < 1e-5 and found.other_actions == 0, (name, found)
+        assert HERE not in (tmp_path / name).read_bytes(), "a path of this machine"
         one = {key: rows[:1] for key, rows in steps[0].inputs.items()}
         assert set(exported(one)) == set(graph.output_names), "a batch of one works, too"
