@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@# torch alone first: a constraint on it must not be solved together with packages that would pull another build
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
-		--editable ".[atari,data,envpool,grpc,ray,replay,sweep,video,dev]"
+		--editable ".[atari,data,envpool,export,grpc,ray,replay,sweep,video,dev]"
 	@touch $(STAMP)
 
 demo: $(STAMP)

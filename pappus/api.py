@@ -19,7 +19,9 @@ from pappus.config import RunConfig, Settings
 from pappus.configured import configured, same_system
 from pappus.core import Algorithm
 from pappus.data.dataset import open_dataset
+from pappus.data.no_env import SPEC_FILE
 from pappus.data.specs import check_spec, data_notes, spec_of
+from pappus.envs.external import PREFIX, is_external
 from pappus.errors import CallbackError, RunError, UserError, install_line
 from pappus.hooks.callback import Callback
 from pappus.hooks.find import TENSORBOARD, hooks_for
@@ -28,6 +30,7 @@ from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu
 from pappus.networks.flat import FlatParameters
 from pappus.origin import origin_of
+from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
 from pappus.runtimes.controller import Controller
@@ -47,7 +50,7 @@ from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
-from pappus.trained import Evaluation, TrainedPolicy, evaluate, load_policy
+from pappus.trained import Evaluation, evaluate, load_policy
 from pappus.trust import asked_by, remember
 from pappus.validation import validate, validate_memory
 
@@ -218,7 +221,7 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).size)
+    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
     program = system.topology.build(run)
     validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
     return run
@@ -337,6 +340,8 @@ def open_log(directory: Path, config: RunConfig, resume_step: int | None) -> Run
     try:
         log = RunLog(directory, resume_step=resume_step, tensorboard=TENSORBOARD in config.hooks.loggers)
         log.keep("config.yaml", to_yaml(config))
+        if is_external(config.env):
+            log.keep(SPEC_FILE, Path(config.env.removeprefix(PREFIX)).read_text())
     except OSError as error:
         raise UserError(
             f"run_dir={str(directory)!r} cannot be written: {error.strerror}; make room, or give another --run-dir"

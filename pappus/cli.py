@@ -33,6 +33,9 @@ pappus actor --connect ADDRESS --env ID   step envs for a run elsewhere that lis
 pappus chaos SYSTEM --env ID --minutes M  train, and hurt the run meanwhile: kills, hangs, full disks … and a report
 pappus replay-run RUN                     repeat a run that was trained with --trace, in one thread
 pappus replay serve --config FILE         tables of experience for whoever connects (docs/concepts/replay.md)
+pappus export RUN [--format FORMAT]       the policy as a file for other programs: onnx or torch-export (--out DIR)
+pappus push RUN DIR                       a run as a folder that a model hub takes, with a model card
+pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
@@ -85,7 +88,8 @@ def _dispatch(words: list[str], began: float) -> int:
     commands = {
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
-        "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets,
+        "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
+        "push": _push, "pull": _pull,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -437,6 +441,24 @@ def _compare(words: list[str], began: float) -> int:
     from pappus.comparing.command import main as compare_main
 
     return compare_main(words)
+
+
+def _export(words: list[str], began: float) -> int:
+    from pappus.policy_commands import export
+
+    return export(words)
+
+
+def _push(words: list[str], began: float) -> int:
+    from pappus.policy_commands import push
+
+    return push(words)
+
+
+def _pull(words: list[str], began: float) -> int:
+    from pappus.policy_commands import pull
+
+    return pull(words)
 
 
 def _systems(words: list[str], began: float) -> int:

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optree
-import torch
 
 from pappus.accelerator import one_thread
 from pappus.config import EnvOptions, RunConfig
-from pappus.data.episode import Episode
+from pappus.core import Algorithm
 from pappus.data.no_env import env_to_act_in
-from pappus.data.reading import with_last_inputs
 from pappus.edges.weights import FlatWeights
-from pappus.envs.vector import VectorEnv, WithLastInputs, backend_of, make_env
+from pappus.envs.vector import VectorEnv, backend_of, make_env
 from pappus.errors import UserError, install_line
 from pappus.kinds import EVALUATOR
 from pappus.networks.flat import FlatParameters
+from pappus.policy import TrainedPolicy
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.evaluator import MAX_ENVS, Evaluator
 from pappus.system import System
@@ -30,54 +28,11 @@ from pappus.telemetry.run_folders import find_checkpoint
 from pappus.telemetry.weights import stored_weights
 from pappus.transports.memory import HeapBlock
 from pappus.trust import ENV, REACHES
-from pappus.types import Array, EnvSpec, Nest, Timestep, map_leaves
+from pappus.types import Array, EnvSpec, Nest, Timestep
 
 FRAMES_PER_SECOND = 30
 MIN_SIDE = 336
 """Smaller pictures are enlarged by a whole factor."""
-
-
-class TrainedPolicy:
-    """Acts on the observations of one env, one by one; call `reset` when an episode starts."""
-
-    def __init__(self, env: VectorEnv, policy: LocalPolicy) -> None:
-        self._env, self._policy = env, policy
-        self._first = True
-        self._action: Array | None = None
-
-    def reset(self) -> None:
-        """The next observation starts an episode."""
-        self._first = True
-
-    def act(self, observation: Nest, reward: float = 0.0) -> Any:
-        """The greedy action for an observation as the env gives it, in the env's own units. `reward` is what the last
-        action earned; only networks that were trained with `last_inputs` look at it."""
-        batched = optree.tree_map(lambda leaf: np.asarray(leaf)[None], observation)
-        zeros = np.zeros(1, np.float32)
-        first = np.array([self._first])
-        self._note_last(reward)
-        self._first = False
-        action, _ = self._policy.act(Timestep(self._env.to_nest(batched), first, zeros, zeros, ~first))
-        self._action = action
-        single = self._env.to_action(action)[0]
-        return single.item() if single.ndim == 0 else single
-
-    def log_prob(self, episode: Episode) -> Array:
-        """log π(a_t | o_0 … o_t) of every action of a logged episode, `[T]`: of the policy as it samples or, where it
-        has one best action, −∞ for all others. Of continuous actions it is the log-density, in units of policies."""
-        seen = with_last_inputs(episode) if isinstance(self._env, WithLastInputs) else episode
-        shown = map_leaves(lambda leaf: leaf[:-1, None], seen.observation)
-        first = (np.arange(episode.length) == 0)[:, None]
-        choice, _ = self._policy.choices(shown, first, self._policy.initial_state(1))
-        rows: Array = choice.log_prob(torch.from_numpy(episode.action[:, None])).numpy()
-        return rows[:, 0]
-
-    def _note_last(self, reward: float) -> None:
-        if isinstance(self._env, WithLastInputs):
-            spec = self._env.spec.action.array
-            nothing = np.zeros((1, *spec.shape), spec.dtype)
-            action = nothing if self._first or self._action is None else self._action
-            self._env.note(action, np.array([0.0 if self._first else reward], np.float32))
 
 
 @dataclass(frozen=True)
@@ -103,14 +58,15 @@ class Evaluation:
 
 def load_policy(
     run: str | Path, checkpoint: str = "latest", env: Callable[..., Any] | None = None, system: System | None = None,
-    trust: bool = False,
+    trust: bool = False, seed: int = 0,
 ) -> TrainedPolicy:
-    """The policy of a run. Give `env` and `system` again where they were Python values that no name finds; `trust` the
-    code that its config names, if you did not name it yourself in this folder before."""
+    """The policy of a run's `latest` or `best` checkpoint. Give `env` and `system` again where they were Python values
+    that no name finds; `trust` the code that its config names, if you did not name it yourself in this folder before.
+    `seed` is that of sampled actions. A run whose envs are elsewhere, or that has only data, needs no env here."""
     found, config = saved_config(Path(run), system, trust=trust, without=unused_settings(env))
     path = find_checkpoint(Path(run), checkpoint)
-    vector = env_to_act_in(env or config.env, config.env_options)
-    return TrainedPolicy(vector, stored_policy(found, config, vector.spec, path, 1))
+    vector = env_to_act_in(env or config.env, config.env_options, Path(run))
+    return TrainedPolicy(vector, stored_policy(found, config, vector.spec, path, 1), seed)
 
 
 def evaluate(
@@ -163,9 +119,16 @@ def stored_policy(
             f"the checkpoint holds {flat.size} weights, but this network has {size}; evaluate with the config that it "
             "was trained with"
         )
+    return policy_of(algorithm, flat, num_envs, seed, config.precision_on("cpu"))
+
+
+def policy_of(
+    algorithm: Algorithm, flat: Array, num_envs: int, seed: int | None = None, precision: str = "float32"
+) -> LocalPolicy:
+    """The policy of an algorithm with these weights, for so many envs; it acts greedily, or samples from a seed."""
     weights = FlatWeights("weights", flat.size, HeapBlock(*FlatWeights.footprint(flat.size)))
     weights.publish(flat, 0)
-    policy = LocalPolicy(algorithm, weights, num_envs, seed, config.precision_on("cpu"))
+    policy = LocalPolicy(algorithm, weights, num_envs, seed, precision)
     policy.refresh()
     return policy
 

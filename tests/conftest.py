@@ -34,7 +34,8 @@ LANES = {
     ),
     "values": ("conformance/",),
     "long": (
-        "edges/test_all_reduce.py", "envs/test_atari.py", "envs/test_check.py", "envs/test_envpool.py", "judging/",
+        "edges/test_all_reduce.py", "envs/test_atari.py", "envs/test_check.py", "envs/test_envpool.py", "export/",
+        "judging/",
         "recording/test_ports.py", "replay/test_compression.py", "replay/test_hostile_clients.py",
         "replay/test_sessions.py", "test_accounts.py", "test_continuing.py", "test_determinism.py", "test_record.py",
         "test_resume.py",

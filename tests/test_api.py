@@ -117,8 +117,8 @@ def test_a_policy_that_looks_at_its_last_action_and_reward_is_shown_them(tmp_pat
         **{"topology.replay.warm_up": 10, "evaluation.every_steps": 0, "evaluation.episodes": 1},
     ).policy
     shown = []
-    act = policy._policy.act
-    policy._policy.act = lambda timestep: (shown.append(timestep.observation), act(timestep))[1]  # type: ignore[method-assign]
+    choose = policy.policy.choose
+    policy.policy.choose = lambda seen, *rest: (shown.append(seen), choose(seen, *rest))[1]  # type: ignore[method-assign]
     actions = [policy.act(np.array([x, 0, 0.1, 0], np.float32), reward) for x, reward in ((0.0, 0.0), (0.1, 1.0))]
     policy.reset()
     policy.act(np.zeros(4, np.float32), 1.0)

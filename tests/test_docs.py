@@ -34,8 +34,8 @@ COMMAND = re.compile(r"^(?:\.venv/bin/)?pappus (.+?)(?: +#.*)?$")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
 CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "env-spec", "help", "version"}
 COMMANDS = (
-    "train", "serve", "actor", "eval", "verify", "chaos", "replay", "replay-run", "data", "systems", "check-env",
-    "compare", "sweep", "presets", "--help",
+    "train", "serve", "actor", "eval", "verify", "chaos", "replay", "replay-run", "export", "push", "pull", "data",
+    "sweep", "compare", "presets", "systems", "check-env", "--help",
 )
 """Options of `pappus train` and `pappus serve` that are not fields of the config."""
 PROCESS_TITLE = r"learner|actor-\d+|evaluator|forkserver"
@@ -143,7 +143,8 @@ def test_the_commands_page_holds_every_command() -> None:
     page = hooks.on_page_markdown((DOCS / "reference" / "cli.md").read_text())
     own = ("data record", "data info", "data list", "data convert", "data import")
     runs = ("train", "serve", "actor", "eval", "verify", "chaos", "replay serve")
-    for command in (*runs, *own, "compare", "sweep", "presets", "systems", "check-env"):
+    others = ("compare", "sweep", "presets", "systems", "check-env", "export", "push", "pull")
+    for command in (*runs, *own, *others):
         assert f"## `pappus {command}`" in page
     for option in ("--connect", "--video", "--checkpoints", "--backend"):
         assert f"| `{option}` |" in page

@@ -100,6 +100,15 @@ REFUSED = {
     "train --resume damaged": "is damaged, checkpoint.json",
     "verify damaged": "is damaged, checkpoint.json",
     "replay serve": "--config",
+    "export nowhere": "'nowhere' is no run directory",
+    "export empty": "'empty' holds no latest checkpoint",
+    "export empty --format pickle": "invalid choice: 'pickle'",
+    "export empty --out policy.onnx": "names a file; give a folder",
+    "export empty --observations 0": "checks nothing",
+    "push nowhere out": "'nowhere' is no run directory",
+    "push empty out": "'empty' holds no latest checkpoint",
+    "pull nowhere out": "'nowhere' holds no run",
+    "pull empty out": "'empty' holds no checkpoint",
     "replay serve --config garbage/config.yaml": "cannot be read",
 }
 

@@ -59,7 +59,7 @@ def action_converter(space: Space) -> tuple[ActionSpec, ToAction]:
         nvec = tuple(int(n) for n in space.nvec.ravel())
         return MultiDiscreteAction(nvec), _shifted(space.start, space.shape, space.dtype)
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "fiu":
-        return ContinuousAction(space.shape), partial(_to_bounds, *_affine(space), space)
+        return ContinuousAction(space.shape), partial(_to_bounds, *affine(space), space)
     raise UserError(f"action is {space}, which has no policy; use Discrete, MultiDiscrete or a numeric Box")
 
 
@@ -72,7 +72,7 @@ def from_env_action(space: Space, action: Any) -> Array:
         counted = np.asarray(action, np.int64) - space.start
         return counted.reshape(len(counted), -1)
     assert isinstance(space, spaces.Box), "action_converter refuses all other spaces"
-    scale, offset = _affine(space)
+    scale, offset = affine(space)
     return (np.asarray(action, np.float32) - offset) / np.where(scale == 0, np.float32(1), scale)
 
 
@@ -154,7 +154,7 @@ def _shifted(start: int | Array, shape: tuple[int, ...], dtype: object) -> ToAct
     return lambda action: (np.reshape(action, (len(action), *shape)) + start).astype(wanted)
 
 
-def _affine(space: spaces.Box) -> tuple[Array, Array]:
+def affine(space: spaces.Box) -> tuple[Array, Array]:
     """Scale and offset that map -1..1 to low..high; units of the env where a bound is infinite."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     finite = np.isfinite(low) & np.isfinite(high)

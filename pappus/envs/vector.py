@@ -116,6 +116,16 @@ class WithLastInputs(VectorEnv):
         self.spec: EnvSpec = spec_with_last_inputs(env.spec)
         self._action, self._reward = self._zeros()
 
+    @property
+    def inner(self) -> VectorEnv:
+        """The envs themselves."""
+        return self._env
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the env's own observation, which is no dict, became the entry `observation`."""
+        return not isinstance(self._env.spec.observation, dict)
+
     def reset(self) -> Timestep:
         self._action, self._reward = self._zeros()
         return self._shown(self._env.reset())

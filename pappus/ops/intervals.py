@@ -15,10 +15,13 @@ T_QUANTILES = (
 
 def half_interval(values: Sequence[float]) -> float:
     """Half of the 95 % interval of the mean (Student's t); 0 for one value."""
-    if len(values) < 2:
-        return 0.0
-    quantile = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    return quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return half_interval_of(statistics.stdev(values), len(values)) if len(values) > 1 else 0.0
+
+
+def half_interval_of(deviation: float, count: int) -> float:
+    """The same of so many values with this sample deviation."""
+    quantile = T_QUANTILES[min(count - 1, len(T_QUANTILES)) - 1]
+    return quantile * deviation / math.sqrt(count)
 
 
 def interval(values: Sequence[float]) -> str:

@@ -88,9 +88,16 @@ class ActingNetwork:
         if self._noise is not None and isinstance(observation, np.ndarray):
             explored = None if exploration is None else exploration.numpy()
             return *self._act_numpy(self._numpy_step, observation, self._noise, explored), state
+        return self.choose(observation, first, state, self._generator, exploration)
+
+    def choose(
+        self, observation: Nest, first: Array, state: Nest, generator: torch.Generator | None = None,
+        exploration: torch.Tensor | None = None,
+    ) -> tuple[Array, dict[str, Array], Nest]:
+        """The same with a generator of the caller's; greedily without one."""
         with torch.inference_mode():
             action, behaviour, state = self._algorithm.act(
-                self._step, map_leaves(self._tensor, observation), self._tensor(first), state, self._generator,
+                self._step, map_leaves(self._tensor, observation), self._tensor(first), state, generator,
                 None if exploration is None else exploration.to(self._device),
             )
         return action.cpu().numpy(), {key: leaf.cpu().numpy() for key, leaf in behaviour.items()}, state
@@ -108,6 +115,11 @@ class ActingNetwork:
     def network(self) -> Any:
         """The network itself, to look into."""
         return self._network
+
+    @property
+    def weights(self) -> Array:
+        """The flat weights in use."""
+        return self._received
 
     @property
     def algorithm(self) -> Algorithm:

@@ -268,7 +268,7 @@ class Learner(Role):
     ) -> None:
         super().__init__(name)
         self._suspects = suspects
-        self.metrics = gradient.metrics
+        self.metrics, self.layout = gradient.metrics, gradient.flat.layout
         self._gradient, self._training, self._publication = gradient, training, publication
         gradient.objective = training
         self.leads = self.stateful = gradient.leads

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pappus.core import Waitable
+from pappus.layout import Layout
 from pappus.polling import readable
 from pappus.telemetry.accounts import DROPPED, Account
 from pappus.telemetry.metrics import Metrics
@@ -19,6 +20,8 @@ class Role:
 
     stateful = True
     """Whether `save` may return state that a successor needs."""
+    layout: Layout = ()
+    """The tensors in the flat `weights` of what `save` returns, for a role that trains."""
     finished = False
     """Set by a role that has done all that the config asks for, or was asked to finish."""
     afresh = "it keeps no state"

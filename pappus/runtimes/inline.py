@@ -12,6 +12,7 @@ from pappus.accelerator import one_thread
 from pappus.config import SupervisionConfig
 from pappus.core import Waitable
 from pappus.errors import DeadlockError, StorageError
+from pappus.layout import Layout
 from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.interrupts import interrupts
@@ -183,12 +184,15 @@ class InlineRuntime:
                 states[EDGES] |= {ACCOUNTS: self.ledger.memory}  # of a part of the run: it does not count for the hash
             for name, state in states.items():
                 if state is not None:
-                    save_state(directory, name, state)
+                    save_state(directory, name, state, self._layout_of(name))
         except (StorageError, OSError) as error:
             return self._controller.save_failed(str(error))
         if self._controller.saved(directory, about=about) is not None:
             for role in stateful:
                 role.committed()
+
+    def _layout_of(self, name: str) -> Layout:
+        return self.roles[name].layout if name in self.roles else ()
 
     def _about(self, states: Mapping[str, Any], afresh: Sequence[str]) -> dict[str, Any]:
         """What the checkpoint says of it: how far it is, its hashes, and why it cannot be continued exactly."""

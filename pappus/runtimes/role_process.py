@@ -156,7 +156,7 @@ def save_role(role: Role, directory: Path) -> str:
     try:
         state = role.save() if role.stateful else None
         if state is not None:
-            save_state(directory, role.name, state)
+            save_state(directory, role.name, state, role.layout)
     except (StorageError, OSError) as error:
         return f"{role.name}: {error}"
     return ""

@@ -23,6 +23,7 @@ from typing import Any
 import safetensors
 
 from pappus.errors import PappusError, RunError, StorageError, UserError
+from pappus.layout import Layout
 from pappus.telemetry.files import jsonable, sync, versions, write_json, write_text
 from pappus.telemetry.state_codec import Encoder, decode
 
@@ -39,19 +40,20 @@ ROUNDS, HASHES, AFRESH = "rounds", "state_sha256", "afresh"
 """Keys of a checkpoint's metadata, in the inline runtime: how far the run is, the hash of every role's state, and why
 it cannot be continued exactly (empty if it can)."""
 FORMAT = "pappus-checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: the weights were one flat tensor. It is read, too."""
 
 
 class NewerFormatError(UserError):
     """A checkpoint that a later Pappus wrote."""
 
 
-def save_state(directory: Path | str, name: str, state: Any) -> None:
-    """Write a nest of tensors, arrays and plain values as NAME.safetensors and NAME.json; tensors move to the CPU.
-    `StorageError` if they cannot be written; then neither file is left."""
+def save_state(directory: Path | str, name: str, state: Any, layout: Layout = ()) -> None:
+    """Write a nest of tensors, arrays and plain values as NAME.safetensors and NAME.json; tensors move to the CPU, and
+    `layout` names those in the flat `weights`. `StorageError` if they cannot be written; then neither file is left."""
     from safetensors.torch import save_file
 
-    encoder = Encoder()
+    encoder = Encoder(layout)
     text = json.dumps(encoder.encode(state), indent=1, allow_nan=False)
     tree, tensors = Path(directory) / f"{name}.json", Path(directory) / f"{name}.safetensors"
     try:

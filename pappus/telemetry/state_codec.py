@@ -4,8 +4,9 @@
     dict with plain string keys  a JSON object
     anything else                an object with a `$` key: {"$tuple": […]}, {"$tensor": NAME}, …
 
-A tensor's name is the path to it (`torso.0.weight`), so the weights of a saved module can be read by anything
-that reads safetensors.
+A tensor's name is the path to it, such as `optimizer.state.0.exp_avg`. The flat `weights` of a network are written as
+the tensors that lie in them (`weights.torso.layers.0.weight`), so that anything that reads safetensors can use them,
+and are flat again when they are read: {"$flat": [NAME, …], "channels_last": [NAME, …]}.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pappus.errors import UserError
+from pappus.layout import Layout, flattened, places, view
 
 if TYPE_CHECKING:  # a role without a network needs no torch
     import torch
 
 Path = tuple[str, ...]
+
+WEIGHTS = "weights"
+"""Key of the flat weights in the state of a role that trains."""
 
 SAFE_INTEGER = 2**53
 """Larger integers are written as text: other JSON readers would round them."""
@@ -37,10 +42,11 @@ NUMPY_KINDS = "biufcmM"
 
 
 class Encoder:
-    """Encodes one nest; `tensors` then holds what its JSON refers to."""
+    """Encodes one nest; `tensors` then holds what its JSON refers to. `layout` names the tensors in its `weights`."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout = ()) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
+        self._layout = layout
         self._storages: set[int] = set()
 
     def encode(self, value: Any, path: Path = ()) -> Any:
@@ -86,12 +92,24 @@ class Encoder:
     def _encode_tensor(self, value: torch.Tensor, path: Path) -> Any:
         import torch
 
+        if self._layout and path == (WEIGHTS,):
+            return self._encode_weights(value)
         tensor = value.detach().cpu().contiguous()
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype in SAFETENSORS_TYPES:
             return {"$tensor": self._store(tensor, path)}
         raw = tensor.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
         return {"$tensor": self._store(raw, path), "dtype": dtype, "shape": list(value.shape)}
+
+    def _encode_weights(self, flat: torch.Tensor) -> Any:
+        import torch
+
+        rows, names = flat.detach().cpu().numpy(), []
+        for part, place in places(self._layout):
+            alone = torch.from_numpy(rows[place])  # whose storage is this piece alone: it is written without a copy
+            names.append(self._store(view(alone, part).contiguous(), (WEIGHTS, part.name)))
+        last = [name for name, part in zip(names, self._layout, strict=True) if part.channels_last]
+        return {"$flat": names, "channels_last": last}
 
     def _encode_array(self, value: np.ndarray[Any, Any], path: Path) -> Any:
         import torch
@@ -136,6 +154,9 @@ def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
         tensor = tensors[content].clone()
         return tensor.view(getattr(torch, value["dtype"])).reshape(value["shape"]) if "dtype" in value else tensor
+    if tag == "$flat":
+        last = set(value["channels_last"])
+        return flattened((tensors[name], name in last) for name in content)
     if tag == "$array":
         return _decode_array(tensors[content].numpy().copy(), value)
     if tag in ("$scalar", "$text"):

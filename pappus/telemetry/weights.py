@@ -9,13 +9,14 @@ import numpy as np
 from pappus.errors import RunError
 from pappus.kinds import LEARNER
 from pappus.telemetry.checkpoint import load_state, read_manifest
+from pappus.telemetry.state_codec import WEIGHTS
 from pappus.types import Array
 
 
 def stored_weights(checkpoint: Path) -> Array:
     """All weights of a checkpoint, in one flat array."""
     try:
-        return np.concatenate([load_state(checkpoint, name)["weights"].numpy() for name in weights_roles(checkpoint)])
+        return np.concatenate([load_state(checkpoint, name)[WEIGHTS].numpy() for name in weights_roles(checkpoint)])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise RunError(f"checkpoint {str(checkpoint)!r} holds no weights ({error!r:.80}); use another one") from None
 

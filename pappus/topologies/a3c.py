@@ -201,4 +201,6 @@ def build_master(
     updates: StepTotal,
 ) -> Master:
     config = run.config
-    return Master(name, initial_weights(run), shared, weights, steps, updates, config.optimizer, config.steps)
+    master = Master(name, initial_weights(run), shared, weights, steps, updates, config.optimizer, config.steps)
+    master.layout = run.layout
+    return master

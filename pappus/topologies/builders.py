@@ -14,6 +14,7 @@ from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCou
 from pappus.data.recorder import Recording
 from pappus.envs.vector import VectorEnv, make_env
 from pappus.errors import UserError
+from pappus.layout import cut
 from pappus.recording.direct import ReplaySpec, layout_for
 from pappus.replay.service.service import CHUNK_LENGTH
 from pappus.roles.acting import Actor, LocalPolicy, ReplayActor, exploration_of
@@ -104,8 +105,11 @@ def build_parameter_server(
     weights: ShardWeights, counted: StepTotal,
 ) -> ParameterServer:
     """Shard `index` of `shards`; all begin with parts of the same weights."""
-    initial = torch.split(initial_weights(run), shard_sizes(run.weights_size, shards))[index]
-    return ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
+    sizes = shard_sizes(run.weights_size, shards)
+    initial = torch.split(initial_weights(run), sizes)[index]
+    server = ParameterServer(name, initial, source, weights, settings, counted, leads=index == 0)
+    server.layout = cut(run.layout, sizes)[index]
+    return server
 
 
 def refuse_buffers(algorithm: Algorithm, who: str, instead: str) -> None:

@@ -19,6 +19,7 @@ from pappus.core import Algorithm, OnPolicyAlgorithm, ReplayAlgorithm
 from pappus.edges.edge import Edge, PortRef
 from pappus.errors import UserError
 from pappus.kinds import RoleKind
+from pappus.layout import Layout, size_of
 from pappus.roles.role import Role
 from pappus.types import ORIGIN, ArraySpec, EnvSpec, Nest, Unroll, unroll_spec
 
@@ -35,11 +36,16 @@ class Run:
     algorithm: Algorithm
     state_spec: Nest
     """Recurrent state of one env."""
-    weights_size: int
-    """Numbers in the flat buffer of weights."""
+    layout: Layout
+    """What lies in the flat buffer of weights."""
     directory: Path | None = None
     first_weights: Path | None = None
     """The checkpoint whose weights it begins with, in place of random ones."""
+
+    @property
+    def weights_size(self) -> int:
+        """Numbers in the flat buffer of weights."""
+        return size_of(self.layout)
 
     def unroll_spec(self, num_envs: int) -> Unroll:
         """Specs of an unroll of `num_envs` envs side by side."""

@@ -31,7 +31,7 @@ def test_a_committed_checkpoint_is_named_by_its_step_and_found_again(tmp_path):
 def test_the_manifest_says_what_and_by_whom(tmp_path):
     store = CheckpointStore(tmp_path, keep_last=3)
     manifest = verify(_save(store, 7, episodic_return=float("nan"), env="CartPole-v1"))
-    assert (manifest["step"], manifest["format_version"]) == (7, 1)
+    assert (manifest["step"], manifest["format_version"]) == (7, 2)
     assert manifest["metadata"] == {"episodic_return": None, "env": "CartPole-v1"}
     assert set(manifest["versions"]) == {"python", "pappus", "torch", "numpy", "gymnasium"}
     assert set(manifest["files"]) == {"learner.json", "learner.safetensors"}
@@ -150,7 +150,7 @@ def test_a_newer_format_is_refused_not_skipped(tmp_path):
     manifest = _save(store, 2) / "checkpoint.json"
     content = json.loads(manifest.read_text()) | {"format_version": 9}
     manifest.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"has format 9 .* reads up to 1; upgrade Pappus"):
+    with pytest.raises(UserError, match=r"has format 9 .* reads up to 2; upgrade Pappus"):
         store.latest()
 
 
