@@ -13,12 +13,13 @@ from pappus.names import PAIRS
 
 
 @pytest.mark.parametrize(("words", "expected"), [
-    ("pappus tr", "train"), ("pappus train imp", "impala"), ("pappus train impala --optimizer.lea", "--optimizer.learning-rate"),
+    ("pappus tr", "train"), ("pappus train imp", "impala"),
+    ("pappus train impala --optimizer.lea", "--optimizer.learning-rate"),
     ("pappus eval --vid", "--video"), ("pappus chaos ppo --algorithm.gae", "--algorithm.gae-lambda"),
 ])
 def test_bash_completes(words: str, expected: str) -> None:
-    code = script("bash") + f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _pappus; echo ${{COMPREPLY[@]}}"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
+    ask = f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _pappus; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", script("bash") + ask], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [expected]
 
 

@@ -138,8 +138,8 @@ def test_mlflow_gets_params_metrics_with_steps_and_the_outcome(tmp_path: Path, m
         Metric=lambda key, value, timestamp, step: (key, value, timestamp, step), Param=lambda key, value: (key, value)
     )
     vars(tracking).update(MlflowClient=FakeMlflow)
-    for name, module in (("mlflow", ModuleType("mlflow")), ("mlflow.entities", entities), ("mlflow.tracking", tracking)):
-        monkeypatch.setitem(sys.modules, name, module)
+    for module in (ModuleType("mlflow"), entities, tracking):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     FakeMlflow.calls = calls = []
     log(MlflowLogger(), tmp_path, FIRST[:1])
     log(MlflowLogger(), tmp_path, SECOND, at=2)
