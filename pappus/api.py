@@ -33,6 +33,7 @@ from pappus.origin import origin_of
 from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
+from pappus.runs import Table, columns_of
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
@@ -67,6 +68,11 @@ class Result:
     system: System
     complete: bool = True
     """Whether everything that the run had to write is in its directory: no metrics, logs or checkpoint were lost."""
+
+    @cached_property
+    def metrics(self) -> Table:
+        """What metrics.jsonl holds, as columns: `result.metrics["charts/episodic_return"]`."""
+        return Table(columns_of(self.directory / "metrics.jsonl"))
 
     @cached_property
     def policy(self) -> TrainedPolicy:

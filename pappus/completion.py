@@ -10,6 +10,7 @@ It holds all names, so nothing of Pappus runs when a key is pressed. Write it ag
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from pappus.names import PAIRS
@@ -65,6 +66,7 @@ def commands() -> dict[str, list[str]]:
     return found
 
 
+@cache
 def system_options() -> list[str]:
     """Every option of any system, and the short names."""
     from pappus.light import light_system

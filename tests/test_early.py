@@ -67,6 +67,17 @@ REFUSED = {
     "train bc --data nowhere": "'nowhere' is no data set",
     "serve seed-vtrace --env-spec missing.yaml": "cannot be read",
     "actor --connect nonsense --env CartPole-v1": "is neither HOST:PORT nor unix:PATH",
+    "train impala --env CartPole-v1 --log wanb": "--log 'wanb' is unknown; did you mean 'wandb'?",
+    "train impala --env CartPole-v1 --log none csv": "none excludes the others",
+    "train impala --env CartPole-v1 --callback mine": "--callback 'mine' must be module:name",
+    "train impala --env CartPole-v1 --hooks.queue-size 0": "hooks.queue_size=0 must be at least 1",
+    "train impala --env CartPole-v1 --steps 1.5k5": "--steps='1.5k5' must be a whole number",
+    "train impala --env CartPole-v1 --steps 1.5": "--steps=1.5 must be a whole number",
+    "eval empty --episodes 1.5": "'1.5' must be a whole number, such as 20, 1e6 or 2M",
+    "train sac --env Pendulum-v1": "unknown system 'sac'; did you mean 'td3' (continuous actions",
+    "train ppo --env CartPole-v1 --gamma 0.9": "--gamma; did you mean 'algorithm.discount', as it is called here?",
+    "train dqn --env CartPole-v1 --gae 0.9": "'algorithm.gae-lambda' in systems that have it, and this one has not",
+    "completion tcsh": "invalid choice: 'tcsh'",
     "train --resume nowhere": "'nowhere' is no run directory",
     "train --resume empty": "'empty' holds no checkpoint to resume from",
     "train --resume empty --config x.yaml": "--config and --resume exclude each other",
@@ -123,7 +134,7 @@ def test_these_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "damaged/config.yaml").write_text("system: impala\nenv: CartPole-v1\n")
     (damaged / "checkpoint.json").write_text("half of a")
     code = (
-        "import json, sys; from pappus.cli import main\n"
+        "import json, sys, pappus; pappus.Callback, pappus.runs; from pappus.cli import main\n"
         "for line in json.load(sys.stdin):\n"
         "    print(line, '→', main(line.split()), 'torch' in sys.modules, file=sys.stderr)"
     )

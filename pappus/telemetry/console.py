@@ -1,4 +1,4 @@
-"""What a user sees of a run: a live view on a terminal, plain lines anywhere else."""
+"""What a user sees of a run: a live view on a terminal and in a notebook, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console as RichConsole
 
 from pappus.telemetry.live_view import LiveView
+from pappus.telemetry.notebook_view import NotebookView, in_notebook
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import percent
@@ -80,7 +81,7 @@ class Console:
         self._run_stats, self._clock = run_stats, clock
         self._run = _short(run or run_stats.config.run_dir)
         self._output = output or _standard_output()
-        self._view: LiveView | PlainView | None = None
+        self._view: LiveView | PlainView | NotebookView | None = None
         self._updated = -float("inf")
         self._over = False
 
@@ -100,7 +101,7 @@ class Console:
         self._attempt(lambda view: view.close(lines))
         self._over = True
 
-    def _attempt(self, show: Callable[[LiveView | PlainView], None]) -> None:
+    def _attempt(self, show: Callable[[LiveView | PlainView | NotebookView], None]) -> None:
         if self._over:
             return
         try:
@@ -109,7 +110,9 @@ class Console:
         except Exception as error:
             self._give_up(error)
 
-    def _make_view(self) -> LiveView | PlainView:
+    def _make_view(self) -> LiveView | PlainView | NotebookView:
+        if in_notebook():
+            return NotebookView(self._run_stats, self._run)
         if self._output.is_terminal and not self._output.is_dumb_terminal and self._output.encoding.startswith("utf"):
             return LiveView(self._run_stats, self._output, self._run)
         return PlainView(self._run_stats, self._write_line, self._clock, self._run)

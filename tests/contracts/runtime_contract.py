@@ -98,6 +98,7 @@ class FakeController:
     """Counts what is reported and ends the run with the role called `consumer`."""
 
     finishing = False
+    over = ""
 
     def __init__(self, save_into: Path | None = None) -> None:
         self.counts: dict[str, float] = {}

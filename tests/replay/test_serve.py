@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,6 +180,10 @@ def test_a_wrong_file_gets_one_sentence(
     assert main(["replay", "serve", "--config", str(tmp_path / "tables.yaml")]) == 2
     said = capsys.readouterr().err
     assert complaint in said and said.count("\n") == 1
+    found = re.search(r"tables\.yaml, line (\d+): ", said)
+    of_line, of_table = (TABLES[: TABLES.index(word)].count("\n") + 1 for word in (before, "name:"))
+    if "max_steps" not in before:  # which the service as a whole refuses
+        assert found and int(found[1]) in (of_line, of_table), "a rule of the table as a whole has the table's line"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_process_holds_the_descriptors_of_its_own_ends_alone() -> None:
 class EndsEarly(FakeController):
     """Ends before any process is there, as a run that is interrupted while it starts."""
 
-    finishing = True
+    finishing, over = True, ""
 
     def decide(self) -> bool:
         return "consumer" in self.pids

@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 import pappus.transports
 from pappus.errors import WireError
 from pappus.transports.codec import (
+    EnvGroupEncoder,
     EnvGroupReader,
     Hello,
     Tensor,
     Welcome,
     decode_env_group,
+    decode_steps,
     describe_difference,
     encode_env_group,
+    encode_metrics,
     layout,
     varint,
 )
@@ -102,6 +105,22 @@ def test_env_groups_are_written_and_read_as_protobuf_does(
     assert official[outer].FromString(ours) == message
     number, bytes_read = decode_env_group(message.SerializeToString(), field)
     assert (number, bytes(bytes_read)) == (env_group, payload)
+
+
+def test_metrics_are_written_and_read_as_protobuf_does(official: Official) -> None:
+    metrics = {"success": (2.5, 4.0), "ß": (-1e9, 1.0)}
+    ours = EnvGroupEncoder(3, [np.arange(2.0)]).encode(encode_metrics(metrics))
+    message = official["FromClient"].FromString(ours)
+    assert {one.name: tuple(one.total) for one in message.steps.metrics} == metrics
+    env_group, payload, found = decode_steps(message.SerializeToString())
+    assert (env_group, bytes(payload), found) == (3, np.arange(2.0).tobytes(), metrics)
+
+
+@pytest.mark.parametrize("total", [[], [1.0], [np.nan, 1.0], [np.inf, 1.0], [1.0, 0.0], [1.0, -1.0], [1e40, 1.0]])
+def test_metrics_that_cannot_be_are_refused(official: Official, total: list[float]) -> None:
+    steps = {"metrics": [{"name": "a", "total": total}]}
+    with pytest.raises(WireError, match="a finite sum of values and how many"):
+        decode_steps(official["FromClient"](steps=steps).SerializeToString())
 
 
 def test_the_arrays_of_an_env_group_follow_each_other_row_by_row_in_little_endian(official: Official) -> None:

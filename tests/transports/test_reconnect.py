@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pappus.errors import RunError, UserError
+from pappus.errors import RunError, RunOver, UserError
 from pappus.transports.addresses import Address
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from tests.contracts.calls_contract import ENV, ENVS, answer, ask, open_all, reply, take, wait_for
-from tests.wire_tools import free_port, request_server_at
+from tests.wire_tools import free_port, open_request_server, request_server_at
 
 
 @pytest.fixture(
@@ -117,3 +117,35 @@ def test_a_request_client_that_leaves_does_not_say_that_it_lost_the_connection()
         request_client.close()
         assert len(told) == 1 and told[0].startswith("connected")
         wait_for(request_server, request_server.left)
+
+
+def test_a_run_that_is_over_says_so_and_its_clients_end() -> None:
+    request_server = open_request_server()
+    request_client, told = request_client_to(request_server.address)
+    with closing(request_client):
+        open_all(request_client)
+        ask(request_client, 0, 1)
+        take(request_server, 1)
+        request_server.close("target reached")
+        wait_for(request_client, lambda: request_client._failure)
+        with pytest.raises(RunOver, match=r"^the run is over: target reached$"):
+            request_client.check()
+    assert [line.split()[0] for line in told] == ["connected"]
+
+
+def test_metrics_come_with_the_next_request_of_whoever_is_connected() -> None:
+    due = [{"success": (1.5, 2.0)}, {}, {"success": (1.0, 1.0), "speed": (3.0, 1.0)}]
+    with request_server_at() as request_server:
+        request_client, _ = request_client_to(request_server.address)
+        with closing(request_client):
+            open_all(request_client)
+            ask(request_client, 0, 0)  # nobody may be connected yet
+            answer(take(request_server, 1), 1)
+            assert reply(request_client, 0)[0] == 1
+            request_client.measured = lambda: due.pop(0)
+            while due:
+                ask(request_client, 0, 1)
+                answer(take(request_server, 1), 1)
+                reply(request_client, 0)
+            assert request_server.take_metrics() == {"success": (2.5, 3.0), "speed": (3.0, 1.0)}
+            assert request_server.take_metrics() == {}

@@ -20,7 +20,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,52 @@ from pappus.replay.tables.table import Selection, Table, find_selector
 from pappus.types import ArraySpec
 
 
+class _Mapping(dict[Any, Any]):
+    """A mapping of the file, which knows where it and its keys stand."""
+
+    line = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[Any, int] = {}
+
+
+class _Loader(yaml.SafeLoader):
+    """Keeps the lines of keys."""
+
+    def mapping(self, node: yaml.MappingNode) -> Iterator[_Mapping]:
+        """What PyYAML calls for a mapping: it is filled in a second step, as it may be referred to within itself."""
+        made = _Mapping()
+        made.line = node.start_mark.line + 1
+        yield made
+        made.update(self.construct_mapping(node))
+        made.lines = {self.construct_object(key): key.start_mark.line + 1 for key, _ in node.value}
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.mapping)
+
+
+class Place(NamedTuple):
+    """Where something stands, as errors begin: `tables.yaml, line 7: table 1 (replay): sampler`."""
+
+    file: str
+    what: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}" + (f": {self.what}" if self.what else "")
+
+    def line_of(self, words: Mapping[Any, Any], key: Any) -> int:
+        """The line of a key; that of its mapping where it is not in the file."""
+        lines: dict[Any, int] = getattr(words, "lines", {})
+        return lines.get(key, self.line)
+
+    def at(self, words: Mapping[Any, Any], key: Any, called: str = "") -> Place:
+        """The place of a key of a mapping."""
+        called = called or str(key)
+        return Place(self.file, f"{self.what}: {called}" if self.what else called, self.line_of(words, key))
+
+
 class ServiceConfig(NamedTuple):
     """The content of the file."""
 
@@ -50,22 +96,27 @@ class ServiceConfig(NamedTuple):
 def load_tables(path: str | Path) -> ServiceConfig:
     """Read a file, or raise a `UserError` that says what is wrong with it."""
     try:
-        content = yaml.safe_load(Path(path).read_text())
+        content = yaml.load(Path(path).read_text(), _Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{str(path)!r} cannot be read: {' '.join(str(error).split())}") from None
-    top = _fields(content, str(path), {"tables"}, {"max_steps", "chunk_length", "compress"})
+    where = Place(str(path), "", 1)
+    top = _fields(content, where, {"tables"}, {"max_steps", "chunk_length", "compress"})
     if not isinstance(top["tables"], list) or not top["tables"]:
-        raise UserError(f"{path}: tables must be a list of at least one table")
-    tables = [_table(words, f"{path}: table {index + 1}") for index, words in enumerate(top["tables"])]
+        raise UserError(f"{where.at(top, 'tables')} must be a list of at least one table")
+    first = where.line_of(top, "tables")
+    lines = [getattr(words, "line", first) for words in top["tables"]]
+    tables = [
+        _table(words, Place(str(path), f"table {i + 1}", lines[i])) for i, words in enumerate(top["tables"])
+    ]
     steps = top.get("max_steps")
     return ServiceConfig(
-        tables, None if steps is None else _whole(steps, f"{path}: max_steps"),
-        _whole(top.get("chunk_length", CHUNK_LENGTH), f"{path}: chunk_length"),
-        _compress(top.get("compress", []), f"{path}: compress"),
+        tables, None if steps is None else _whole(steps, where.at(top, "max_steps")),
+        _whole(top.get("chunk_length", CHUNK_LENGTH), where.at(top, "chunk_length")),
+        _compress(top.get("compress", []), where.at(top, "compress")),
     )
 
 
-def _compress(words: Any, where: str) -> Compress:
+def _compress(words: Any, where: Place) -> Compress:
     if words == "auto":
         return "auto"
     if not isinstance(words, list) or not all(isinstance(name, str) for name in words):
@@ -73,29 +124,38 @@ def _compress(words: Any, where: str) -> Compress:
     return words
 
 
-def _table(words: Any, where: str) -> Table:
+def _table(words: Any, where: Place) -> Table:
     needed = {"name", "sampler", "remover", "rate_limiter", "max_size", "signature"}
     found = _fields(words, where, needed, {"max_times_sampled", "lead", "steps_per_item"})
-    where = f"{where} ({found['name']})"
-    if not isinstance(found["signature"], Mapping) or not found["signature"]:
-        raise UserError(f"{where}: signature must name at least one column")
-    columns = {str(name): _fields_of(spec, f"{where}: column {name!r}") for name, spec in found["signature"].items()}
-    return Table(
-        str(found["name"]), _selection(found["sampler"], f"{where}: sampler"),
-        _selection(found["remover"], f"{where}: remover"), _limiter(found["rate_limiter"], f"{where}: rate_limiter"),
-        _whole(found["max_size"], f"{where}: max_size"),
-        {name: _column(words, f"{where}: column {name!r}") for name, words in columns.items()},
-        _whole(found.get("max_times_sampled", 0), f"{where}: max_times_sampled"),
-        _whole(found.get("lead", 0), f"{where}: lead"),
-        _number(found.get("steps_per_item", 1.0), f"{where}: steps_per_item"),
-        {
-            name: limits for name, words in columns.items()
-            if (limits := _limits(words, f"{where}: column {name!r}")) is not None
-        },
+    where = where._replace(what=f"{where.what} ({found['name']})")
+    signature = found["signature"]
+    if not isinstance(signature, Mapping) or not signature:
+        raise UserError(f"{where.at(found, 'signature')} must name at least one column")
+    places = {str(name): where.at(signature, name, f"column {name!r}") for name in signature}
+    columns = {str(name): _fields_of(spec, places[str(name)]) for name, spec in signature.items()}
+    specs = {name: _column(words, places[name]) for name, words in columns.items()}
+    limits = {name: _limits(words, places[name]) for name, words in columns.items()}
+    return _made(
+        where,         str(found["name"]), _selection(found["sampler"], where.at(found, "sampler")),
+        _selection(found["remover"], where.at(found, "remover")),
+        _limiter(found["rate_limiter"], where.at(found, "rate_limiter")),
+        _whole(found["max_size"], where.at(found, "max_size")),
+        specs, _whole(found.get("max_times_sampled", 0), where.at(found, "max_times_sampled")),
+        _whole(found.get("lead", 0), where.at(found, "lead")),
+        _number(found.get("steps_per_item", 1.0), where.at(found, "steps_per_item")),
+        {name: found for name, found in limits.items() if found is not None},
     )
 
 
-def _selection(words: Any, where: str) -> Selection:
+def _made(where: Place, *arguments: Any) -> Table:
+    """The table; what its own rules refuse is said with its place."""
+    try:
+        return Table(*arguments)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _selection(words: Any, where: Place) -> Selection:
     name, alpha = words, 1.0
     if isinstance(words, Mapping) and len(words) == 1:
         (name, alpha), = words.items()
@@ -105,10 +165,13 @@ def _selection(words: Any, where: str) -> Selection:
         find_selector(name)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
-    return Selection(name, _number(alpha, where))
+    try:
+        return Selection(name, _number(alpha, where))
+    except UserError as error:
+        raise UserError(str(error) if str(error).startswith(str(where)) else f"{where}: {error}") from None
 
 
-def _limiter(words: Any, where: str) -> RateLimiter:
+def _limiter(words: Any, where: Place) -> RateLimiter:
     if isinstance(words, Mapping):
         keys = set(words)
         if keys == {"queue"} or keys == {"stack"}:
@@ -126,13 +189,13 @@ def _limiter(words: Any, where: str) -> RateLimiter:
     )
 
 
-def _fields_of(words: Any, where: str) -> dict[str, Any]:
+def _fields_of(words: Any, where: Place) -> Mapping[str, Any]:
     return _fields(words, where, {"shape", "dtype"}, {"low", "high", "finite"})
 
 
-def _limits(found: dict[str, Any], where: str) -> Limits | None:
+def _limits(found: Mapping[str, Any], where: Place) -> Limits | None:
     """What values a column may hold: of real numbers those that are finite, unless the file says otherwise."""
-    low, high = (_number(found.get(name, end), f"{where}: {name}") for name, end in (("low", -inf), ("high", inf)))
+    low, high = (_number(found.get(name, end), where.at(found, name)) for name, end in (("low", -inf), ("high", inf)))
     finite = found.get("finite", True)
     if not isinstance(finite, bool) or (not finite and (low, high) != (-inf, inf)):
         raise UserError(f"{where}: finite={finite!r} must be true or false, and true where there is a low or a high")
@@ -140,7 +203,7 @@ def _limits(found: dict[str, Any], where: str) -> Limits | None:
     return Limits(low, high) if (real and finite) or (low, high) != (-inf, inf) else None
 
 
-def _column(found: dict[str, Any], where: str) -> ArraySpec:
+def _column(found: Mapping[str, Any], where: Place) -> ArraySpec:
     shape = found["shape"]
     if not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise UserError(f"{where}: shape={shape!r} must be a list of whole numbers, such as [84, 84]")
@@ -153,24 +216,25 @@ def _column(found: dict[str, Any], where: str) -> ArraySpec:
     return ArraySpec(tuple(shape), dtype.name)
 
 
-def _fields(words: Any, where: str, needed: set[str], optional: set[str]) -> dict[str, Any]:
+def _fields(words: Any, where: Place, needed: set[str], optional: set[str]) -> Mapping[str, Any]:
     if not isinstance(words, Mapping):
         raise UserError(f"{where}: expected {', '.join(sorted(needed))}, not {words!r}")
     for key in words:
         if key not in needed | optional:
-            raise UserError(f"{where}: unknown key {key!r}{closest(str(key), sorted(needed | optional))}")
+            hint = closest(str(key), sorted(needed | optional))
+            raise UserError(f"{where._replace(line=where.line_of(words, key))}: unknown key {key!r}{hint}")
     if missing := sorted(needed - set(words)):
         raise UserError(f"{where}: {', '.join(missing)} must be given")
-    return dict(words)
+    return words
 
 
-def _whole(value: Any, where: str) -> int:
+def _whole(value: Any, where: Place) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise UserError(f"{where}: {value!r} must be a whole number")
     return value
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Any, where: Place) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise UserError(f"{where}: {value!r} must be a number")
     return float(value)
