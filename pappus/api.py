@@ -33,7 +33,7 @@ from pappus.origin import origin_of
 from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
-from pappus.runs import Table, columns_of
+from pappus.runs import Table
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
@@ -46,6 +46,7 @@ from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
 from pappus.telemetry.files import locked
+from pappus.telemetry.history import read_history
 from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
@@ -72,7 +73,7 @@ class Result:
     @cached_property
     def metrics(self) -> Table:
         """What metrics.jsonl holds, as columns: `result.metrics["charts/episodic_return"]`."""
-        return Table(columns_of(self.directory / "metrics.jsonl"))
+        return Table(dict(read_history(self.directory).columns))
 
     @cached_property
     def policy(self) -> TrainedPolicy:

@@ -41,9 +41,12 @@ def test_what_is_missing_or_broken_gets_a_sentence(run: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match="run pip install pandas"):
         pappus.runs.load(run).to_pandas()
-    (run / "metrics.jsonl").write_text("{\n{}\n")
-    with pytest.raises(UserError, match="line 1, is no JSON"):
-        pappus.runs.load(run)
+
+
+def test_a_line_that_a_killed_run_left_half_written_is_left_out(run: Path) -> None:
+    whole = '{"step": 1, "time": 2.0, "a": 3.0}\n'
+    (run / "metrics.jsonl").write_text(whole + '{"step": 2, "ti\n' + whole.replace("3.0", "4.0"))
+    assert pappus.runs.load(run)["a"].tolist() == [3.0, 4.0]
 
 
 def test_a_data_frame_is_made_of_the_columns(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

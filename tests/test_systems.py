@@ -150,7 +150,8 @@ def test_python_settings_are_objects_names_and_dotted_names(tmp_path: Path) -> N
         ALGORITHMS["vtrace"].config.__class__(entropy_cost=0.5, reward_scale=0.05), 0.25, "gru"
     )
     for settings, sentence in (
-        ({"steps": "ten"}, "steps='ten' must be a whole number"), ({"steps": True}, "steps=True must be a whole number"),
+        ({"steps": "ten"}, "steps='ten' must be a whole number"),
+        ({"steps": True}, "steps=True must be a whole number"),
         ({"optimizer": 3}, "optimizer=3 is a group of settings"),
         ({"optimizer.name": "sgd"}, "optimizer.name='sgd' must be one of adam, radam, rmsprop, adagrad"),
         ({"network.hidden_sizes": 64}, "network.hidden_sizes=64 must be a list"),
