@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 
 FORMATS = {"onnx": "policy.onnx", "torch-export": "policy.pt2"}
 """What `--format` may be, and the file that it makes."""
@@ -24,8 +24,8 @@ def check_format(name: str) -> None:
     missing = [package for package in NEEDS[name] if importlib.util.find_spec(package) is None]
     if missing:
         raise UserError(
-            f'--format {name} needs {" and ".join(missing)}; install with pip install "pappus[export]", or use '
-            "--format torch-export"
+            f"--format {name} needs {' and '.join(missing)}, which is not installed; run {install_line('export')}, or "
+            "use --format torch-export"
         )
 
 
