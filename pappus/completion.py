@@ -17,12 +17,10 @@ from pappus.names import PAIRS
 from pappus.settings import ALIASES, option_names
 
 PACKAGE = Path(__file__).parent
-RUNS = ("train", "serve", "chaos")
+RUNS = ("train", "serve", "chaos", "sweep")
 """Commands that take a system and its options."""
 OWN_OPTIONS = ("--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--trust", "--help")
 """Options of `pappus train` that are no settings."""
-MORE = {"chaos": ("chaos/command.py",), "data": ("data_commands.py",), "replay": ("replay/serve/command.py",)}
-"""Files where commands have their options, beside cli.py."""
 
 BASH = """\
 _pappus() {{
@@ -52,6 +50,7 @@ def script(shell: str) -> str:
     return ZSH.format(bash=bash) if shell == "zsh" else bash
 
 
+@cache
 def commands() -> dict[str, list[str]]:
     """Every command and its options, without those of systems."""
     tree = ast.parse((PACKAGE / "cli.py").read_text(encoding="utf-8"))
@@ -60,8 +59,8 @@ def commands() -> dict[str, list[str]]:
     found = {}
     for key, value in zip(table.keys, table.values, strict=True):
         assert isinstance(key, ast.Constant) and isinstance(value, ast.Name)
-        files = [ast.parse((PACKAGE / name).read_text(encoding="utf-8")) for name in MORE.get(str(key.value), ())]
-        names = [name for node in (functions[value.id], *files) for name in _options_in(node)]
+        places = [functions[value.id], *_imported_by(functions[value.id])]
+        names = [name for node in places for name in _options_in(node)]
         found[str(key.value)] = list(dict.fromkeys(names))
     return found
 
@@ -76,6 +75,22 @@ def system_options() -> list[str]:
     return [*OWN_OPTIONS, *sorted(f"--{name}" for name in (*names, *short) if name != "system")]
 
 
+def _imported_by(function: ast.FunctionDef) -> list[ast.AST]:
+    """What a command imports of us: whole modules, or one function of a module with several commands."""
+    found: list[ast.AST] = []
+    for node in ast.walk(function):
+        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("pappus."):
+            continue
+        module = PACKAGE.parent.joinpath(*str(node.module).split("."))
+        for alias in node.names:
+            files = [path for path in (module.with_suffix(".py"), module / f"{alias.name}.py") if path.is_file()]
+            tree: ast.AST = ast.parse(files[0].read_text(encoding="utf-8")) if files else ast.Module([], [])
+            body = tree.body if isinstance(tree, ast.Module) else []
+            named = [one for one in body if isinstance(one, ast.FunctionDef) and one.name == alias.name != "main"]
+            found += named or [tree]
+    return found
+
+
 def _options_in(node: ast.AST) -> list[str]:
     """The options that a function adds to a parser."""
     calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute)]
@@ -84,8 +99,10 @@ def _options_in(node: ast.AST) -> list[str]:
 
 
 def _cases() -> list[str]:
-    runs, settings = "|".join(f"{name}:-*" for name in RUNS), " ".join(system_options())
-    cases = [f'            {runs}) words="{settings}" ;;']
+    cases = []
+    for name in RUNS:
+        words = dict.fromkeys([*commands()[name], *system_options()])
+        cases.append(f'            {name}:-*) words="{" ".join(words)}" ;;')
     cases.append(f'            {"|".join(f"{name}:*" for name in (*RUNS, "systems"))}) words="{" ".join(PAIRS)}" ;;')
     for name, options in commands().items():
         if options and name not in RUNS:
@@ -101,6 +118,6 @@ def _fish() -> str:
         seen = f"__fish_seen_subcommand_from {' '.join(RUNS)}"
         lines.append(f"complete -c pappus -n '{seen}' -l {option.removeprefix('--')}")
     for name, options in commands().items():
-        for option in options if name not in RUNS else ():
+        for option in options:
             lines.append(f"complete -c pappus -n '__fish_seen_subcommand_from {name}' -l {option.removeprefix('--')}")
     return "\n".join(lines) + "\n"

@@ -73,8 +73,7 @@ OPTIONS = {
 """Our option for each name of theirs, both with dashes."""
 
 SYSTEMS = {
-    "sac": ("td3", "continuous actions, learnt from replay"),
-    "tqc": ("td3", "continuous actions, learnt from replay"),
+    "tqc": ("sac", "continuous actions, learnt from replay"),
     "d4pg": ("apex-ddpg", "continuous actions, actors beside the learner"),
     "ddqn": ("dqn", "it is double by default"), "double-dqn": ("dqn", "it is double by default"),
     "dueling-dqn": ("dqn", "with --algorithm.dueling"), "qr-dqn": ("dqn", "with --algorithm.quantiles"),

@@ -15,7 +15,8 @@ from pappus.names import PAIRS
 @pytest.mark.parametrize(("words", "expected"), [
     ("pappus tr", "train"), ("pappus train imp", "impala"),
     ("pappus train impala --optimizer.lea", "--optimizer.learning-rate"),
-    ("pappus eval --vid", "--video"), ("pappus chaos ppo --algorithm.gae", "--algorithm.gae-lambda"),
+    ("pappus eval --vid", "--video"), ("pappus chaos ppo --minu", "--minutes"), ("pappus push --che", "--checkpoint"),
+    ("pappus chaos ppo --algorithm.gae", "--algorithm.gae-lambda"),
 ])
 def test_bash_completes(words: str, expected: str) -> None:
     ask = f"COMP_WORDS=({words}); COMP_CWORD={words.count(' ')}; _pappus; echo ${{COMPREPLY[@]}}"

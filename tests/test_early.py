@@ -74,7 +74,7 @@ REFUSED = {
     "train impala --env CartPole-v1 --steps 1.5k5": "--steps='1.5k5' must be a whole number",
     "train impala --env CartPole-v1 --steps 1.5": "--steps=1.5 must be a whole number",
     "eval empty --episodes 1.5": "'1.5' must be a whole number, such as 20, 1e6 or 2M",
-    "train sac --env Pendulum-v1": "unknown system 'sac'; did you mean 'td3' (continuous actions",
+    "train rainbow --env ALE/Pong-v5": "unknown system 'rainbow'; did you mean 'apex-dqn' (prioritized, double",
     "train ppo --env CartPole-v1 --gamma 0.9": "--gamma; did you mean 'algorithm.discount', as it is called here?",
     "train dqn --env CartPole-v1 --gae 0.9": "'algorithm.gae-lambda' in systems that have it, and this one has not",
     "completion tcsh": "invalid choice: 'tcsh'",

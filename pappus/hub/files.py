@@ -24,7 +24,8 @@ def check_format(name: str) -> None:
     missing = [package for package in NEEDS[name] if importlib.util.find_spec(package) is None]
     if missing:
         raise UserError(
-            f"--format {name} needs {' and '.join(missing)}; run {install_line('export')}, or use --format torch-export"
+            f"--format {name} needs {' and '.join(missing)}, which is not installed; run {install_line('export')}, or "
+            "use --format torch-export"
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pappus.errors import UserError
+from pappus.errors import UserError, install_line
 from pappus.sweeping.space import Parameter, Range, Value
 
 FILE = "study.db"
@@ -119,7 +119,8 @@ def imported_optuna() -> Any:
     try:
         import optuna
     except ModuleNotFoundError:
-        raise UserError("pappus sweep needs optuna, which is not installed; run pip install 'pappus[sweep]'") from None
+        line = install_line("sweep")
+        raise UserError(f"pappus sweep needs optuna, which is not installed; run {line}") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
