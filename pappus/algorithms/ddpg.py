@@ -20,6 +20,7 @@ from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_deterministic, own_network
+from pappus.networks.modules import unlearning
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
 from pappus.ops.numpy_ops import LOG_SQRT_2PI
@@ -194,7 +195,8 @@ class DDPG:
     def _slope(self, network: Any, seen: Nest, action: Tensor) -> tuple[Tensor, Tensor]:
         """∂Q/∂a at the policy's actions `[1, B, A]`, and Q there `[1, B]`."""
         proposed = action.detach().requires_grad_()
-        value = self._judged(network, seen, proposed)
+        with unlearning(network):
+            value = self._judged(network, seen, proposed)
         (slope,) = torch.autograd.grad(value.sum(), proposed)
         bound = self.config.action_gradient_clip
         return slope.clamp(-bound, bound) if bound else slope, value.detach()

@@ -39,6 +39,18 @@ def test_many_mlps_are_each_what_an_mlp_is(sizes: tuple[int, ...], layer_norm: b
     assert not torch.equal(found[0], found[1])
 
 
+def test_a_layer_with_a_hook_or_a_forward_pass_of_its_own_is_called() -> None:
+    many, x = ManyMLPs(2, 4, (8, 5)), torch.randn(6, 4)
+    before = many(x)
+    member = cast(Member, many.members[1])
+    handle = member.layers[0].register_forward_hook(lambda module, inputs, output: output * 0)
+    found = many(x)
+    torch.testing.assert_close(found[0], before[0])
+    torch.testing.assert_close(found[1], member.last.bias.expand(6, 1))
+    handle.remove()
+    torch.testing.assert_close(many(x), before)
+
+
 def test_a_policy_that_is_squashed_predicts_its_deviation_and_another_has_one_for_all_states() -> None:
     seen = torch.randn(4, 3)
     for squash in (False, True):
