@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pappus.networks.modules import Activation, is_exactly, orthogonal
-from pappus.ops.relu_mlps import relu_mlps
+from pappus.ops.relu_mlps import half_linear, relu_mlps
 
 GAIN = math.sqrt(2)
 IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
@@ -36,6 +36,7 @@ class Member(nn.Module):
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), GAIN) for pair in pairwise(sizes))
         self.last = orthogonal(nn.Linear(sizes[-1], outputs), last_gain)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes if layer_norm)
+        self.mixed = False
 
     def parts(self) -> Iterable[tuple[Tensor, Tensor]]:
         """Weight and bias of every layer."""
@@ -47,7 +48,8 @@ class Member(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """From the first layer's activations to the outputs."""
         for i, layer in enumerate(cast(Iterable[nn.Linear], self.layers), 1):
-            x = self.activated(i, layer(x))
+            half = self.mixed and x.device.type == "cpu" and is_exactly(layer, nn.Linear)
+            x = self.activated(i, half_linear(x, layer.weight, layer.bias) if half else layer(x))
         output: Tensor = self.last(x)
         return output
 
@@ -106,5 +108,5 @@ class ManyMLPs(nn.Module):
 def multiply_in_half(network: nn.Module) -> None:
     """Let a CPU make the products of hidden layers in bfloat16."""
     for module in network.modules():
-        if isinstance(module, ManyMLPs):
+        if isinstance(module, ManyMLPs | Member):
             module.mixed = True

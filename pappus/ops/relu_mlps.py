@@ -33,6 +33,11 @@ def relu_mlps(x: Tensor, weight: Tensor, bias: Tensor, members: Sequence[Sequenc
     return y
 
 
+def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """One layer, whose product is made in bfloat16."""
+    return linear(x.bfloat16(), weight.bfloat16()).float() + bias
+
+
 class _Pass(NamedTuple):
     """What the layers of one MLP after its first multiply: inputs, and weights."""
 
