@@ -19,6 +19,8 @@ from torch.nn.functional import linear
 
 Layer: TypeAlias = tuple[Tensor, Tensor]
 """Weight `[H, D]` and bias `[H]`."""
+BLOCK = 512
+"""Rows that pass through all layers before the next do: their activations stay in a core's cache of a megabyte."""
 _relu_backward: Any = torch.ops.aten.threshold_backward.grad_input
 
 
@@ -28,7 +30,7 @@ def relu_mlps(x: Tensor, weight: Tensor, bias: Tensor, members: Sequence[Sequenc
     assert x.dim() == 2 and weight.shape[1] % len(members) == 0, (x.shape, weight.shape, len(members))
     parameters = [weight, bias, *(tensor for layers in members for layer in layers for tensor in layer)]
     if not torch.is_grad_enabled():
-        return _forward(x, parameters, len(members), half)[0]
+        return _forward(x, _members(parameters, len(members)), half, None)
     y: Tensor = _ReluMLPs.apply(len(members), half, x, *parameters)  # type: ignore[no-untyped-call]
     return y
 
@@ -38,92 +40,107 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return linear(x.bfloat16(), weight.bfloat16()).float() + bias
 
 
-class _Pass(NamedTuple):
-    """What the layers of one MLP after its first multiply: inputs, and weights."""
+class _Member(NamedTuple):
+    """One MLP: its part of the first layer, and its other layers."""
 
-    inputs: list[Tensor]
-    weights: list[Tensor]
-
-
-def _forward(x: Tensor, parameters: Sequence[Tensor], count: int, half: bool) -> tuple[Tensor, list[_Pass]]:
-    """The outputs, and what their gradients need."""
-    y, passes = x.new_empty(count, len(x), len(parameters[-1])), []
-    for i, (weight, bias, layers) in enumerate(_members(parameters, count)):
-        seen = _Pass([torch.addmm(bias, x, weight).relu_()], [])
-        for weight, bias in layers[:-1]:
-            seen.inputs[-1], factor, h = _hidden(seen.inputs[-1], weight, bias, half)
-            seen.weights.append(factor)
-            seen.inputs.append(h)
-        weight, bias = layers[-1]
-        seen.weights.append(weight)
-        torch.addmm(bias, seen.inputs[-1], weight.T, out=y[i])
-        passes.append(seen)
-    return y, passes
+    weight: Tensor
+    bias: Tensor
+    layers: list[Layer]
 
 
-def _hidden(h: Tensor, weight: Tensor, bias: Tensor, half: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What a hidden layer multiplies, and its activations."""
-    if not half:
-        return h, weight, linear(h, weight, bias).relu_()
-    h, weight = h.bfloat16(), weight.bfloat16()
-    return h, weight, linear(h, weight).float().add_(bias).relu_()
-
-
-def _members(parameters: Sequence[Tensor], count: int) -> list[tuple[Tensor, Tensor, list[Layer]]]:
-    """Of each MLP, its part of the first layer, and its other layers."""
+def _members(parameters: Sequence[Tensor], count: int) -> list[_Member]:
     weight, bias, *rest = parameters
     width, size = len(bias) // count, len(rest) // count
     found = []
     for i in range(count):
         part, own = slice(i * width, (i + 1) * width), rest[i * size : (i + 1) * size]
-        found.append((weight[:, part], bias[part], list(zip(own[::2], own[1::2], strict=True))))
+        found.append(_Member(weight[:, part], bias[part], list(zip(own[::2], own[1::2], strict=True))))
     return found
+
+
+def _forward(x: Tensor, members: list[_Member], half: bool, kept: list[Tensor] | None) -> Tensor:
+    """The outputs; into `kept` go, per block of rows and MLP, the inputs of the layers after the first."""
+    y = x.new_empty(len(members), len(x), len(members[0].layers[-1][1]))
+    factors = [_multiplied(one.layers, half) for one in members]
+    for start in range(0, len(x), BLOCK):
+        rows = slice(start, start + BLOCK)
+        for i, (weight, bias, layers) in enumerate(members):
+            h = torch.addmm(bias, x[rows], weight).relu_()
+            for factor, (_, bias) in zip(factors[i][:-1], layers[:-1], strict=True):
+                h = h.to(factor.dtype)
+                if kept is not None:
+                    kept.append(h)
+                h = linear(h, factor).float().add_(bias).relu_() if half else linear(h, factor, bias).relu_()
+            if kept is not None:
+                kept.append(h)
+            torch.addmm(layers[-1][1], h, factors[i][-1].T, out=y[i, rows])
+    return y
+
+
+def _multiplied(layers: list[Layer], half: bool) -> list[Tensor]:
+    """The weights as they are multiplied."""
+    return [weight.bfloat16() if half else weight for weight, _ in layers[:-1]] + [layers[-1][0]]
 
 
 class _ReluMLPs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, count: int, half: bool, x: Tensor, *parameters: Tensor) -> Tensor:
-        y, passes = _forward(x, parameters, count, half)
-        ctx.save_for_backward(x, *parameters, *(tensor for one in passes for tensor in (*one.inputs, *one.weights)))
-        ctx.count, ctx.parameters = count, len(parameters)
+        kept: list[Tensor] = []
+        y = _forward(x, _members(parameters, count), half, kept)
+        ctx.save_for_backward(x, *parameters, *kept)
+        ctx.count, ctx.half, ctx.parameters = count, half, len(parameters)
         return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, *saved = ctx.saved_tensors
-        parameters, kept = saved[: ctx.parameters], saved[ctx.parameters :]
+        parameters, kept = saved[: ctx.parameters], iter(saved[ctx.parameters :])
         asked = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             return None, None, *_differentiable(x, parameters, asked, gradient, ctx.count)
-        depth = len(kept) // ctx.count // 2
+        members = _members(parameters, ctx.count)
+        for_x = torch.zeros_like(x) if asked[0] else None
         found = [torch.empty_like(one) if asks else None for one, asks in zip(parameters, asked[1:], strict=True)]
-        for_x = None
-        for i, (weight, _, layers) in enumerate(_members(parameters, ctx.count)):
-            own, size = kept[2 * depth * i : 2 * depth * (i + 1)], 2 * len(layers)
-            results = found[2 + size * i : 2 + size * (i + 1)]
-            slope = _backward(_Pass(own[:depth], own[depth:]), gradient[i], results)
-            part = slice(i * slope.shape[1], (i + 1) * slope.shape[1])
-            if found[0] is not None:
-                torch.mm(x.T, slope, out=found[0][:, part])
-            if found[1] is not None:
-                torch.sum(slope, 0, out=found[1][part])
-            if asked[0]:
-                for_x = slope @ weight.T if for_x is None else for_x.addmm_(slope, weight.T)
+        factors, size = [_multiplied(one.layers, ctx.half) for one in members], 2 * len(members[0].layers)
+        for start in range(0, len(x), BLOCK):
+            rows = slice(start, start + BLOCK)
+            for i, one in enumerate(members):
+                inputs = [next(kept) for _ in one.layers]
+                results = found[2 + size * i : 2 + size * (i + 1)]
+                slope = _backward(inputs, factors[i], gradient[i, rows], results, start == 0)
+                part = slice(i * slope.shape[1], (i + 1) * slope.shape[1])
+                if found[0] is not None:
+                    _count(found[0][:, part], x[rows].T @ slope, start == 0)
+                if found[1] is not None:
+                    _count(found[1][part], slope.sum(0), start == 0)
+                if for_x is not None:
+                    for_x[rows].addmm_(slope, one.weight.T)
         return None, None, for_x, *found
 
 
-def _backward(seen: _Pass, slope: Tensor, results: Sequence[Tensor | None]) -> Tensor:
-    """Write the gradients of one MLP's layers after its first; that of its first layer's sums."""
-    for i in reversed(range(len(seen.inputs))):
-        h, weight, (for_weight, for_bias) = seen.inputs[i], seen.weights[i], results[2 * i : 2 * i + 2]
+def _backward(
+    inputs: Sequence[Tensor], weights: Sequence[Tensor], slope: Tensor, results: Sequence[Tensor | None], first: bool
+) -> Tensor:
+    """Count the gradients of one MLP's layers after its first into `results`; the gradient of its first layer's sums.
+    """
+    for i in reversed(range(len(inputs))):
+        h, weight, (for_weight, for_bias) = inputs[i], weights[i], results[2 * i : 2 * i + 2]
         if for_bias is not None:
-            torch.sum(slope, 0, out=for_bias)
+            _count(for_bias, slope.sum(0), first)
         slope = slope.to(h.dtype)
         if for_weight is not None:
-            for_weight.copy_(slope.T @ h)
+            _count(for_weight, slope.T @ h, first)
         slope = (slope @ weight).float()
         _relu_backward(slope, h.float(), 0, grad_input=slope)
     return slope
+
+
+def _count(total: Tensor, part: Tensor, first: bool) -> None:
+    """Add a block's part of a gradient, or begin with it."""
+    if first:
+        total.copy_(part)
+    else:
+        total += part
 
 
 def _differentiable(

@@ -33,8 +33,11 @@ def one_by_one(x: Tensor, weight: Tensor, bias: Tensor, members: list[list[Layer
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(("count", "hidden"), [(1, 1), (2, 1), (3, 2), (2, 0)])
-def test_outputs_and_gradients_are_those_of_the_layers_one_by_one(count: int, hidden: int) -> None:
+@pytest.mark.parametrize(("count", "hidden", "block"), [(1, 1, 512), (2, 1, 3), (3, 2, 512), (2, 0, 4)])
+def test_outputs_and_gradients_are_those_of_the_layers_one_by_one(
+    count: int, hidden: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pappus.ops.relu_mlps.BLOCK", block)
     weight, bias, members = networks(count, hidden)
     x = torch.randn(ROWS, INPUTS, requires_grad=True)
     inputs = [x, weight, bias, *(tensor for layers in members for layer in layers for tensor in layer)]
