@@ -21,6 +21,8 @@ REQUIRED_GAIN = 1.2
 PROBE_SHAPE = (5, 16)
 """Unroll length and envs of the measured update."""
 ROUNDS = 4
+HALF_INSTRUCTIONS = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+"""Of `torch.cpu`; older versions lack some."""
 SMALLEST_MIXED = 256
 """Rows of a batch, and units of a hidden layer, from which on `mixed` is chosen: a product of 256 × 256 × 256 takes 170
 instead of 335 µs with AVX512-BF16, and rounding what it multiplies 20."""
@@ -54,7 +56,7 @@ def choose_precision(config: RunConfig, algorithm: Algorithm, env: EnvSpec) -> P
 def mixing_pays(algorithm: Algorithm, batch: int) -> bool:
     """Whether this CPU makes products of the hidden layers faster in bfloat16. A rule and not a measurement, so that a
     run repeats to the bit on this machine."""
-    multiplies_half = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    multiplies_half = any(getattr(torch.cpu, name, bool)() for name in HALF_INSTRUCTIONS)
     if not multiplies_half or batch < SMALLEST_MIXED or hasattr(algorithm, "on_arrays"):
         return False
     found = [module for module in algorithm.build_network().modules() if isinstance(module, ManyMLPs)]
