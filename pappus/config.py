@@ -364,9 +364,11 @@ class RunConfig:
     device: str = "auto"
     """Where the learner computes: cpu, cuda, cuda:1 …; auto: on a GPU if there is one and the network sees pictures;
     several learners and the inline runtime stay on the CPU."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU where it is
-    measured to be 1.2 times as fast; float32 otherwise, and always with replay and in the inline runtime."""
+    precision: Literal["auto", "float32", "mixed", "bfloat16"] = "auto"
+    """mixed: float32, but for the products of hidden layers of policies and critics, which a learner on a CPU makes in
+    bfloat16. auto: for convolutional networks that learn from unrolls, bfloat16 on a GPU that has it, and on a CPU
+    where it is measured to be 1.2 times as fast; with replay, mixed on a CPU with such instructions, if layers have
+    256 units and batches 256 rows; float32 otherwise, and for unrolls always in the inline runtime."""
     on_non_finite: Literal["auto", "skip", "stop"] = "auto"
     """What a learner does with a batch whose loss or gradient is not finite. skip: it goes on with the weights that it
     had, and stops after ten such batches in a row. stop: at once, as the env or a setting is at fault. auto: skip where
@@ -448,7 +450,7 @@ class Settings(TypedDict, total=False):
     all_reduce: Literal["auto", "memory", "gloo", "nccl"]
     runtime: Literal["auto", "inline", "local", "ray"]
     device: str
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto", "float32", "mixed", "bfloat16"]
     target_return: float | None
     on_non_finite: Literal["auto", "skip", "stop"]
     run_dir: str | Path

@@ -16,10 +16,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pappus.actions import continuous_only
+from pappus.algorithms.policy_critics import critic_loss
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
 from pappus.networks.build import build_deterministic, own_network
+from pappus.networks.modules import unlearning
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
 from pappus.ops.numpy_ops import LOG_SQRT_2PI
@@ -161,14 +163,12 @@ class DDPG:
         with torch.no_grad():
             goal = self._goal(target, batch)
         action = batch.action.flatten(1).unsqueeze(0)
-        values = network.judge(seen, action)
-        errors = [goal - value.squeeze(0) for value in values]
-        critic_loss = torch.stack([(weight * error.square()).mean() for error in errors]).sum()
-        loss, scalars = critic_loss, {"critic_loss": critic_loss.detach(), "q": values[0].detach().mean()}
+        values = torch.stack(network.judge(seen, action)).squeeze(1)
+        loss, error = critic_loss(values, goal, weight)
+        scalars = {"critic_loss": loss.detach(), "q": values[0].detach().mean(), "td_error": error.mean()}
         if update % config.policy_delay == 0:
             loss = loss + self._policy_loss(network, seen, batch)
-        scalars["td_error"] = errors[0].detach().abs().mean()
-        return LossOutput(loss, scalars, torch.stack(errors).detach().abs().mean(0))
+        return LossOutput(loss, scalars, error)
 
     def _goal(self, target: Any, batch: Transition) -> Tensor:
         _, value = self._next(target, batch)
@@ -194,7 +194,8 @@ class DDPG:
     def _slope(self, network: Any, seen: Nest, action: Tensor) -> tuple[Tensor, Tensor]:
         """∂Q/∂a at the policy's actions `[1, B, A]`, and Q there `[1, B]`."""
         proposed = action.detach().requires_grad_()
-        value = self._judged(network, seen, proposed)
+        with unlearning(network):
+            value = self._judged(network, seen, proposed)
         (slope,) = torch.autograd.grad(value.sum(), proposed)
         bound = self.config.action_gradient_clip
         return slope.clamp(-bound, bound) if bound else slope, value.detach()

@@ -18,6 +18,7 @@ from pappus.algorithms.policy_critics import PolicyCriticsAlgorithm, PolicyCriti
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Transition
+from pappus.networks.modules import unlearning
 from pappus.ops.distributions import SquashedGaussian
 from pappus.types import EnvSpec
 
@@ -97,7 +98,7 @@ class SAC(PolicyCriticsAlgorithm):
         """The policy's and the temperature's loss, and log-probabilities of the policy's own actions `[B]`."""
         action, log_prob = self.distribution.reparameterized(params)
         proposed = action.detach().requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), unlearning(network):
             (slope,) = torch.autograd.grad(network.q(seen, proposed).amin(0).sum(), proposed)  # critics do not learn
         temperature = network.log_temperature.detach().exp()
         policy_loss = (weight * (temperature * log_prob - (action * slope).sum(-1))).mean()

@@ -4,6 +4,7 @@
                                             └──▶ layers of MLP 2 ──▶ outputs 2
 
 The other layers are multiplied one MLP after the other: on a CPU a batched product of two takes half as long again.
+There a plain MLP with ReLUs is one operation (`ops/relu_mlps.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.modules import Activation, orthogonal
+from pappus.networks.modules import Activation, is_exactly, orthogonal
+from pappus.ops.relu_mlps import half_linear, relu_mlps
 
 GAIN = math.sqrt(2)
 IN_PLACE = {"relu": torch.relu_, "tanh": torch.tanh_}
@@ -34,6 +36,11 @@ class Member(nn.Module):
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), GAIN) for pair in pairwise(sizes))
         self.last = orthogonal(nn.Linear(sizes[-1], outputs), last_gain)
         self.norms = nn.ModuleList(nn.LayerNorm(size) for size in sizes if layer_norm)
+        self.mixed = False
+
+    def parts(self) -> Iterable[tuple[Tensor, Tensor]]:
+        """Weight and bias of every layer."""
+        return ((layer.weight, layer.bias) for layer in cast(Iterable[nn.Linear], (*self.layers, self.last)))
 
     def activated(self, layer: int, x: Tensor) -> Tensor:
         return IN_PLACE[self.activation](self.norms[layer](x) if self.norms else x)
@@ -41,7 +48,8 @@ class Member(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """From the first layer's activations to the outputs."""
         for i, layer in enumerate(cast(Iterable[nn.Linear], self.layers), 1):
-            x = self.activated(i, layer(x))
+            half = self.mixed and x.device.type == "cpu" and is_exactly(layer, nn.Linear)
+            x = self.activated(i, half_linear(x, layer.weight, layer.bias) if half else layer(x))
         output: Tensor = self.last(x)
         return output
 
@@ -54,7 +62,9 @@ class ManyMLPs(nn.Module):
         layer_norm: bool = False, last_gain: float = 1.0,
     ) -> None:
         super().__init__()
-        self.width = sizes[0]
+        self.width, self.narrowest = sizes[0], min(sizes) if len(sizes) > 1 else 0
+        self.mixed = False
+        """Whether a CPU multiplies hidden layers in bfloat16."""
         first = [orthogonal(nn.Linear(input_size, sizes[0]), GAIN).weight.detach().T for _ in range(count)]
         self.weight = nn.Parameter(torch.cat(first, 1).contiguous())
         self.bias = nn.Parameter(torch.zeros(count * sizes[0]))
@@ -65,6 +75,8 @@ class ManyMLPs(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The outputs of all."""
         members = cast(list[Member], list(self.members))
+        if self._is_plain(members, x):
+            return relu_mlps(x, self.weight, self.bias, [list(one.parts()) for one in members], self.mixed)
         joined = torch.addmm(self.bias, x.to(self.weight.dtype), self.weight)
         if members[0].norms:
             parts = zip(members, torch.split(joined, self.width, 1), strict=True)
@@ -75,6 +87,26 @@ class ManyMLPs(nn.Module):
     def first(self, x: Tensor) -> Tensor:
         """The outputs of the first alone, `[M, outputs]`."""
         one = cast(Member, self.members[0])
-        hidden = torch.addmm(self.bias[: self.width], x.to(self.weight.dtype), self.weight[:, : self.width])
+        weight, bias = self.weight[:, : self.width], self.bias[: self.width]
+        if self._is_plain([one], x):
+            return relu_mlps(x, weight, bias, [list(one.parts())], self.mixed).squeeze(0)
+        hidden = torch.addmm(bias, x.to(weight.dtype), weight)
         output: Tensor = one(one.activated(0, hidden))
         return output.float()
+
+    def _is_plain(self, members: list[Member], x: Tensor) -> bool:
+        """Whether these members are what `relu_mlps` computes: in float32 on a CPU, with ReLUs, without layer norms,
+        and no part of them has a forward pass of its own."""
+        return (
+            x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu"
+            and not torch.is_autocast_enabled("cpu")
+            and all(one.activation == "relu" and not one.norms and is_exactly(one, Member) for one in members)
+            and all(is_exactly(layer, nn.Linear) for one in members for layer in (*one.layers, one.last))
+        )
+
+
+def multiply_in_half(network: nn.Module) -> None:
+    """Let a CPU make the products of hidden layers in bfloat16."""
+    for module in network.modules():
+        if isinstance(module, ManyMLPs | Member):
+            module.mixed = True

@@ -9,7 +9,8 @@ Everything is time-major: observations `[T, B, …]`, features `[T, B, D]`; a si
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -277,6 +278,27 @@ def merged(parts: Tensor) -> Tensor:
     share = count / total.clamp(min=1)
     common = (share * mean).sum(0)
     return torch.cat([total, common, (share * (variance + (mean - common).square())).sum(0)], -1)
+
+
+@contextmanager
+def unlearning(network: nn.Module) -> Iterator[None]:
+    """What is computed within has no gradients by these parameters, which would cost as much again as those by inputs.
+    """
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+
+
+def is_exactly(module: Any, *kinds: type[nn.Module]) -> bool:
+    """Whether a module computes what one of these classes computes: no subclass, no `forward` or hook of its own."""
+    if type(module) not in kinds or "forward" in vars(module):
+        return False
+    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:

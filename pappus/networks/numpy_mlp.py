@@ -20,7 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pappus.networks.modules import MLP, ActorCritic, Encoder, Flat, NoCore, Output, PolicyValueHead, RunningMoments
+from pappus.networks.modules import (
+    MLP,
+    ActorCritic,
+    Encoder,
+    Flat,
+    NoCore,
+    Output,
+    PolicyValueHead,
+    RunningMoments,
+    is_exactly,
+)
 from pappus.networks.q_networks import QHead, QNetwork, QOutput
 from pappus.types import Array, Nest
 
@@ -43,27 +53,20 @@ def numpy_mlp(network: nn.Module, replaces: bool = False) -> NumpyMLP | None:
 
 def _is_plain(network: Any) -> bool:
     """Whether the network is exactly ours, sees one vector, has no memory, and is float32 on the CPU."""
-    if not _is_one_of(network, ActorCritic, QNetwork) or network.frame_stack is not None:
+    if not is_exactly(network, ActorCritic, QNetwork) or network.frame_stack is not None:
         return False
-    if not _is_one_of(network.core, NoCore) or not _is_one_of(network.torso, Encoder):
+    if not is_exactly(network.core, NoCore) or not is_exactly(network.torso, Encoder):
         return False
     (flat, *others), trunk, head = network.torso.torsos, network.torso.trunk, network.head
-    if others or not (_is_one_of(flat, Flat) and _is_one_of(trunk, MLP) and _is_one_of(head, PolicyValueHead, QHead)):
+    if others or not (is_exactly(flat, Flat) and is_exactly(trunk, MLP) and is_exactly(head, PolicyValueHead, QHead)):
         return False
     layers = [module for part in (trunk, head) for module in part.modules() if isinstance(module, nn.Linear)]
     return (
-        flat.scale is None and (flat.moments is None or _is_one_of(flat.moments, RunningMoments))
+        flat.scale is None and (flat.moments is None or is_exactly(flat.moments, RunningMoments))
         and getattr(head, "quantiles", 1) == 1 and trunk.activation in ACTIVATIONS
-        and not trunk.norms and all(_is_one_of(layer, nn.Linear) for layer in layers)
+        and not trunk.norms and all(is_exactly(layer, nn.Linear) for layer in layers)
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in network.parameters())
     )
-
-
-def _is_one_of(module: Any, *kinds: type[nn.Module]) -> bool:
-    """Whether a module computes what one of these classes computes: no subclass, no `forward` or hook of its own."""
-    if type(module) not in kinds or "forward" in vars(module):
-        return False
-    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 class NumpyMLP:

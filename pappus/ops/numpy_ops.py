@@ -224,6 +224,14 @@ def _value_loss(value: Array, target: Array, before: Array, clip: float) -> tupl
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+def adam_group(rate: float, betas: tuple[float, float], epsilon: float) -> dict[str, Any]:
+    """The settings that `torch.optim.Adam` stores."""
+    return {
+        "lr": rate, "betas": betas, "eps": epsilon, "weight_decay": 0, "amsgrad": False, "maximize": False,
+        "foreach": None, "capturable": False, "differentiable": False, "fused": True, "decoupled_weight_decay": False,
+    }
+
+
 class SmallAdam:
     """torch's Adam for one float32 parameter, stepped in NumPy; its state is torch's, so either continues the other's.
 
@@ -233,11 +241,7 @@ class SmallAdam:
 
     def __init__(self, parameter: torch.nn.Parameter, rate: float, betas: tuple[float, float], epsilon: float) -> None:
         self._parameter: Any = parameter
-        self.param_groups: list[dict[str, Any]] = [{
-            "lr": rate, "betas": betas, "eps": epsilon, "weight_decay": 0, "amsgrad": False, "maximize": False,
-            "foreach": None, "capturable": False, "differentiable": False, "fused": True,
-            "decoupled_weight_decay": False,
-        }]
+        self.param_groups: list[dict[str, Any]] = [adam_group(rate, betas, epsilon)]
         self._state = {"step": torch.zeros(()), **{name: torch.zeros_like(parameter.data) for name in MOMENTS}}
         self.state = {parameter: self._state}
         self._scratch = tuple(np.empty(parameter.numel(), np.float32) for _ in range(2))

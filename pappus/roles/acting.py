@@ -30,7 +30,7 @@ from pappus.types import Array, Episodes, Nest, Timestep, map_leaves
 
 MAY_HAVE_ENDED = Episodes(np.empty(0), np.empty(0), np.empty(0, np.int64))
 """The episodes of a timestep of which it is no longer known which have ended."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "mixed": torch.float32, "bfloat16": torch.bfloat16}
 
 Transform: TypeAlias = Callable[[Any], Any]
 """The network's output for one step → the output to act on, such as `output._replace(policy=output.policy / 2)`.

@@ -27,7 +27,9 @@ from pappus.config import OptimizerConfig
 from pappus.core import Algorithm, AllReduce, GradientChannel, Waitable
 from pappus.errors import NonFiniteError, StorageError
 from pappus.networks.flat import FlatParameters
+from pappus.networks.many_mlps import multiply_in_half
 from pappus.networks.modules import RunningMoments, merged
+from pappus.ops.fused_adam import FusedAdam
 from pappus.ops.numpy_ops import MOST_WEIGHTS, SmallAdam
 from pappus.overrides import stands_for
 from pappus.roles.gradient_sync import AllReducedGradient, numbers_beside
@@ -88,6 +90,8 @@ class GradientStep:
         self._stream = self.accelerator.stream()
         torch.manual_seed(settings.seed)
         self.network: Any = algorithm.build_network()
+        if settings.precision == "mixed":
+            multiply_in_half(self.network)
         self.flat = FlatParameters(self.network, device=settings.device)
         if settings.first_weights is not None:
             with torch.no_grad():
@@ -236,7 +240,7 @@ class GradientStep:
         return torch.stack([loss.detach(), self._norm, *scalars.values()])
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        if self.settings.precision == "float32":
+        if self.settings.precision != "bfloat16":
             return NO_CONTEXT
         kind = self.accelerator.device.type  # a captured graph must cast weights anew each time, as they change
         return torch.autocast(kind, torch.bfloat16, cache_enabled=not self.accelerator.real)
@@ -308,7 +312,7 @@ class GradientStep:
     def array_loss(self, algorithm: Any, *networks: Any) -> Any:
         """The algorithm's `on_arrays(*networks)`, where it gives what its `loss` gives: on a CPU, in full precision,
         unless a subclass has a loss of its own. None elsewhere."""
-        if self.accelerator.real or self.settings.precision != "float32":
+        if self.accelerator.real or self.settings.precision == "bfloat16":
             return None
         return algorithm.on_arrays(*networks) if stands_for(type(algorithm), "on_arrays", "loss") else None
 
@@ -364,7 +368,7 @@ def learning_rate_at(config: OptimizerConfig, steps: int, total_steps: int) -> f
 
 def make_optimizer(
     config: OptimizerConfig, parameters: Sequence[torch.nn.Parameter]
-) -> torch.optim.Optimizer | SmallAdam:
+) -> torch.optim.Optimizer | SmallAdam | FusedAdam:
     """The configured optimizer over flat parameters; on an accelerator such that a graph can hold its step."""
     device = parameters[0].device
     capturable = device.type == "cuda"
@@ -381,6 +385,8 @@ def make_optimizer(
         return torch.optim.RAdam(parameters, rate, betas=betas, eps=config.epsilon, capturable=capturable)
     if device.type == "cpu" and len(parameters) == 1 and parameters[0].numel() <= MOST_WEIGHTS:
         return SmallAdam(parameters[0], config.learning_rate, betas, config.epsilon)
+    if device.type == "cpu":
+        return FusedAdam(parameters, config.learning_rate, betas, config.epsilon)
     return torch.optim.Adam(
         parameters, rate, betas=betas, eps=config.epsilon, fused=True, capturable=capturable
     )

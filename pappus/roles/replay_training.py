@@ -18,6 +18,7 @@ import torch
 from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
 from pappus.experience import SMALLEST_PRIORITY, ItemBatch, Sequence
 from pappus.networks.flat import FlatParameters
+from pappus.networks.many_mlps import multiply_in_half
 from pappus.networks.modules import RunningMoments
 from pappus.roles.blame import part_of, to_blame
 from pappus.roles.device_rows import DeviceRows, keep_pictures
@@ -47,7 +48,7 @@ class ReplayTraining(Training):
         are kept on the device, as far as there is memory for them."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
-        self.target = TargetNetwork(algorithm, gradient.flat, self._device)
+        self.target = TargetNetwork(algorithm, gradient.flat, self._device, gradient.settings.precision)
         self._capacity, self._service, self._until_info = capacity, 0, 0
         self._staleness = PriorityStaleness(capacity)
         self._drawn: Any = None
@@ -205,9 +206,13 @@ def on_device(nest: Nest, device: str) -> Nest:
 class TargetNetwork:
     """A copy of the network that follows its weights: every so many updates it takes over a share of them."""
 
-    def __init__(self, algorithm: ReplayAlgorithm, weights: FlatParameters, device: str) -> None:
+    def __init__(
+        self, algorithm: ReplayAlgorithm, weights: FlatParameters, device: str, precision: str = "float32"
+    ) -> None:
         self._algorithm, self._weights = algorithm, weights
         self.network: Any = algorithm.build_network()
+        if precision == "mixed":
+            multiply_in_half(self.network)
         self.network.requires_grad_(False)
         self.flat = FlatParameters(self.network, device=device)
         self.flat.values.copy_(weights.values)

@@ -10,7 +10,7 @@ import torch
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.networks.build import build_policy_critics, build_twin_deterministic
-from pappus.networks.many_mlps import ManyMLPs, Member
+from pappus.networks.many_mlps import ManyMLPs, Member, multiply_in_half
 from pappus.ops.distributions import SquashedGaussian
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, MultiDiscreteAction
 
@@ -37,6 +37,29 @@ def test_many_mlps_are_each_what_an_mlp_is(sizes: tuple[int, ...], layer_norm: b
         torch.testing.assert_close(found[i], y)
     torch.testing.assert_close(many.first(x), found[0])
     assert not torch.equal(found[0], found[1])
+
+
+def test_a_layer_with_a_hook_or_a_forward_pass_of_its_own_is_called() -> None:
+    many, x = ManyMLPs(2, 4, (8, 5)), torch.randn(6, 4)
+    before = many(x)
+    member = cast(Member, many.members[1])
+    handle = member.layers[0].register_forward_hook(lambda module, inputs, output: output * 0)
+    found = many(x)
+    torch.testing.assert_close(found[0], before[0])
+    torch.testing.assert_close(found[1], member.last.bias.expand(6, 1))
+    handle.remove()
+    torch.testing.assert_close(many(x), before)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_mixed_networks_differ_by_rounding_and_their_layers_are_called_all_the_same(layer_norm: bool) -> None:
+    many, x = ManyMLPs(2, 4, (64, 64), layer_norm=layer_norm), torch.randn(6, 4)
+    exact = many(x)
+    multiply_in_half(many)
+    assert 0 < (many(x) - exact).abs().max() < 0.02
+    member = cast(Member, many.members[1])
+    member.layers[0].register_forward_hook(lambda module, inputs, output: output * torch.nan)
+    assert many(x)[1].isnan().all()
 
 
 def test_a_policy_that_is_squashed_predicts_its_deviation_and_another_has_one_for_all_states() -> None:
