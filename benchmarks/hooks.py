@@ -89,8 +89,8 @@ def main() -> None:
         (speed, cpu, _), (watched_speed, watched_cpu, cores) = pairs[-1]
         print(
             f"round {number}: steps/s {watched_speed:,.0f} / {speed:,.0f} = {watched_speed / speed:.3f}, "
-            f"per CPU second {watched_cpu:,.0f} / {cpu:,.0f} = {watched_cpu / cpu:.3f}, threads {100 * cores:.2f} % of a core, "
-            f"load {os.getloadavg()[0]:.1f}", flush=True,
+            f"per CPU second {watched_cpu:,.0f} / {cpu:,.0f} = {watched_cpu / cpu:.3f}, "
+            f"threads {100 * cores:.2f} % of a core, load {os.getloadavg()[0]:.1f}", flush=True,
         )
     for name, i in (("steps/s", 0), ("steps per CPU second", 1)):
         ratios = [pair[1][i] / pair[0][i] for pair in pairs]
