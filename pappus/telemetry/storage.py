@@ -39,7 +39,8 @@ class Storage:
 
     def lose(self, what: str, count: int = 1) -> None:
         """So much will never be written."""
-        self.lost[what] += count
+        if count:
+            self.lost[what] += count
 
     def gone(self, what: str, count: int, path: str) -> None:
         """A file has been removed or moved, with what was written to it."""

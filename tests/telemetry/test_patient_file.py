@@ -81,6 +81,17 @@ def test_beyond_the_bound_the_oldest_are_lost_and_counted(
     assert storage.lost == {"metrics.jsonl": 2}
 
 
+def test_what_waits_is_written_at_the_end_when_there_is_room_and_nothing_is_lost(tmp_path: Path, disk: Disk) -> None:
+    storage = Storage()
+    file = PatientFile(tmp_path / "metrics.jsonl", storage, clock=FakeTime())
+    disk.room = 0
+    file.append(b"one\n")
+    disk.room = float("inf")
+    file.settle()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"one\n"
+    assert not storage.lost and storage.line() == ""
+
+
 def test_what_waits_at_the_end_is_lost(tmp_path: Path, disk: Disk) -> None:
     storage = Storage()
     file = PatientFile(tmp_path / "log.txt", storage, clock=FakeTime())
