@@ -96,7 +96,8 @@ class ManyMLPs(nn.Module):
 
     def _is_plain(self, members: list[Member], x: Tensor) -> bool:
         """Whether these members are what `relu_mlps` computes: in float32 on a CPU, with ReLUs, without layer norms,
-        and no part of them has a forward pass of its own. An exporter must see every operation for any number of rows."""
+        and no part of them has a forward pass of its own. An exporter must see every operation, for any number of
+        rows."""
         return (
             x.dtype == self.weight.dtype == torch.float32 and x.device.type == "cpu"
             and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
