@@ -61,7 +61,7 @@ WRONG = [
     ("train impala --env CartPole-v1 --algorithm.rho-clip -1", "algorithm.rho_clip=-1.0 must be positive"),
     ("train impala --env CartPole-v1 --algorithm.c-clip -1", "algorithm.c_clip=-1.0 must not be negative"),
     ("train impala --env CartPole-v1 --supervision.max-deaths-in-a-row -1", "in_a_row=-1 must not be negative"),
-    ("train impala --env CartPole-v1 --env-options.kwargs colour red", "env 'CartPole-v1' cannot be made with env_opt"),
+    ("train impala --env CartPole-v1 --env-options.kwargs colour red", "env 'CartPole-v1' takes no argument 'colour'"),
     (f"train impala --env CartPole-v1 --steps {'9' * 40}", "must be a whole number"),
     (f"train impala --env CartPole-v1 --seconds {'9' * 400}", "must be a number or none"),
     ("train impala --env CartPole-v1 --target-return nan", "target_return=nan must be a finite number"),

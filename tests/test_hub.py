@@ -126,7 +126,7 @@ def test_damaged_missing_and_linked_files_are_not_pulled(run: Path, tmp_path: Pa
 
 def test_a_missing_package_gets_its_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else name)
-    with pytest.raises(UserError, match=r'needs onnxruntime; run pip install ".*\[export\]"'):
+    with pytest.raises(UserError, match=r'needs onnxruntime, which is not installed; run pip install ".*\[export\]"'):
         files.check_format("onnx")
     files.check_format("torch-export")
 
