@@ -20,6 +20,16 @@ run_dir=$1
 shift
 port=${PAPPUS_RAY_PORT:-6379}
 saved=130 # the exit code of a run that a signal ended
+run=''
+told=''
+
+# a signal is for the run, which saves; before there is one, it ends the job
+trap 'told=yes; [ -z "$run" ] || kill -USR1 "$run"' USR1 TERM
+
+# who has no token of this job has no place in its cluster
+RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od --address-radix=n --format=x8 --read-bytes=32 /dev/urandom | tr --delete ' \n')
+export RAY_AUTH_MODE RAY_AUTH_TOKEN
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
@@ -28,22 +38,23 @@ address=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | c
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
     ray start --head --node-ip-address "$address" --port "$port" --num-cpus "$SLURM_CPUS_PER_TASK" --block &
 services=($!)
-until ray health-check --address "$address:$port" >/dev/null 2>&1; do sleep 1; done
+until [ -n "$told" ] || ray health-check --address "$address:$port" >/dev/null 2>&1; do sleep 1; done
 for node in "${nodes[@]:1}"; do
     srun --nodes=1 --ntasks=1 --nodelist="$node" \
         ray start --address "$address:$port" --num-cpus "$SLURM_CPUS_PER_TASK" --block &
     services+=($!)
 done
 
-pappus train "$@" --runtime ray --address "$address:$port" --cluster.patience 120 --run-dir "$run_dir" --resume-or-start &
-run=$!
-trap 'kill -USR1 "$run"' USR1 TERM
-
 code=$saved
-while kill -0 "$run" 2>/dev/null; do # a signal interrupts `wait`, and the run goes on saving
-    code=0
-    wait "$run" || code=$?
-done
+if [ -z "$told" ]; then
+    pappus train "$@" --runtime ray --address "$address:$port" --cluster.patience 120 \
+        --run-dir "$run_dir" --resume-or-start &
+    run=$!
+    while kill -0 "$run" 2>/dev/null; do # a signal interrupts `wait`, and the run goes on saving
+        code=0
+        wait "$run" || code=$?
+    done
+fi
 
 kill "${services[@]}" 2>/dev/null || true
 if [ "$code" -eq "$saved" ]; then

@@ -35,7 +35,7 @@ def commands() -> list[str]:
     ray = manifests()[1]["spec"]["entrypoint"].removeprefix("pappus ")
     slurm = (DEPLOY / "slurm.sh").read_text()
     given = re.search(r"slurm\.sh \S+ (\w+ --env.*)", slurm)
-    typed = re.search(r'^pappus (train "\$@" .*) &$', slurm, re.MULTILINE)
+    typed = re.search(r'^ *pappus (train "\$@" .*) &$', slurm.replace("\\\n", ""), re.MULTILINE)
     assert given and typed
     filled = typed[1].replace('"$@"', given[1]).replace('"$address:$port"', "auto").replace('"$run_dir"', "runs/pong")
     return [*docker, ray, filled]
