@@ -1,30 +1,35 @@
 """What do a callback and a logger cost a run?
 
     python -m benchmarks.hooks
-    python -m benchmarks.hooks --rounds 9 --seconds 20
+    python -m benchmarks.hooks --system seed-vtrace --seconds 240
 
-Runs without and with them in turn, each order as often as the other. Speed depends on what else the machine does; env
-steps per CPU second of all processes of the run depend on it less. The third figure is what the threads of callback and
-logger compute, as a share of one core: what they can take from anybody, and hardly depends on anything.
+They hear of one run for a few seconds, hear nothing for as long, and so on in turn: runs differ from each other, and a
+machine that does something else besides changes from minute to minute, by more than what is looked for. The first
+figure compares the env steps of neighbouring stretches, with the standard error over all pairs. The second, what the
+threads of callback and logger compute as a share of one core, is all that they can take from anybody.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import os
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
+
+import numpy as np
 
 import pappus
+from pappus.hooks.beside import Hooks
 from pappus.hooks.callback import CurrentRun, Episode
 from pappus.loggers.csv_file import CsvLogger
 from pappus.telemetry.run_log import Summary
+from pappus.types import Array
 
-THREADS = "thread_seconds.json"
-"""In a run's directory: what callback and logger have computed."""
+CALLBACK, LOGGER = "callback_seconds", "logger_seconds"
+"""Files in the run's directory: what each thread has computed."""
 
 
 class Watches(pappus.Callback):
@@ -41,7 +46,7 @@ class Watches(pappus.Callback):
         self.best = max(self.best, episode.episodic_return)
 
     def on_end(self, run: CurrentRun, summary: Summary) -> None:
-        note(run.directory, "callback")
+        (run.directory / CALLBACK).write_text(str(time.thread_time()))
 
 
 class Measured(CsvLogger):
@@ -49,55 +54,62 @@ class Measured(CsvLogger):
 
     def end(self, summary: Summary) -> None:
         super().end(summary)
-        note(self._path.parent, "logger")
+        (self._path.parent / LOGGER).write_text(str(time.thread_time()))
 
 
-def note(directory: Path, who: str) -> None:
-    """Write down what this thread has computed so far."""
-    (directory / f"{who}.{THREADS}").write_text(json.dumps(time.thread_time()))
+class InTurn:
+    """Lets events pass to all hooks in every second stretch of time."""
 
+    def __init__(self, stretch: float) -> None:
+        self._stretch, self._tell = stretch, Hooks.tell
 
-def measured(system: str, seconds: float, watched: bool, directory: Path) -> tuple[float, float, float]:
-    """Steps per second, steps per CPU second, and cores that callback and logger take."""
-    log = ["benchmarks.hooks:Measured"] if watched else ["none"]
-    result = pappus.train(
-        system, "CartPole-v1", {"evaluation.episodes": 1}, [Watches()] if watched else [], log=log, seconds=seconds,
-        steps=10**9, run_dir=directory,
-    )
-    table, computed = result.metrics, sum(json.loads(path.read_text()) for path in directory.glob(f"*.{THREADS}"))
-    steps, cpu = table["step"], table["charts/cpu_seconds"]
-    learning = (steps > 0) & (steps < steps[-1])
-    first, last = learning.nonzero()[0][[0, -1]]
-    per_cpu = (steps[last] - steps[first]) / (cpu[last] - cpu[first])
-    return result.summary.steps_per_second, per_cpu, computed / result.summary.wall_seconds
+    def passes(self, moment: float) -> bool:
+        """Whether hooks hear of that time (in seconds since 1970)."""
+        return int(moment / self._stretch) % 2 == 1
+
+    def tell(self, hooks: Hooks, event: str, step: int, *values: object) -> None:
+        if self.passes(time.time()):
+            self._tell(hooks, event, step, *values)
+
+    def wants(self, hooks: Hooks, event: str) -> bool:
+        return self.passes(time.time())
+
+    def ratios(self, moments: Array, steps: Array) -> list[float]:
+        """Speed with hooks over speed without, of neighbouring stretches that lie within the run as a whole."""
+        first, last = math.ceil(moments[0] / self._stretch), int(moments[-1] / self._stretch)
+        ends = np.interp(np.arange(first, last + 1) * self._stretch, moments, steps)
+        done = np.diff(ends)
+        return [
+            done[i] / done[i + 1] if self.passes((first + i + 0.5) * self._stretch) else done[i + 1] / done[i]
+            for i in range(0, len(done) - 1, 2)
+        ]
 
 
 def main() -> None:
-    """Print each pair, and the medians."""
+    """Print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--system", default="impala")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--stretch", type=float, default=4.0)
     arguments = parser.parse_args()
-    pairs = []
-    for number in range(arguments.rounds):
-        found = {}
-        for watched in (False, True) if number % 2 else (True, False):
-            with tempfile.TemporaryDirectory() as folder:
-                found[watched] = measured(arguments.system, arguments.seconds, watched, Path(folder) / "run")
-        pairs.append((found[False], found[True]))
-        (speed, cpu, _), (watched_speed, watched_cpu, cores) = pairs[-1]
-        print(
-            f"round {number}: steps/s {watched_speed:,.0f} / {speed:,.0f} = {watched_speed / speed:.3f}, "
-            f"per CPU second {watched_cpu:,.0f} / {cpu:,.0f} = {watched_cpu / cpu:.3f}, "
-            f"threads {100 * cores:.2f} % of a core, load {os.getloadavg()[0]:.1f}", flush=True,
+    in_turn = InTurn(arguments.stretch)
+    Hooks.tell = lambda hooks, event, step, *values: in_turn.tell(hooks, event, step, *values)  # type: ignore[method-assign]
+    Hooks.wants = lambda hooks, event: in_turn.wants(hooks, event)  # type: ignore[method-assign]
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        result = pappus.train(
+            arguments.system, "CartPole-v1", {"evaluation.episodes": 1}, [Watches()], seconds=arguments.seconds,
+            log=["benchmarks.hooks:Measured"], steps=10**10, run_dir=run,
         )
-    for name, i in (("steps/s", 0), ("steps per CPU second", 1)):
-        ratios = [pair[1][i] / pair[0][i] for pair in pairs]
-        both = [median(pair[k][i] for pair in pairs) for k in (1, 0)]
-        ratio = both[0] / both[1]
-        print(f"{name}: medians {both[0]:,.0f} / {both[1]:,.0f} = {ratio:.3f}, of pairs {median(ratios):.3f}")
-    print(f"callback and logger: {100 * median(pair[1][2] for pair in pairs):.2f} % of a core")
+        learning = result.metrics["step"] > 0
+        ratios = in_turn.ratios(result.metrics["time"][learning], result.metrics["step"][learning])
+        computed = sum(float((run / name).read_text()) for name in (CALLBACK, LOGGER))
+    logs = [math.log(ratio) for ratio in ratios]
+    middle, error = math.exp(mean(logs)), stdev(logs) / math.sqrt(len(logs))
+    print(f"{len(ratios)} pairs of {arguments.stretch:g} s, load {load:.1f} → {os.getloadavg()[0]:.1f}")
+    print(f"speed with / without: geometric mean {middle:.3f} ± {error:.3f}, median {median(ratios):.3f}")
+    print(f"callback and logger compute {100 * 2 * computed / result.summary.wall_seconds:.2f} % of a core")
 
 
 if __name__ == "__main__":
