@@ -69,6 +69,7 @@ def test_episodes_are_filmed(tmp_path: Path) -> None:
     # In a process of its own: ffmpeg is forked, and gRPC's threads of other tests forbid that here.
     filming = Training(tmp_path / "eval", *words, command="eval")
     assert filming.wait(60) == 0, filming.output()
+    assert f"films           {tmp_path}/films/episode-0.mp4 … {tmp_path}/films/episode-1.mp4" in filming.output()
     assert [film.name for film in sorted((tmp_path / "films").iterdir())] == ["episode-0.mp4", "episode-1.mp4"]
     assert all(film.stat().st_size > 1000 for film in (tmp_path / "films").iterdir())
 
