@@ -23,8 +23,10 @@ saved=130 # the exit code of a run that a signal ended
 run=''
 told=''
 
-# a signal is for the run, which saves; before there is one, it ends the job
-trap 'told=yes; [ -z "$run" ] || kill -USR1 "$run"' USR1 TERM
+# a signal is for the run, which saves; before there is one, it ends the job. Only when time is up the job queues again:
+# scancel sends SIGTERM, and what Slurm preempts it requeues by itself
+trap 'told=USR1; [ -z "$run" ] || kill -USR1 "$run"' USR1
+trap 'told=TERM; [ -z "$run" ] || kill -TERM "$run"' TERM
 
 # who has no token of this job has no place in its cluster
 RAY_AUTH_MODE=token
@@ -33,14 +35,17 @@ export RAY_AUTH_MODE RAY_AUTH_TOKEN
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
-address=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | cut -d ' ' -f 1)
+address=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --all-ip-addresses | cut -d ' ' -f 1)
 
-srun --nodes=1 --ntasks=1 --nodelist="$head" \
+srun --nodes=1 --ntasks=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --nodelist="$head" \
     ray start --head --node-ip-address "$address" --port "$port" --num-cpus "$SLURM_CPUS_PER_TASK" --block &
 services=($!)
-until [ -n "$told" ] || ray health-check --address "$address:$port" >/dev/null 2>&1; do sleep 1; done
+until [ -n "$told" ] || ray health-check --address "$address:$port" >/dev/null 2>&1; do
+    kill -0 "${services[0]}" 2>/dev/null || { echo "Ray does not start on $head" >&2; exit 1; }
+    sleep 1
+done
 for node in "${nodes[@]:1}"; do
-    srun --nodes=1 --ntasks=1 --nodelist="$node" \
+    srun --nodes=1 --ntasks=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --nodelist="$node" \
         ray start --address "$address:$port" --num-cpus "$SLURM_CPUS_PER_TASK" --block &
     services+=($!)
 done
@@ -57,7 +62,7 @@ if [ -z "$told" ]; then
 fi
 
 kill "${services[@]}" 2>/dev/null || true
-if [ "$code" -eq "$saved" ]; then
+if [ "$code" -eq "$saved" ] && [ "$told" = USR1 ]; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

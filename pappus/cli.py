@@ -256,7 +256,8 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
     seeds = [1] if given["--seeds"] is None else members.seeds_of(given["--seeds"])
     varied = members.varied_by(given["--vary"] or [])
     jobs = population.jobs_of(given["--jobs"])
-    _check_feasible(words, trust)
+    if not varied:  # with --vary no run may have just these settings; each is looked at below
+        _check_feasible(words, trust)
     from pappus.beginnings import with_data
     from pappus.machine import chosen_words, fit
     from pappus.telemetry.processes import usable_cores

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,8 +159,9 @@ def check_resumable(run: str, trust: bool, words: Sequence[str] = ()) -> None:
     if of_system is None:
         return
     config = of_system()
-    if sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file()) <= SOON_READ:
-        CheckpointStore(checkpoints).latest()
+    with suppress(OSError):  # a run that still writes removes old ones
+        if sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file()) <= SOON_READ:
+            CheckpointStore(checkpoints).latest()
     check_feasible(parse(config, [word for i, word in enumerate(words) if i or word.startswith("-")]))
 
 

@@ -64,7 +64,8 @@ def _check_actions(config: RunConfig) -> None:
 def _guesses(config: RunConfig) -> Iterator[RunConfig]:
     """The config for every device and every cost of an env's step that there may be: what is refused for some of them
     alone is left to the run, which knows. None where a cluster decides, or where presets for a GPU may apply."""
-    driver, system = has_gpu_driver(), replace(light_system(config.system), on_gpu=True)
+    driver = has_gpu_driver() or config.runtime == "ray"  # a cluster may have GPUs that this machine has not
+    system = replace(light_system(config.system), on_gpu=True)
     special = any(preset.on_gpu for preset in presets_for(system, config.env))
     if (config.runtime == "ray" and config.actors == AUTO) or (special and driver and config.device != "cpu"):
         return

@@ -16,7 +16,7 @@ from pappus.config import SupervisionConfig
 DEPLOY = Path(__file__).parents[1] / "deploy"
 PAGES = DEPLOY.parent / "docs" / "guide"
 OPTIONS = {"runtime": "ray", "address": "auto"}
-INSTRUCTIONS = ("FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENTRYPOINT", "CMD")
+INSTRUCTIONS = ("FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -73,6 +73,7 @@ def test_pods_give_a_run_its_grace_and_have_the_volumes_that_they_mount() -> Non
             assert container["resources"]["requests"] == container["resources"]["limits"]
         claims = [it["persistentVolumeClaim"]["claimName"] for it in volumes.values() if "persistentVolumeClaim" in it]
         assert set(claims) <= {claim["metadata"]["name"]}
+    assert cluster["enableInTreeAutoscaling"], "else there are never more workers than at the start"
     workers = cluster["workerGroupSpecs"][0]
     fewest, most = re.search(r"--actors (\d+)\.\.(\d+)", job["spec"]["entrypoint"]).groups()  # type: ignore[union-attr]
     cores = int(workers["template"]["spec"]["containers"][0]["resources"]["limits"]["cpu"])
@@ -85,38 +86,45 @@ SLURM = {
         while [ "${1#-}" != "$1" ]; do shift; done
         echo "srun $*" >> "$LOG"
         [ "$1" != hostname ] || echo 127.0.0.1
-        [ "$1" != ray ] || exec sleep 30
+        [ "$1" != ray ] || exec sleep "$RAY_LIVES"
     """,
-    "ray": "exit 0",
+    "ray": '[ "$RAY_LIVES" != 0 ]',
     "pappus": """
         echo "pappus $*" >> "$LOG"
-        trap "exit 130" USR1
+        trap "exit 130" USR1 TERM
         until [ "$(grep -c "srun ray start" "$LOG")" = 2 ]; do sleep 0.01; done
         [ -z "$CODE" ] || exit "$CODE"
-        kill -USR1 "$PPID"
+        kill -"$TOLD" "$PPID"
         while :; do sleep 0.01; done
     """,
 }
 """Commands of a Slurm job that note what they were asked. `pappus` ends with `$CODE`, or is told that time is up."""
 
 
-@pytest.mark.parametrize("code", ["", "0", "1"])
-def test_a_slurm_job_saves_its_run_when_time_is_up_and_queues_again(code: str, tmp_path: Path) -> None:
+def slurm_job(folder: Path, code: str = "", told: str = "USR1", ray_lives: int = 30) -> tuple[int, list[str]]:
+    """The exit code of a job on two nodes, and what it asked for."""
     for name, body in SLURM.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    log = tmp_path / "log"
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (folder / name).chmod(0o755)
     environment = {
-        "PATH": f"{tmp_path}:/usr/bin:/bin", "LOG": str(log), "CODE": code, "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_CPUS_PER_TASK": "8", "SLURM_JOB_ID": "7",
+        "PATH": f"{folder}:/usr/bin:/bin", "LOG": str(folder / "log"), "CODE": code, "TOLD": told,
+        "RAY_LIVES": str(ray_lives), "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_CPUS_PER_TASK": "8", "SLURM_JOB_ID": "7",
     }
     words = ["runs/pong", "impala", "--env", "ALE/Pong-v5", "--actors", "auto"]
-    job = subprocess.run(
-        ["bash", str(DEPLOY / "slurm.sh"), *words], env=environment, capture_output=True, text=True, timeout=60
-    )
-    lines = log.read_text().splitlines()
-    assert job.returncode == int(code or 130), job.stderr
+    job = subprocess.run(["bash", str(DEPLOY / "slurm.sh"), *words], env=environment, capture_output=True, timeout=60)
+    return job.returncode, (folder / "log").read_text().splitlines()
+
+
+@pytest.mark.parametrize(("code", "told"), [("", "USR1"), ("", "TERM"), ("0", ""), ("1", "")])
+def test_a_slurm_job_saves_its_run_and_queues_again_when_time_is_up(code: str, told: str, tmp_path: Path) -> None:
+    ended, lines = slurm_job(tmp_path, code, told)
+    assert ended == int(code or 130)
     assert sum(line.startswith("srun ray start") for line in lines) == 2, lines
     (trained,) = (line for line in lines if line.startswith("pappus"))
     assert trained.startswith("pappus train impala --env ALE/Pong-v5") and "--resume-or-start" in trained
-    assert ("scontrol requeue 7" in lines) == (code == "")
+    assert ("scontrol requeue 7" in lines) == (told == "USR1")
+
+
+def test_a_slurm_job_whose_ray_does_not_start_ends(tmp_path: Path) -> None:
+    ended, lines = slurm_job(tmp_path, ray_lives=0)
+    assert ended == 1 and not any(line.startswith("pappus") or "requeue" in line for line in lines)

@@ -194,6 +194,13 @@ def test_no_default_is_refused_early(name: str) -> None:
         check_feasible(replace(configured(light_system(name), env), device=device))
 
 
+def test_a_cluster_may_have_gpus_that_this_machine_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is one, ppo is ppo@seed with 120 envs, whose batches 15 divides."""
+    monkeypatch.setattr("pappus.feasible.has_gpu_driver", lambda: False)
+    words = ["--runtime", "ray", "--actors", "4", "--algorithm.minibatches", "15"]
+    check_feasible(parse(configured(light_system("ppo"), "ALE/Pong-v5"), words))
+
+
 def test_what_is_wrong_for_some_machines_alone_is_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `auto` actors a batch of 32 envs is right where steps are slow and there are cores for two actors."""
     config = parse(configured(light_system("ppo"), "CartPole-v1"), ["--batch-size", "32"])
