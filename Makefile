@@ -6,9 +6,9 @@ INSTALL = $(BIN)/pip --quiet --disable-pip-version-check install --no-compile --
 STAMP := .venv/.ready
 DOCS_STAMP := .venv/.docs-ready
 
-LANES := processes long ray quick values learning
-# each is a pytest of its own (tests/conftest.py says which tests are in it); two at a time keep two cores busy, and the
-# longest begin
+LANES := processes long faults ray quick values learning
+# each is a pytest of its own (tests/conftest.py says which tests are in it); three at a time keep two cores busy, as
+# much of them is waiting; the longest begin
 
 unexport PYTHONDONTWRITEBYTECODE
 # else each of the many processes of the tests compiles all of Pappus
@@ -30,7 +30,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target $(LANES:%=test-%)
+	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target $(LANES:%=test-%)
 
 $(LANES:%=test-%): test-%: $(STAMP)
 	$(BIN)/python -m pytest -m $*

@@ -1,13 +1,14 @@
 """What all tests share: fork servers that start at once, and lanes.
 
-A lane is a marker that each test gets from the place where it stands. `make test` runs one pytest per lane, two at a
-time; `make test-fast` runs the lane `quick` alone.
+A lane is a marker that each test gets from the place where it stands. `make test` runs one pytest per lane, three at
+a time; `make test-fast` runs the lane `quick` alone.
 
     quick      in one process, most in milliseconds
     long       in one process, for seconds: whole runs, Atari, the suite of all replay sessions, hostile clients
     values     in one process: every pair finds the values of the closed form
     learning   the known scores, in real processes
     processes  commands that are killed, interrupted and resumed
+    faults     runs and populations that lose disks, clients, readers and processes
     ray        clusters
 """
 
@@ -27,11 +28,13 @@ LANES = {
     "ray": ("runtimes/test_ray.py", "test_ray_processes.py"),
     "learning": ("test_learning.py",),
     "processes": (
-        "benchmarks/test_architectures.py", "chaos/test_runs.py", "clients/", "replay/test_serve.py",
-        "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
-        "test_api.py", "test_kinds.py", "test_offline_processes.py", "test_population.py", "test_processes.py",
-        "test_record_processes.py", "test_remote.py", "test_storage.py", "test_systems.py", "test_trace_processes.py",
+        "replay/test_serve.py", "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
+        "test_api.py", "test_kinds.py", "test_processes.py", "test_systems.py", "test_trace_processes.py",
         "test_without_ray.py",
+    ),
+    "faults": (
+        "benchmarks/test_architectures.py", "chaos/test_runs.py", "clients/", "test_offline_processes.py",
+        "test_population.py", "test_record_processes.py", "test_remote.py", "test_storage.py",
     ),
     "values": ("conformance/",),
     "long": (
