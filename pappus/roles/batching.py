@@ -110,31 +110,42 @@ class BatchBarrier:
     Columns of a batch are reserved when an unroll begins, and given back when its envs leave before it is full.
 
         invariant   delivered ≤ reserved ≤ batch_size (more only where widths of env groups do not add up to a batch)
+                    batch k begins when what was learnt from batch k − 1 − ahead is published
     """
 
-    def __init__(self, batch_size: int) -> None:
-        self._batch_size = batch_size
+    def __init__(self, batch_size: int, ahead: int = 0) -> None:
+        self._batch_size, self._ahead = batch_size, ahead
         self.reserved = self.delivered = 0
-        self.trained_on = -1
-        """Version of the weights that acted for the last batch."""
+        self.version = -1
+        """Of the newest weights that were seen."""
+        self.unlearnt = 0
+        """Whole batches that no newer weights have followed yet."""
 
     def begins(self, num_envs: int, version: int) -> bool:
-        """Reserve columns for an unroll, if the batch has room, and is to be acted with newer weights than the last."""
-        if version == self.trained_on or (self.busy and self.reserved + num_envs > self._batch_size):
+        """Reserve columns for an unroll, if the batch has room and its weights are new enough."""
+        self._see(version)
+        if self.unlearnt > self._ahead or (self.busy and self.reserved + num_envs > self._batch_size):
             return False
         self.reserved += num_envs
         return True
+
+    def _see(self, version: int) -> None:
+        """Every batch leads to newer weights. Older ones are those of a learner that came back from a checkpoint, without
+        the batches that it had."""
+        if version != self.version:
+            self.unlearnt = max(0, self.unlearnt - 1) if version > self.version else 0
+            self.version = version
 
     @property
     def busy(self) -> bool:
         """Whether unrolls are under construction; if none is, one may begin though it spills into the next batch."""
         return self.delivered < self.reserved
 
-    def ended(self, num_envs: int, version: int) -> None:
+    def ended(self, num_envs: int) -> None:
         """An unroll is full: its columns are part of the batch, which may be complete with it."""
         self.delivered += num_envs
         if self.delivered >= self._batch_size:
-            self.trained_on, spilled = version, self.delivered % self._batch_size
+            self.unlearnt, spilled = self.unlearnt + 1, self.delivered % self._batch_size
             self.reserved, self.delivered = self.reserved - self.delivered + spilled, spilled
 
     def left(self, num_envs: int) -> None:
@@ -142,7 +153,7 @@ class BatchBarrier:
         self.reserved -= num_envs
 
     def save(self) -> list[int]:
-        return [self.reserved, self.delivered, self.trained_on]
+        return [self.reserved, self.delivered, self.version, self.unlearnt]
 
     def load(self, saved: list[int]) -> None:
-        self.reserved, self.delivered, self.trained_on = saved
+        self.reserved, self.delivered, self.version, self.unlearnt = saved

@@ -45,6 +45,8 @@ class InferenceSettings:
     synchronous: bool = False
     """A batch holds data of one version of the weights, the newest: an unroll begins only for the batch under
     construction, and the next batch only when the learner has published what it learnt from the last."""
+    ahead: int = 0
+    """Synchronous batches that may be begun before that."""
 
 
 class Network(Waitable, Protocol):
@@ -187,7 +189,7 @@ class InferenceServer(Role, Generic[StateType]):
         """Requests of env-group states whose finished unroll waits for room."""
         self._due: list[Call] = []
         """Requests that can be answered."""
-        self._barrier = BatchBarrier(settings.batch_size) if settings.synchronous else None
+        self._barrier = BatchBarrier(settings.batch_size, settings.ahead) if settings.synchronous else None
 
     def step(self) -> Waitable | None:
         """Receive what has arrived, and answer what is due."""
@@ -350,7 +352,7 @@ class InferenceServer(Role, Generic[StateType]):
         """Hand the finished unroll on and begin the next; False while there is no room for it."""
         handed_over = self._hand_over(group_state)
         if self._barrier is not None and group_state.begun and group_state.delivered == group_state.num_envs:
-            self._barrier.ended(group_state.num_envs, group_state.version)
+            self._barrier.ended(group_state.num_envs)
             group_state.begun = False
         if not handed_over or not self._may_begin(group_state):
             self._stuck.append(call)

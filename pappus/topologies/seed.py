@@ -122,14 +122,14 @@ class SeedConfig(TopologyConfig):
         return self.inference_in == "learner" or (self.inference_in == "auto" and config.device != "cpu")
 
 
-def seed(run: Run, name: str = "seed", synchronous: bool = False) -> Program:
+def seed(run: Run, name: str = "seed", synchronous: bool = False, ahead: int = 0) -> Program:
     """The program of the figure above. With synchronous batches there is one slot, which comes back when the learner
-    has published what it learnt from it."""
+    has published what it learnt from it, and one for every batch that envs may be ahead."""
     program = Program(name, run.config.seed)
     inference = add_actors(program, run)
     weights = program.connect(WeightsEdge("weights", run.weights_size))
     add = _add_threads if options_of(run).beside_learner(run.config) else _add_processes
-    add(program, run, inference, weights, replace(inference_settings(run), synchronous=synchronous))
+    add(program, run, inference, weights, replace(inference_settings(run), synchronous=synchronous, ahead=ahead))
     if not is_external(run.env):
         program.add(EVALUATOR, build_evaluator, run=run, weights=weights.reader())
     return program
@@ -153,7 +153,7 @@ def _add_processes(
     program: Program, run: Run, inference: CallsEdge, weights: WeightsEdge, settings: InferenceSettings
 ) -> None:
     config, spec = run.config, run.unroll_spec(run.config.batch_envs)
-    slots, after = (1, "weights") if settings.synchronous else (config.queue_size, "")
+    slots, after = (1 + settings.ahead, "weights") if settings.synchronous else (config.queue_size, "")
     batches = [
         program.connect(QueueEdge(numbered("batches", i), spec, producers=1, capacity=slots, after=after))
         for i in range(config.learners)
@@ -173,7 +173,7 @@ def _add_threads(
 ) -> None:
     """The paper's three kinds of thread on one device: inference, prefetch and training."""
     device, spec = run.config.device, run.unroll_spec(run.config.batch_envs)
-    slots = 1 if settings.synchronous else run.config.queue_size
+    slots = 1 + settings.ahead if settings.synchronous else run.config.queue_size
     unrolls = program.connect(LoanEdge("unrolls"))
     batches = program.connect(QueueEdge("batches", spec, producers=1, capacity=slots, device=device))
     nearby = program.connect(WeightsEdge("nearby weights", run.weights_size, device))

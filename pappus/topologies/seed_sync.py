@@ -7,7 +7,8 @@
     elsewhere ⇄ gRPC          └───────────┘                    └──▶ evaluator
 
 A batch holds one unroll of every env, all acted with the newest weights: when it is full, envs wait until the learner
-has published what it learnt from it. On a GPU, inference and learning share the device, and experience stays there.
+has published what it learnt from it. With `ahead` = 1 they play the next batch meanwhile, with weights that are one
+batch old. On a GPU, inference and learning share the device, and experience stays there.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from pappus.config import RunConfig
 from pappus.core import EpochAlgorithm
 from pappus.errors import UserError
 from pappus.topologies.program import Program, Run
-from pappus.topologies.seed import SeedConfig, seed
+from pappus.topologies.seed import SeedConfig, options_of, seed
 
 
 @dataclass(frozen=True)
 class SeedSyncConfig(SeedConfig):
     """Central inference; a batch is one unroll of every env."""
+
+    ahead: int = 0
+    """Batches that envs begin while the learner still learns from earlier ones: 1 keeps envs and learner busy, and
+    policies lag by one batch."""
 
     many_learners: ClassVar[bool] = False
     waits_for_all_actors: ClassVar[bool] = True  # what a lost actor had begun stays reserved until its successor comes
@@ -32,6 +37,8 @@ class SeedSyncConfig(SeedConfig):
 
     def check(self, config: RunConfig) -> None:
         super().check(config)
+        if self.ahead < 0:
+            raise UserError(f"topology.ahead={self.ahead} must not be negative; 0 waits for what the learner learns")
         envs = config.actors * config.envs_per_actor
         if envs and not self.wire.listen and config.batch_size not in (0, envs):
             raise UserError(
@@ -46,12 +53,14 @@ class SeedSyncConfig(SeedConfig):
         return super().actors_for(config, cores, heavy) if heavy or config.device != "cpu" else 1
 
     def takes_turns(self, config: RunConfig) -> bool:
-        """With one actor only one of actor, inference and learner has work at any time."""
-        return config.actors == 1 and not self.wire.listen and config.device == "cpu"
+        """With one actor only one of actor, inference and learner has work at any time, unless envs go ahead."""
+        return config.actors == 1 and self.ahead == 0 and not self.wire.listen and config.device == "cpu"
 
 
 def seed_sync(run: Run) -> Program:
     """The program of SEED, with synchronous batches."""
     if isinstance(run.algorithm, EpochAlgorithm):
         run.algorithm.check_batch(run.config.unroll_length, run.config.batch_envs)
-    return seed(run, "seed-sync", synchronous=True)
+    options = options_of(run)
+    assert isinstance(options, SeedSyncConfig)
+    return seed(run, "seed-sync", synchronous=True, ahead=options.ahead)

@@ -172,6 +172,7 @@ ROWS: dict[str, Row] = {
     "a2c@seed": Row("a2c@seed", ON_POLICY),
     "ppo@seed": Row("ppo@seed", PPO),
     "pqn@seed": Row("pqn@seed", PQN),
+    "pqn@seed-ahead": Row("pqn@seed", PQN | {"topology.ahead": 1}),
     "r2d2@single": Row("r2d2@single", R2D2),
     "r2d2@gorila": Row("r2d2@gorila", R2D2 | TWO_MEMORIES),
     "ddpg@seed": Row("ddpg@seed", DDPG, continuous=True),

@@ -7,13 +7,13 @@ import pytest
 from pappus.roles.batching import BatchBarrier
 
 
-def full(batch_size: int, width: int, version: int) -> BatchBarrier:
+def full(batch_size: int, width: int, version: int, ahead: int = 0) -> BatchBarrier:
     """A barrier after one whole batch."""
-    barrier = BatchBarrier(batch_size)
+    barrier = BatchBarrier(batch_size, ahead)
     for _ in range(batch_size // width):
         assert barrier.begins(width, version)
     for _ in range(batch_size // width):
-        barrier.ended(width, version)
+        barrier.ended(width)
     return barrier
 
 
@@ -32,9 +32,9 @@ def test_the_next_batch_begins_with_newer_weights_only() -> None:
 def test_an_env_group_that_finished_early_waits_for_the_others() -> None:
     barrier = BatchBarrier(4)
     assert barrier.begins(2, 0) and barrier.begins(2, 0)
-    barrier.ended(2, 0)
+    barrier.ended(2)
     assert not barrier.begins(2, 0)
-    barrier.ended(2, 0)
+    barrier.ended(2)
     assert barrier.begins(2, 1)
 
 
@@ -42,17 +42,17 @@ def test_few_envs_fill_a_batch_with_several_unrolls_each() -> None:
     barrier = BatchBarrier(6)
     for _ in range(3):
         assert barrier.begins(2, 0)
-        barrier.ended(2, 0)
+        barrier.ended(2)
     assert not barrier.begins(2, 0) and barrier.begins(2, 1)
 
 
 def test_columns_of_envs_that_left_are_free_for_others() -> None:
     barrier = BatchBarrier(4)
     assert barrier.begins(2, 0) and barrier.begins(2, 0)
-    barrier.ended(2, 0)
+    barrier.ended(2)
     barrier.left(2)
     assert barrier.begins(2, 0), "a successor takes the place, with the weights of the same batch"
-    barrier.ended(2, 0)
+    barrier.ended(2)
     assert not barrier.begins(2, 0)
 
 
@@ -62,7 +62,7 @@ def test_a_barrier_continues_from_what_it_saved(width: int) -> None:
     barrier.begins(width, 3)
     successor = BatchBarrier(4)
     successor.load(barrier.save())
-    assert (successor.reserved, successor.delivered, successor.trained_on) == (width, 0, -1)
+    assert (successor.reserved, successor.delivered, successor.version, successor.unlearnt) == (width, 0, 3, 0)
 
 
 TILES = [(32, [5, 5]), (16, [8, 8, 5, 5]), (16, [8, 8, 12]), (50, [8, 8]), (4, [10])]
@@ -76,7 +76,7 @@ def test_widths_that_do_not_add_up_to_a_batch_do_not_stop_it(batch: int, widths:
         rounds += 1
         assert rounds < 500, "nobody may begin any more"
         for width in begun:
-            barrier.ended(width, version)
+            barrier.ended(width)
             columns += width
         version = columns // batch  # the learner publishes after every batch
 
@@ -84,3 +84,21 @@ def test_widths_that_do_not_add_up_to_a_batch_do_not_stop_it(batch: int, widths:
 def test_weights_of_a_learner_that_came_back_from_a_checkpoint_are_acted_with() -> None:
     barrier = full(4, 2, version=1000)
     assert barrier.begins(2, 904), "an older number, and other weights than those of the last batch"
+
+
+def test_one_batch_ahead_begins_with_the_weights_of_the_last_and_no_second_one() -> None:
+    barrier = full(2, 2, version=0, ahead=1)
+    for version in range(3):
+        assert barrier.begins(2, version), "the learner has one whole batch, and learns"
+        barrier.ended(2)
+        assert not barrier.begins(2, version), "it has two"
+
+
+def test_ahead_of_a_learner_that_came_back_without_its_batches_as_far_as_before() -> None:
+    barrier = full(2, 2, version=1000, ahead=1)
+    assert barrier.begins(2, 1000)
+    barrier.ended(2)
+    for version in (904, 904):
+        assert barrier.begins(2, version)
+        barrier.ended(2)
+    assert not barrier.begins(2, 904)
