@@ -130,8 +130,8 @@ class BatchBarrier:
         return True
 
     def _see(self, version: int) -> None:
-        """Every batch leads to newer weights. Older ones are those of a learner that came back from a checkpoint, without
-        the batches that it had."""
+        """Every batch leads to newer weights. Older ones are those of a learner that came back from a checkpoint,
+        without the batches that it had."""
         if version != self.version:
             self.unlearnt = max(0, self.unlearnt - 1) if version > self.version else 0
             self.version = version
