@@ -99,6 +99,10 @@ EVIDENCE: tuple[Evidence, ...] = (
         source=ATARI, machine=GPU_BOX, on_gpu=True,
     ),
     Evidence(
+        "r2d2", "ALE/Pong-v5", (62,), (2_189_699,), "2026-11-19", "b6da4d7", 18.0, steps_per_second=7_758,
+        source=ATARI, machine=GPU_BOX, on_gpu=True,
+    ),
+    Evidence(
         "pqn@seed", "ALE/Pong-v5", (61,), (406_790,), "2026-11-18", "898a8c7", 18.0, steps_per_second=4_603,
         source=ATARI, machine=GPU_BOX, on_gpu=True,
     ),
