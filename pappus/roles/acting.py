@@ -25,6 +25,7 @@ from pappus.overrides import stands_for
 from pappus.recording.unrolls import UnrollWriter
 from pappus.roles.role import Role
 from pappus.telemetry.accounts import LOST, RECEIVED, STORED
+from pappus.telemetry.env_timer import EnvTimer
 from pappus.telemetry.metrics import Metrics
 from pappus.types import Array, Episodes, Nest, Timestep, map_leaves
 
@@ -240,6 +241,7 @@ class Actor(Role):
         self._num_envs, self._steps_per_unroll = env.num_envs, unroll_length * env.num_envs
         self._timestep = env.reset()
         self.metrics.measure(env.take_metrics)
+        self._step_envs = self.metrics.time(EnvTimer(env.step))
 
     def step(self) -> Waitable | None:
         """Step every env once, or return the port without which the next unroll cannot begin."""
@@ -254,7 +256,7 @@ class Actor(Role):
             self._recorder.begin(self._timestep)
         seen = self._timestep
         action, behaviour = self._policy.act(seen)
-        self._timestep = timestep = self._env.step(action)
+        self._timestep = timestep = self._step_envs(action)
         # steps are invalid only where an episode ends or has just ended: to count flags every time would take longer
         ended = timestep.episodes is not None or seen.episodes is not None
         self.account.words[RECEIVED] += int(np.count_nonzero(timestep.valid)) if ended else self._num_envs
@@ -308,6 +310,7 @@ class ReplayActor(Role):
         self._until_refresh = 0
         self._timestep = env.reset()
         self.metrics.measure(env.take_metrics)
+        self._step_envs = self.metrics.time(EnvTimer(env.step))
         self._stored = 0
         """Steps stored so far, as far as they were counted."""
 
@@ -324,7 +327,7 @@ class ReplayActor(Role):
         seen, state = self._timestep, self._policy.state
         seen = seen._replace(observation=map_leaves(np.copy, seen.observation))  # the env may overwrite it
         action, behaviour = self._policy.act(seen)
-        self._timestep = then = self._env.step(action)
+        self._timestep = then = self._step_envs(action)
         steps = self._sink.record(seen, state, action, behaviour, then)
         self.account.words[RECEIVED] += steps
         if self._recorder is not None:

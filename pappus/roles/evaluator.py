@@ -11,6 +11,7 @@ from pappus.core import Waitable
 from pappus.envs.vector import VectorEnv
 from pappus.roles.acting import LocalPolicy
 from pappus.roles.role import IDLE, Role
+from pappus.telemetry.env_timer import EnvTimer
 from pappus.telemetry.processes import usable_cores
 from pappus.types import Timestep
 
@@ -29,6 +30,7 @@ class Evaluator(Role):
     def __init__(self, name: str, env: VectorEnv, policy: LocalPolicy) -> None:
         super().__init__(name)
         self._env, self._policy = env, policy
+        self._step_envs = self.metrics.time(EnvTimer(env.step))
         self._timestep: Timestep | None = None
         self._oldest = 0
         self._left = np.zeros(env.num_envs, np.int64)
@@ -62,8 +64,9 @@ class Evaluator(Role):
                 self.wake_at = time.perf_counter() + LOOK_SECONDS
                 return IDLE
             self._timestep = self._env.reset()
+            self.metrics.begin()
         action, _ = self._policy.act(self._timestep)
-        self._timestep = self._env.step(action)
+        self._timestep = self._step_envs(action)
         self._collect(self._timestep)
         return None
 

@@ -60,6 +60,7 @@ class ReplayServer(Role):
             self._opened = True
             self._say_what_is_lost()
             self._host.open()
+            self.metrics.begin()
             return None
         self.wake_at = time.perf_counter() + LOOK_SECONDS
         self._host.inserted = self._inserted()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pappus.core import EnvGroup, RequestClient, Waitable
 from pappus.envs.vector import VectorEnv
 from pappus.roles.role import Role
+from pappus.telemetry.env_timer import EnvTimer
 from pappus.types import Nest, Request, Timestep, leaves_of
 
 
@@ -17,6 +18,7 @@ class SeedActor(Role):
         super().__init__(name)
         self._request_client = request_client
         self._env_groups = list(zip(request_client.env_groups, envs, strict=True))
+        self._step_envs = [self.metrics.time(EnvTimer(env.step)) for env in envs]
         self._unopened = list(self._env_groups)
         for env in envs:
             self.metrics.measure(env.take_metrics)
@@ -27,10 +29,10 @@ class SeedActor(Role):
             before, self._unopened = self._unopened, [pair for pair in self._unopened if not self._open(*pair)]
             return None if len(self._unopened) < len(before) else self._request_client
         progress = False
-        for env_group, env in self._env_groups:
+        for (env_group, env), step_envs in zip(self._env_groups, self._step_envs, strict=True):
             action = env_group.reply()
             if action is not None:
-                self._send(env_group, env.step(action))
+                self._send(env_group, step_envs(action))
                 self.metrics.count("env_steps", env.num_envs)
                 progress = True
         return None if progress else self._request_client

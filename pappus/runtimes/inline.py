@@ -28,10 +28,12 @@ from pappus.telemetry.checkpoint import (
     run_directory,
     save_state,
 )
+from pappus.telemetry.metrics import CHECKPOINT
 from pappus.telemetry.state_digest import digest
+from pappus.telemetry.usage import SharedUsage
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
-from pappus.types import Array
+from pappus.types import Array, Nest
 
 ROUNDS_PER_REPORT = 64
 EDGES = "edges"
@@ -70,6 +72,7 @@ class InlineRuntime:
         self._rounds = 0
         """Turns that all roles have had since the run began, checkpoints included."""
         self._until: int | None = None
+        self._usage = SharedUsage()
         self._looks = False
         """Whether the controller decides as soon as no role is busy."""
 
@@ -88,9 +91,10 @@ class InlineRuntime:
                     role.over = self._controller.over
                     role.close()
                     role.account.close()
-                    self._controller.report(role.metrics.drain())
+                self._report_all()
 
     def _loop(self) -> None:
+        self._usage = SharedUsage()
         waiting, asked = self._round(), False
         while True:
             stuck, ended = len(waiting) == len(self._turns()), self._ended()
@@ -99,8 +103,7 @@ class InlineRuntime:
                 self._looks = False
                 if self._until is not None and self._rounds >= self._until:
                     self._controller.interrupt()
-                for role in self.roles.values():
-                    self._controller.report(role.metrics.drain())
+                self._report_all()
                 for name in ended:
                     self._controller.role_finished(name)
                 self._commanded = False
@@ -112,6 +115,13 @@ class InlineRuntime:
                 asked = not self._controller.finishing and bool(self._ended())
             if not asked:  # who was asked to finish ends the run on this round, in which all had their turn
                 waiting = self._round()
+
+    def _report_all(self) -> None:
+        reports = [role.metrics.drain() for role in self.roles.values()]
+        usages = self._usage.take([report["busy"] for report in reports], [report["usage"] for report in reports])
+        for report, usage in zip(reports, usages, strict=True):
+            report["usage"] |= usage
+            self._controller.report(report)
 
     def _ended(self) -> list[str]:
         return [role.name for role in self.roles.values() if role.finished]
@@ -169,13 +179,12 @@ class InlineRuntime:
 
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""
-        for role in self.roles.values():
-            self._controller.report(role.metrics.drain())  # so that the counters beside the state belong to it
+        self._report_all()  # so that the counters beside the state belong to it
         stateful = [role for role in self.roles.values() if role.stateful]
         try:
             for role in stateful:
                 role.stored_in(run_directory(directory))
-            states: dict[str, Any] = {role.name: role.save() for role in stateful}
+            states: dict[str, Any] = {role.name: _saved(role) for role in stateful}
             afresh = [f"{name}: {self.roles[name].afresh}" for name, state in states.items() if state is None]
             if not afresh:  # queues can be resumed only with all roles that write and read them
                 states[EDGES] = {name: block.memory for name, block in self._blocks.items()}
@@ -241,3 +250,11 @@ class InlineRuntime:
         sizes = {name: memory.size for name, memory in load_state(checkpoint, EDGES).items()}
         other = [name for name, block in self._blocks.items() if sizes.get(name) != block.memory.size]
         return f"{other[0]} has another size than before" if other else ""
+
+
+def _saved(role: Role) -> Nest | None:
+    clock = role.metrics.clock
+    clock.waiting(CHECKPOINT)
+    state = role.save()
+    clock.waiting("its turn")
+    return state

@@ -31,7 +31,9 @@ from pappus.runtimes.waiting import Waiter
 from pappus.runtimes.wiring import Trace, Wiring
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import load_state, run_directory, save_state
+from pappus.telemetry.metrics import CHECKPOINT
 from pappus.telemetry.processes import not_for_me, set_title
+from pappus.telemetry.usage import RoleUsage
 from pappus.topologies.program import RoleSpec, derive_seed
 from pappus.transports.memory import ABSENT, EventNotifier, SharedBlock
 
@@ -199,7 +201,8 @@ class RoleThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            drive(self._role, self, 0.0, self._rhythm)  # a thread that spins keeps the interpreter from the others
+            spin = 0.0  # a thread that spins keeps the interpreter from the others
+            drive(self._role, self, spin, self._rhythm, alone=False)
         except BaseException as error:
             self._shared.failed.append(error)
 
@@ -235,10 +238,12 @@ def drive_all(roles: Sequence[Role], line: Connection, spin: float, rhythm: floa
         raise shared.failed[0]
 
 
-def drive(role: Role, line: Connection, spin: float, rhythm: float) -> None:
-    """Step a role; sleep only when it waits, until its port or a command wakes it. Report every `rhythm` seconds."""
+def drive(role: Role, line: Connection, spin: float, rhythm: float, alone: bool = True) -> None:
+    """Step a role; sleep only when it waits, until its port or a command wakes it. Report every `rhythm` seconds.
+    `alone`: no other role is in this process."""
     next_report = next_look = 0.0  # report at once after the first progress: it shows that this incarnation works
     reported, waiter = False, Waiter(spin)
+    role.metrics.usage = RoleUsage(alone, lambda: waiter.polled)
     while True:
         port = role.step()
         now = time.perf_counter()
@@ -272,7 +277,9 @@ def _obey(command: dict[str, Any], role: Role, line: Connection) -> bool:
         return False
     if "save" in command:
         line.send({"report": role.metrics.drain()})  # so that the counters beside the state belong to it
+        role.metrics.clock.waiting(CHECKPOINT)
         problem = save_role(role, Path(command["save"]))
+        role.metrics.clock.busy()
         line.send({"saved": command["save"], "progress": role.progress(), "problem": problem})
     elif "committed" in command:
         role.committed()

@@ -25,19 +25,27 @@ class Waiter:
     def __init__(self, spin: float) -> None:
         self._spin = spin
         self._usual = 0.0
+        self.polled = 0.0
+        """CPU seconds that went into waiting so far."""
 
     def wait(self, port: Waitable, commands: int, seconds: float) -> bool:
         """Until the port or the descriptor `commands` is ready, or time is up; whether it was `commands`."""
         sleep = getattr(port, "sleep", None)
         if sleep is not None:
-            return bool(sleep(commands, seconds))
+            computed = time.thread_time()
+            told = bool(sleep(commands, seconds))
+            self.polled += time.thread_time() - computed
+            return told
         ready = getattr(port, "ready", None) if self._spin else None
         if ready is None:
             return _sleep(port, commands, seconds)
         start = time.perf_counter()
         asleep, awake = ASLEEP * self._usual - self._spin, self._usual + self._spin
         told = asleep > 0 and _sleep(port, commands, min(seconds, asleep))
-        if not told and not self._spin_until(ready, start + min(seconds, awake)):
+        began = time.perf_counter()
+        found = told or self._spin_until(ready, start + min(seconds, awake))
+        self.polled += time.perf_counter() - began
+        if not found:
             told = _sleep(port, commands, max(0.0, start + seconds - time.perf_counter()))
         self._usual = DECAY * self._usual + (1 - DECAY) * (time.perf_counter() - start)
         return told

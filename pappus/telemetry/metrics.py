@@ -8,10 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias, TypedDict
 
+from pappus.telemetry.env_timer import EnvTimer
+from pappus.telemetry.usage import RoleUsage, Usage
+
 MAX_EPISODES = 1000
 """Newest episodes that a report lists one by one; its counts and means cover all of them."""
 MAX_NAMES, MAX_LETTERS = 100, 100
 """Names of what envs measure, and the letters of each."""
+CHECKPOINT = "its checkpoint"
+"""What a role waits for while its state is written."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
 
@@ -71,6 +76,11 @@ class RoleClock:
         busy = seconds.pop(None, 0.0)
         return busy, {what: spent for what, spent in seconds.items() if what is not None}
 
+    def begin(self) -> float:
+        """Forget what was so far, since it belongs to the start; how long it took."""
+        busy, waiting = self.drain()
+        return busy + sum(waiting.values())
+
 
 class Meter:
     """Bytes that passed through the ends of an edge in one process, once for every receiver: what would cross a network
@@ -94,6 +104,11 @@ class Report(TypedDict):
     episodes: list[list[float]]
     busy: float
     waiting: dict[str, float]
+    start: float | None
+    """Seconds until the first count, in the report that has it: imports, the first reset, the first update."""
+    usage: Usage
+    durations: dict[str, float]
+    """Steps of envs by bucket of their duration."""
     events: list[str]
 
 
@@ -106,9 +121,26 @@ class Metrics:
         self._meters: list[tuple[str, Meter]] = []
         self._told: dict[Meter, int] = {}
         self._measures: list[Measure] = []
+        self._timers: list[EnvTimer] = []
+        self.usage: RoleUsage | None = None
+        """Of a role with a thread of its own; set by what drives it."""
+        self._begun = False
+        self._start: float | None = None
         self._reset()
 
+    def begin(self) -> None:
+        """The start is over: time counts from here. The first count says so."""
+        if self._begun:
+            return
+        self._begun, self._start = True, self.clock.begin()
+        if self.usage is not None:
+            self.usage.take()
+        for timer in self._timers:
+            timer.begin()
+
     def count(self, name: str, n: int = 1) -> None:
+        if not self._begun:
+            self.begin()
         self._counts[name] = self._counts.get(name, 0) + int(n)
 
     def mean(self, name: str, value: float, weight: float = 1) -> None:
@@ -137,9 +169,15 @@ class Metrics:
         """Report what envs measure as means under `env/`, from now on."""
         self._measures.append(take)
 
+    def time(self, timer: EnvTimer) -> EnvTimer:
+        """Report what a timer times, from now on."""
+        self._timers.append(timer)
+        return timer
+
     def measures_of(self, other: Metrics) -> None:
         """Report what another role would, that gives its metrics up for these."""
         self._measures += other._measures
+        self._timers += other._timers
 
     def episodes(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
         """Add finished episodes. They are only stored here and summed later: actors call this often."""
@@ -171,13 +209,25 @@ class Metrics:
         if self._counts:  # traffic alone is no progress
             self._read_meters()
         busy, waiting = self.clock.drain()
+        usage, durations = self._used()
         more = [f"{self._more_events} more events"] if self._more_events else []
         report = Report(
             role=self.role, time=self._wall_time(), counts=self._counts, means=self._means, maxima=self._maxima,
-            gauges=self._gauges, episodes=list(self._episodes), busy=busy, waiting=waiting, events=self._events + more,
+            gauges=self._gauges, episodes=list(self._episodes), busy=busy, waiting=waiting, start=self._start,
+            usage=usage, durations=durations, events=self._events + more,
         )
+        self._start = None
         self._reset()
         return report
+
+    def _used(self) -> tuple[Usage, dict[str, float]]:
+        usage: Usage = {} if self.usage is None else self.usage.take()
+        durations: dict[str, float] = {}
+        for timer in self._timers:
+            for sums, new in zip((usage, durations), timer.take(), strict=True):
+                for name, value in new.items():
+                    sums[name] = sums.get(name, 0.0) + value
+        return usage, durations
 
     def _read_meters(self) -> None:
         for name, meter in self._meters:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pappus.kinds import RoleKind
+from pappus.telemetry.env_timer import quantile, share_beyond
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import resident_bytes
+from pappus.telemetry.verdict import RoleView
 from pappus.telemetry.window import Totals, Window, totals_of
+
+CPU = ("computing", "polling", "helpers")
+SLOW = 5.0
+"""A step of envs is slow that takes so many times as long as the median."""
 
 
 class Event(NamedTuple):
@@ -35,6 +41,8 @@ class RoleStats:
     node: str = ""
     measured: tuple[int, float] | None = None
     restarts: int = 0
+    start: float | None = None
+    """Seconds from its process's beginning until its first count; None until then."""
     _pending: Totals = field(default_factory=Totals)
     _started: bool = False
 
@@ -47,6 +55,8 @@ class RoleStats:
     def add(self, report: Report) -> None:
         """Rates and shares start with the first count, and `run` ends with the last one."""
         self.gauges.update(report["gauges"])
+        if report["start"] is not None:
+            self.start = report["start"]
         if report["counts"] and not self._started:
             self._started = True
             self.window.clear()
@@ -56,3 +66,29 @@ class RoleStats:
         if report["counts"]:
             self.run.add(self._pending)
             self._pending = Totals()
+
+    def view(self, name: str, totals: Totals, seconds: float, silent_seconds: float) -> RoleView:
+        """What it did in `totals`, as shares of `seconds`."""
+        waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
+        what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
+        state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
+        return RoleView(
+            role=name, kind=self.kind, state=state if totals.seconds else "no report", busy=totals.busy / seconds,
+            waiting=waiting, restarts=self.restarts, memory=self.memory, node=self.node, silent_seconds=silent_seconds,
+            start=self.start, **_used(totals, seconds),
+        )
+
+
+def _used(totals: Totals, seconds: float) -> dict[str, Any]:
+    def share(spent: float | None) -> float | None:
+        return None if spent is None else spent / seconds
+
+    used, durations = totals.usage, totals.durations
+    median, late = quantile(durations, 0.5), quantile(durations, 0.99)
+    return {
+        "computing": share(used.get("computing")), "queued": share(used.get("queued")),
+        "cpu": share(sum(used.get(name, 0.0) for name in CPU)) if "computing" in used else None,
+        "asleep": share(totals.asleep), "in_envs": share(used.get("env")), "env_asleep": share(totals.env_asleep),
+        "step_seconds": None if median is None or late is None else (median, late),
+        "slow_steps": 0.0 if median is None else share_beyond(durations, SLOW * median),
+    }

@@ -243,15 +243,8 @@ class RunStats:
 
     def _view(self, name: str, role: RoleStats, run_seconds: float) -> RoleView:
         totals = role.run if run_seconds else role.window.totals()
-        seconds = run_seconds or totals.seconds or 1.0
-        waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
-        what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
-        state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
-        return RoleView(
-            role=name, kind=role.kind, state=state if totals.seconds else "no report", busy=totals.busy / seconds,
-            waiting=waiting, restarts=role.restarts, memory=role.memory, node=role.node,
-            silent_seconds=0.0 if run_seconds else self._clock() - role.heard_at,
-        )
+        silent = 0.0 if run_seconds else self._clock() - role.heard_at
+        return role.view(name, totals, run_seconds or totals.seconds or 1.0, silent)
 
     def _role(self, name: str) -> RoleStats:
         if name not in self._roles:

@@ -34,6 +34,24 @@ class RoleView:
     node: str = ""
     members: int = 1
     """Roles that it shows together; then `memory` is their mean."""
+    computing: float | None = None
+    """Share of its time that its thread computed while it was busy; None where the kernel does not say."""
+    cpu: float | None = None
+    """Cores that it uses: its thread, polling included, and the threads and processes that compute for it."""
+    queued: float | None = None
+    """Share of its time that its thread was ready, but had no core."""
+    asleep: float | None = None
+    """Share of its time that it was busy, but slept or waited for something outside."""
+    in_envs: float | None = None
+    """Share of its time in steps of envs; None for a role without envs."""
+    env_asleep: float | None = None
+    """Share of its time that it slept in steps of envs, of `asleep`."""
+    step_seconds: tuple[float, float] | None = None
+    """How long a step of all its envs takes: median and p99."""
+    slow_steps: float = 0.0
+    """Share of the time in envs that steps take which last longer than 5 times the median."""
+    start: float | None = None
+    """Seconds until its first count; None before."""
 
     @property
     def idle(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pappus.telemetry.metrics import Report
+from pappus.telemetry.usage import Usage
 
 BUCKETS = 10
 ENV = "env/"
@@ -25,11 +26,37 @@ class Totals:
     maxima: dict[str, float] = field(default_factory=dict)
     busy: float = 0.0
     waiting: dict[str, float] = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
+    durations: dict[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """Time covered, by the role's own clock; rates do not depend on when a report was sent."""
         return self.busy + sum(self.waiting.values())
+
+    def usage_share(self, *names: str) -> float | None:
+        """Share of the time that went into these kinds of usage together; None where nothing is known of the first."""
+        if not self.seconds or names[0] not in self.usage:
+            return None
+        return sum(self.usage.get(name, 0.0) for name in names) / self.seconds
+
+    @property
+    def asleep(self) -> float | None:
+        """Seconds that the role was busy, but neither computed nor waited for a core: it slept, or waited for something
+        outside. None where the kernel does not say, or where others computed for it meanwhile."""
+        return self._left_of(self.busy, "computing", "queued")
+
+    @property
+    def env_asleep(self) -> float | None:
+        """The same, within steps of envs."""
+        return self._left_of(self.usage.get("env", 0.0), "env_computing", "env_queued")
+
+    def _left_of(self, seconds: float, computing: str, queued: str) -> float | None:
+        usage = self.usage
+        if "queued" not in usage or computing not in usage:
+            return None
+        left = seconds - usage[computing] - usage.get(queued, 0.0)
+        return max(0.0, left - usage.get("helpers", 0.0))
 
     def rate(self, name: str) -> float:
         return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
@@ -39,6 +66,8 @@ class Totals:
         _add(self.sums, other.sums)
         _add(self.weights, other.weights)
         _add(self.waiting, other.waiting)
+        _add(self.usage, other.usage)
+        _add(self.durations, other.durations)
         self.busy += other.busy
         for name, value in other.maxima.items():
             self.maxima[name] = max(value, self.maxima.get(name, value))
@@ -77,7 +106,7 @@ def totals_of(report: Report) -> Totals:
     means = report["means"].items()
     return Totals(
         report["counts"], {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},
-        report["maxima"], report["busy"], report["waiting"],
+        report["maxima"], report["busy"], report["waiting"], report["usage"], report["durations"],
     )
 
 
@@ -129,6 +158,18 @@ def _env_means(members: list[Totals]) -> dict[str, float]:
     return {name: together.sums[name] / weight for name, weight in means if weight and name.startswith(ENV)}
 
 
+def _usage_shares(members: list[Totals]) -> dict[str, float]:
+    """What the kernel says of their threads; absent where it says nothing."""
+    asked = {
+        "computing": [totals.usage_share("computing") for totals in members],
+        "waiting_for_a_core": [totals.usage_share("queued") for totals in members],
+        "in_envs": [totals.usage_share("env") for totals in members],
+        "asleep": [None if (spent := totals.asleep) is None else spent / totals.seconds for totals in members],
+    }
+    found = {name: [share for share in shares if share is not None] for name, shares in asked.items()}
+    return {name: sum(shares) / len(shares) for name, shares in found.items() if shares}
+
+
 def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
     """Shares of time, averaged over roles, independent of how often each reports."""
     reasons = dict.fromkeys(what for totals in members for what in totals.waiting)
@@ -137,4 +178,5 @@ def _shares(kind: str, members: list[Totals]) -> dict[str, float]:
     for what in reasons:
         share = sum(totals.waiting.get(what, 0.0) / totals.seconds for totals in members) / len(members)
         shares[f"waiting_for_{what.replace(' ', '_')}"] = share
+    shares |= _usage_shares(members)
     return {f"{kind}/{name}": share for name, share in shares.items()}
