@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,8 @@ class Console:
         self._view: LiveView | PlainView | NotebookView | None = None
         self._updated = -float("inf")
         self._over = False
+        self._showing = threading.Lock()
+        """A thread beside the run shows why that does not move."""
 
     def update(self) -> None:
         """Show the present state, at most four times a second."""
@@ -104,11 +107,12 @@ class Console:
     def _attempt(self, show: Callable[[LiveView | PlainView | NotebookView], None]) -> None:
         if self._over:
             return
-        try:
-            self._view = self._view or self._make_view()
-            show(self._view)
-        except Exception as error:
-            self._give_up(error)
+        with self._showing:
+            try:
+                self._view = self._view or self._make_view()
+                show(self._view)
+            except Exception as error:
+                self._give_up(error)
 
     def _make_view(self) -> LiveView | PlainView | NotebookView:
         if in_notebook():

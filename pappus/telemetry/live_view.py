@@ -55,6 +55,7 @@ def picture(run_stats: RunStats, run: str, width: int, height: int) -> Renderabl
     return Group(
         Panel(header, title=Text(printable(title(run_stats)), style="bold"), title_align="left", width=width),
         _progress(run_stats, width), _numbers(run_stats), _roles(views, width < NARROW), _events(run_stats),
+        *([Text(f"■ {printable(run_stats.stall)}", style="bold red")] if run_stats.stall else []),
         Text(f"▸ {run_stats.verdict()}", style="bold"),
     )
 

@@ -44,6 +44,10 @@ class RunStats:
         """Training episodes finished."""
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.restarts = 0
+        self.stall = ""
+        """Who keeps the run from moving, while it does not; else empty."""
+        self.stalled_seconds = 0.0
+        """How long stalls that are over have lasted, together."""
         self.storage = ""
         """What cannot be written, and what was lost of it; empty while all is well."""
         self.own: dict[str, float] = {}
@@ -221,6 +225,7 @@ class RunStats:
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
+        known |= {"charts/stalled_seconds": self.stalled_seconds} if self.stalled_seconds else {}
         known |= self._memory() | self.own
         return {name: value for name, value in known.items() if value is not None}
 
