@@ -9,9 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-import pappus
-
-OURS = Path(pappus.__file__).parent
+OURS = Path(__file__).parents[1]
 LIBRARIES = tuple(dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")))
 FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 DRIVER, DRIVERS = "runtimes/role_process.py", ("runtimes/role_process.py", "runtimes/inline.py")
