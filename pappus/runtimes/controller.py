@@ -491,5 +491,7 @@ class Controller:
             self._logged = now
             self._run_stats.own = self._hooks.metrics()
             steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
-            self._hooks.tell("on_metrics", steps, scalars, self._log.write(steps, scalars))
+            written = self._log.write(steps, scalars)
+            self._hooks.tell("on_metrics", steps, scalars, written)
+            self._console.metrics(steps, written, scalars)
             self._console.update()

@@ -22,6 +22,7 @@ RECENT_EPISODES = 100
 MAX_EVENTS = 200
 MANY = 64
 """Roles of a kind that have a curve each."""
+LOSSES = "losses/"
 BYTES = "_bytes"
 """Suffix of the counts that say how much went through an edge."""
 Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
@@ -167,6 +168,16 @@ class RunStats:
             for kind, windows in self.windows().items()
         }
         return {kind: limit for kind, limit in limits.items() if limit}
+
+    def cast(self) -> str:
+        """`actor ×2, learner, evaluator`: the roles of the program, by kind."""
+        kinds = Counter(kind.name for kind in self._kinds.values())
+        return ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in kinds.items())
+
+    def losses(self) -> dict[str, float]:
+        """What the roles that train minimise, and what belongs to it, by the name below `losses/`; lately."""
+        scalars = window_scalars({"": self._training_windows()})
+        return {name.removeprefix(LOSSES): value for name, value in scalars.items() if name.startswith(LOSSES)}
 
     def measured_here(self) -> dict[str, float]:
         """What this run measures of its own: what its envs give, then what its callbacks log."""
