@@ -50,6 +50,7 @@ from pappus.telemetry.history import read_history
 from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.terminal import Terminal
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
@@ -148,9 +149,10 @@ def system_here(asked: str | System, config: RunConfig, given: Iterable[str]) ->
 def execute(
     config: RunConfig, env: EnvLike, resumed: Path | None = None, began: float | None = None,
     system: System | None = None, until: int | None = None, callbacks: Sequence[Callback | str] = (),
+    terminal: Terminal | None = None,
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
-    interrupt it after so many rounds."""
+    interrupt it after so many rounds. `terminal` is that of the command."""
     system = system or find_system(config.system)
     notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
@@ -173,7 +175,9 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             again = resumed is not None
-            return _execute(system, run, directory, again, began, notes, recording, fallback, until, callbacks)
+            return _execute(
+                system, run, directory, again, began, notes, recording, fallback, until, callbacks, terminal
+            )
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -250,7 +254,7 @@ def _first_network(algorithm: Algorithm) -> Any:
 def _execute(
     system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] = (), terminal: Terminal | None = None,
 ) -> Result:
     config = run.config
     program = system.topology.build(run)
@@ -261,7 +265,7 @@ def _execute(
     remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds)
     with open_log(directory, config, metadata["steps"] if metadata else None) as log:
-        console = Console(run_stats, directory)
+        console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
             fallback=spare, hooks=hooks,
@@ -285,7 +289,7 @@ def _execute(
             log.write_summary(summary := controller.summary(reason))
             hooks.end(summary)
             controller.settle()
-            console.close(None)
+            console.close(summary, f"{type(error).__name__}: {error}")
             raise
         controller.settle()
         summary = controller.summary()

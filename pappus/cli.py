@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pappus import early
 from pappus.arguments import TRUST_HELP, Parser, whole
 from pappus.errors import INCOMPLETE, PappusError, UserError, closest, install_line
+from pappus.telemetry.terminal import STYLES, Terminal, style_of, terminal
 from pappus.trace.products import same_products
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
+pappus train SYSTEM … --quiet             nothing but errors and the result; --json: for programs, an object per line
 pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
@@ -99,7 +102,12 @@ def _dispatch(words: list[str], began: float) -> int:
 def _train(words: list[str], began: float) -> int:
     if RESUME_OR_START in words:
         return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
-    words = _with_system(words)
+    style, words = style_of(words)
+    with terminal(style) as shown:
+        return _train_shown(_with_system(words), began, shown)
+
+
+def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
@@ -108,8 +116,9 @@ def _train(words: list[str], began: float) -> int:
     begun = bool(run) and (Path(run) / "population.json").is_file()
     if not helps and not begun:
         _check_early(run, rest, trust, several)
+        shown.title = run or " · ".join(one for one in (rest[0], _value(rest, "--env")) if one)
     if several or begun:
-        return _train_population(run, given, rest, trust)
+        return _train_population(run, given, rest, trust, shown)
     from pappus.runtimes.forkserver import ForkServer
 
     if "--trace" in words:
@@ -118,15 +127,18 @@ def _train(words: list[str], began: float) -> int:
         ForkServer.prestart()
     if not helps:
         try:
+            shown.say("loading")
             _check_feasible(rest, trust, run)
         except UserError:
             ForkServer.discard()  # a command that is refused leaves nothing that still starts
             raise
+        shown.say("loading torch", stays=True)
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
     directory = None if run is None else Path(run).resolve()
-    result = api.execute(config, config.env, directory, began, system)
+    shown.say("preparing the run")
+    result = api.execute(config, config.env, directory, began, system, terminal=shown)
     if result.summary.exit_reason == "interrupted":
         return 130
     return 0 if result.complete and result.summary.exit_reason != "storage failed" else INCOMPLETE
@@ -159,13 +171,15 @@ def _resume_or_start(words: list[str], began: float) -> int:
     beginning, directory = Beginning.of(Path(given["--run-dir"])), given["--run-dir"]
     trust = ["--trust"] if given["--trust"] else []
     if beginning is Beginning.POPULATION:
-        return _train(["--resume", directory, *trust], began)
+        return _train(["--resume", directory, *trust, *(word for word in words if word in STYLES)], began)
     if beginning is Beginning.NOTHING:
         started = [word for word in words if word != "--trust"]  # nothing of a stranger is there
         return _train([*started, *trust] if given["--config"] else started, began)
-    outcome = done(Path(directory), _resumed_config(directory, list(rest), bool(trust))[1])
+    plain = style_of(list(rest))[1]
+    outcome = done(Path(directory), _resumed_config(directory, plain, bool(trust))[1])
     if outcome:
-        print(f"pappus: {directory} is finished: {outcome}; nothing is left to do")
+        file = sys.stdout if style_of(words)[0] == "shown" else sys.stderr
+        print(f"pappus: {directory} is finished: {outcome}; nothing is left to do", file=file)
         return 0
     return _train([*rest, "--resume", directory, *trust], began)
 
@@ -242,16 +256,19 @@ def _config(words: Sequence[str]) -> tuple[System, RunConfig]:
     return system, config_of(system, rest)
 
 
-def _train_population(run: str | None, given: dict[str, Any], words: list[str], trust: bool) -> int:
+def _train_population(
+    run: str | None, given: dict[str, Any], words: list[str], trust: bool, shown: Terminal
+) -> int:
     """Several runs; what is wrong with any of them is said before the first begins."""
     from pappus import members, population
 
     if run is not None:
         if words or any(value is not None for value in given.values()):
             raise UserError(f"population {run!r} goes on as it was begun; leave the other options out")
-        return population.saved_population(Path(run), trust).run()
+        return population.saved_population(Path(run), trust).run(shown)
     if _value(words, "--seed"):
         raise UserError("--seed and --seeds exclude each other; name all seeds with --seeds")
+    shown.say("loading torch", stays=True)
     directory, words = _taken(words, "--run-dir")
     seeds = [1] if given["--seeds"] is None else members.seeds_of(given["--seeds"])
     varied = members.varied_by(given["--vary"] or [])
@@ -273,7 +290,7 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
         jobs or (usable_cores() if all(config.inline for config in configs) else 1),
-    ).run()
+    ).run(shown)
 
 
 def _serve(words: list[str], began: float) -> int:
@@ -332,16 +349,31 @@ def _eval(words: list[str], began: float) -> int:
     parser.add_argument("--checkpoint", choices=["latest", "best"], default="latest", help="which (default: latest)")
     parser.add_argument("--video", metavar="DIR", nargs="?", const="", help="record the episodes (default: RUN/videos)")
     parser.add_argument("--trust", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but the result")
+    parser.add_argument("--json", action="store_true", help="print the result as a JSON object, and nothing else")
     arguments = parser.parse_args(words)
     early.check_weights(arguments.run, arguments.checkpoint, arguments.trust)
+    with terminal(style_of([word for word in words if word in STYLES])[0]) as shown:
+        return _eval_shown(arguments, shown)
+
+
+def _eval_shown(arguments: Namespace, shown: Terminal) -> int:
+    shown.title = arguments.run
+    shown.say("loading torch")
     from pappus.api import evaluate
 
+    shown.say(f"playing {arguments.episodes} episodes")
     video = None if arguments.video is None else Path(arguments.video or Path(arguments.run) / "videos")
-    print(evaluate(
+    found = evaluate(
         arguments.run, arguments.episodes, arguments.seed, arguments.checkpoint, video, trust=arguments.trust
-    ))
-    if video is not None:
-        print(f"  films           {video}/episode-0.mp4 … {video}/episode-{arguments.episodes - 1}.mp4")
+    )
+    shown.clear()
+    if shown.style == "json":
+        shown.object("evaluation", run=arguments.run, **found.to_dict())
+        return 0
+    shown.print(str(found))
+    if video is not None and shown.style == "shown":
+        shown.print(f"  films           {video}/episode-0.mp4 … {video}/episode-{arguments.episodes - 1}.mp4")
     return 0
 
 

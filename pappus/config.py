@@ -150,6 +150,9 @@ class SupervisionConfig:
     hang_seconds: float = 30.0
     """A role that gives no sign of life for so long, and for 20 times its longest silence before, hangs: its process is
     killed and replaced as if it had died; 0: never."""
+    stall_seconds: float = 5.0
+    """When nothing moves for so long, and for twice the longest pause before, log and view say who waits for whom, and
+    where the one is that all wait for; 0: never."""
     stop_seconds: float = 5.0
     """A role that has not stopped after so long is killed."""
     grace_seconds: float = 15.0

@@ -67,7 +67,9 @@ class Evidence:
         missed = len(self.values) - len(self.known)
         among = f"{len(self.known)} of {len(self.values)} seeds" if missed else f"{len(self.values)} seeds"
         speed = f", {self.steps_per_second:,.0f} steps/s" if self.steps_per_second else ""
-        return f"{self.system}: {self.what} {found} ({among}{speed}; {self.machine}, {self.date}, commit {self.commit})"
+        among += ", 95 % interval" if len(self.known) > 1 else ""
+        where = f"{self.machine}, {self.date}, commit {self.commit}"
+        return f"{self.system}: {self.what}: {found} ({among}{speed}; {where})"
 
 
 def evidence_of(content: Any, source: str) -> Evidence:

@@ -135,7 +135,7 @@ def play(playing: Playing) -> str:
         with one_thread():
             returns = play_episodes(env, player, recorder, playing.episodes)
         recording.close()
-    return f"{whole.finish()} (mean return {np.mean(returns):.2f} ± {np.std(returns):.2f})"
+    return f"{whole.finish()} (mean return {np.mean(returns):.2f}, standard deviation {np.std(returns):.2f})"
 
 
 def saved_run(playing: Playing) -> tuple[System, RunConfig]:

@@ -3,8 +3,8 @@
     pappus train ppo --env CartPole-v1 --seeds 1..5
     pappus train ppo --env CartPole-v1 --seeds 1,2,3 --vary optimizer.learning-rate=1e-3,3e-4 --jobs 2
 
-Each member is a run in a folder and a process of its own; `jobs` of them at a time share the machine. One table shows
-the results, with the mean over seeds and its 95 % interval; `population.json` holds them.
+Each member is a run in a folder and a process of its own; `jobs` of them at a time share the machine. `population.json`
+holds the results, with the mean over seeds and its 95 % interval.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
+from pappus.population_view import PopulationView, Row
 from pappus.run_process import OUTPUT, start_run
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
+from pappus.telemetry.terminal import Terminal
 from pappus.trust import Asked, check_trust, remember
 
 FILE = "population.json"
@@ -56,33 +54,32 @@ class Population:
     trust: bool = False
     """Members that go on run the code that their directories name, whoever wrote them."""
 
-    def run(self) -> int:
+    def run(self, terminal: Terminal | None = None) -> int:
         """Train all; the exit code."""
         with on_ending(_stop_waiting):
-            return self._run()
+            self._write()
+            return self._run(PopulationView(terminal or Terminal(), str(self.directory), self.jobs, self.rows))
 
-    def _run(self) -> int:
-        self._write()
+    def _run(self, view: PopulationView) -> int:
         waiting = [member for member in self.members if self.summary(member).get("exit_reason") not in DONE]
-        console = Console()
         try:
-            with Live(self.table(), console=console, refresh_per_second=2, transient=True) as live:
-                while waiting or self.running:
-                    while waiting and len(self.running) < self.jobs:
-                        self._start(waiting.pop(0))
-                    time.sleep(LOOK_SECONDS)
-                    self._collect()
-                    live.update(self.table())
+            while waiting or self.running:
+                while waiting and len(self.running) < self.jobs:
+                    self._start(waiting.pop(0))
+                view.update()
+                time.sleep(LOOK_SECONDS)
+                self._collect()
         except KeyboardInterrupt:
-            console.print("pappus: each run saves and stops; Ctrl-C once more kills them")
+            view.say("pappus: each run saves and stops; Ctrl-C once more kills them")
             self._stop()
-            console.print(self.table(), f"go on with pappus train --resume {self.directory}")
+            view.close([], exit_code=130)
+            view.say(f"go on with pappus train --resume {self.directory}")
             return 130
         self._write()
-        console.print(self.table())
-        for line in self.verdict():
-            console.print(line, highlight=False, soft_wrap=True)
-        return self._report_codes()
+        view.update()
+        code = self._report_codes()
+        view.close(self.verdict(), exit_code=code)
+        return code
 
     def _report_codes(self) -> int:
         """Say which runs failed and which lost something to failing storage; the exit code."""
@@ -127,15 +124,11 @@ class Population:
         path = self.directory / member.name / "summary.json"
         return dict(json.loads(path.read_text())) if path.is_file() else {}
 
-    def table(self) -> Table:
-        table = Table(title=str(self.directory))
-        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
-            table.add_column(column, justify="left" if column in ("run", "state") else "right")
-        for member in self.members:
-            table.add_row(member.name, *self._row(member))
-        return table
+    def rows(self) -> list[Row]:
+        """What is known of every member."""
+        return [self._row(member) for member in self.members]
 
-    def _row(self, member: Member) -> list[str]:
+    def _row(self, member: Member) -> Row:
         known, now = self.summary(member), {}
         if member.name in self.running:
             known, now = {}, _newest(self.directory / member.name / "metrics.jsonl")
@@ -143,12 +136,12 @@ class Population:
         code = self.codes.get(member.name, 0)
         if code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
-        return [
-            state, _number(known.get("steps", now.get("step"))),
-            _number(known.get("steps_per_second", now.get("charts/SPS"))),
-            _number(known.get("episodic_return", now.get("charts/episodic_return")), 1),
-            _number(known.get("eval_return", now.get("eval/episodic_return")), 1), _number(known.get("solved_at_step")),
-        ]
+        return Row(
+            member.name, state, known.get("steps", now.get("step")),
+            known.get("steps_per_second", now.get("charts/SPS")),
+            known.get("episodic_return", now.get("charts/episodic_return")),
+            known.get("eval_return", now.get("eval/episodic_return")), known.get("solved_at_step"),
+        )
 
     def verdict(self) -> list[str]:
         """Mean and interval over the seeds of each setting."""
@@ -226,10 +219,6 @@ def _newest(path: Path) -> dict[str, Any]:
         return dict(json.loads(lines[-1]))
     except (OSError, IndexError, ValueError):
         return {}
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def _stop_waiting(number: signal.Signals) -> None:

@@ -48,11 +48,18 @@ class Evaluation:
         """Mean return."""
         return float(np.mean(self.returns))
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "mean_return": self.mean, "standard_deviation": float(np.std(self.returns)), "returns": list(self.returns),
+            "lengths": list(self.lengths), "checkpoint": str(self.checkpoint),
+        }
+
     def __str__(self) -> str:
         return (
-            f"mean return {self.mean:.2f} ± {np.std(self.returns):.2f} over {len(self.returns)} greedy episodes "
-            f"(min {min(self.returns):.1f}, max {max(self.returns):.1f}, mean length {np.mean(self.lengths):.0f}) "
-            f"of {self.checkpoint}"
+            f"mean return {self.mean:.2f} over {len(self.returns)} greedy episodes "
+            f"(standard deviation {np.std(self.returns):.2f}, min {min(self.returns):.1f}, "
+            f"max {max(self.returns):.1f}, mean length {np.mean(self.lengths):.0f}) of {self.checkpoint}"
         )
 
 

@@ -31,7 +31,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     )),
     ("must not be negative", lambda value: value >= 0, (
         "actors", "envs", "max_envs", "seed", "evaluation.every_steps", "evaluation.every_seconds",
-        "supervision.hang_seconds", "env_options.step_timeout", "hooks.end_seconds",
+        "supervision.hang_seconds", "supervision.stall_seconds", "env_options.step_timeout", "hooks.end_seconds",
         "supervision.max_deaths_in_a_row", "optimizer.epsilon", "env_options.threads", "env_options.atari.noop_max",
         "algorithm.c_clip", "algorithm.baseline_cost", "algorithm.epsilon.alpha", "algorithm.epsilon.steps",
         "algorithm.head_size",

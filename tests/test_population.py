@@ -162,7 +162,7 @@ def test_a_run_that_lost_something_to_its_storage_is_incomplete_and_not_failed(
     population.codes = {"seed-1": 0, "seed-2": INCOMPLETE}
     assert population._report_codes() == INCOMPLETE
     assert "1 of 2 runs lost metrics, logs or their last checkpoint; see " in capsys.readouterr().err
-    assert population._row(population.members[1])[0] == "steps done, incomplete"
+    assert population.rows()[1].state == "steps done, incomplete"
     population.codes["seed-1"] = 1
     assert population._report_codes() == 1
 

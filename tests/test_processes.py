@@ -194,6 +194,25 @@ def test_a_stopped_learner_ends_the_run_and_is_named(start: Start) -> None:
     training.nothing_is_left()
 
 
+def test_a_run_that_a_stopped_actor_holds_up_says_so_and_when_it_moves_again(start: Start) -> None:
+    training = start("ppo", *ENDLESS[1:], "--runtime", "local", "--actors", "2", "--supervision.stall-seconds", "1")
+    training.until_it_learns()
+    os.kill(training.pid("actor-1"), signal.SIGSTOP)
+    logged(training, "the learner waits for unrolls from actor-1; actor-1 has been stopped by a signal for .* s")
+    os.kill(training.pid("actor-1"), signal.SIGCONT)
+    logged(training, "actor-1 moves again after .* s")
+    training.interrupt()
+    assert training.wait() == 130
+
+
+def test_a_run_that_a_stuck_loss_holds_up_says_where_it_is(start: Start) -> None:
+    training = start("tests.stuck_learner:stuck", *ENDLESS[1:], "--actors", "1", "--supervision.stall-seconds", "1")
+    logged(training, r"(?s)nothing moves for .* the learner has been stuck for .* s, asleep in loss "
+           r"\(tests/stuck_learner.py:\d+\), called from .*; actor-0 waits for .*stuck_learner.py\", line \d+ in loss")
+    os.kill(training.pid("learner"), signal.SIGKILL)
+    assert training.wait() == 1
+
+
 def test_an_env_that_hangs_in_a_step_is_named_and_replaced(start: Start) -> None:
     env = ["--env", "tests.envs.broken:Hangs", "--envs-per-actor", "1", "--unroll-length", "5"]
     training = start("impala", *env, *ENDLESS[3:], "--env-options.step-timeout", "2")

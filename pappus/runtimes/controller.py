@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -99,6 +100,8 @@ class Controller:
         self._asked_after = 0.0
         self._evaluated: dict[str, float] = {}
         self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0, "env_seconds": 0.0}
+        self._telling = threading.Lock()
+        """Of the thread that runs, and one beside it that says why that does not."""
         self.eval_return: float | None = None
         self.solved_at_step: int | None = None
         self.exit_reason = ""
@@ -173,6 +176,20 @@ class Controller:
     def event(self, text: str, role: str = "") -> None:
         """Something worth a line in log and view."""
         self._run_stats.event(text, role)
+
+    def stalls(self, sentence: str) -> None:
+        """Nothing moves, and why."""
+        self._run_stats.stall = sentence
+
+    def moves_again(self, seconds: float) -> None:
+        """A stall is over, after so long."""
+        self._run_stats.stall = ""
+        self._run_stats.stalled_seconds += seconds
+
+    def speak(self) -> None:
+        """Write and show what there is, from a thread beside the one that decides, which does not move."""
+        self._tell()
+        self._console.update()
 
     def continued(self, afresh: str = "") -> None:
         """The run goes on from a checkpoint: exactly, or `afresh` says why not."""
@@ -291,7 +308,8 @@ class Controller:
             self._last_update = (self._run_stats.updates, now)
         elif now - self._last_update[1] >= STALL_SECONDS:
             self._last_update = (self._run_stats.updates, now)
-            self.event(f"no update for {STALL_SECONDS:.0f} s: {self._run_stats.states()}")
+            if not self._run_stats.stall:  # that is a better explanation
+                self.event(f"no update for {STALL_SECONDS:.0f} s: {self._run_stats.states()}")
 
     def _evaluate_if_due(self, now: float) -> None:
         settings, steps = self._config.evaluation, self._run_stats.env_steps
@@ -461,9 +479,10 @@ class Controller:
         for text in (*self._storage.news(), *self._hooks.news()):
             self.event(text)
         self._run_stats.storage = self._storage.line()
-        for event in self._run_stats.new_events():
-            self._log.event(event, at=event.time)
-            self._console.event(event)
+        with self._telling:
+            for event in self._run_stats.new_events():
+                self._log.event(event, at=event.time)
+                self._console.event(event)
 
     def _show(self) -> None:
         now = self._clock()
@@ -472,5 +491,7 @@ class Controller:
             self._logged = now
             self._run_stats.own = self._hooks.metrics()
             steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
-            self._hooks.tell("on_metrics", steps, scalars, self._log.write(steps, scalars))
+            written = self._log.write(steps, scalars)
+            self._hooks.tell("on_metrics", steps, scalars, written)
+            self._console.metrics(steps, written, scalars)
             self._console.update()

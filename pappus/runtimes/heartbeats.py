@@ -19,6 +19,13 @@ TIMES_LONGEST = 20.0
 """A silence so many times as long as the longest before it is a hang."""
 TIMES_START = 2.0
 """The same for the start of a role: an env whose first reset takes a minute may need one again."""
+START_SECONDS = 30.0
+"""Silence of a role that has not counted anything yet, and of a run before its first update, is worth a line after
+this."""
+TIMES_USUAL = 2.0
+"""Silence so many times as long as the longest before it is worth a line."""
+TIMES_FIRST = 1.5
+"""The same for the first piece of work, which may have been longer than any other will be."""
 LOOK_SECONDS = 1.0
 """A watcher that did not look for longer was itself stopped, or the machine slept: that time counts against nobody."""
 REPORT_SECONDS = 0.25
@@ -90,6 +97,12 @@ class _Pulse:
         """Seconds of silence, once it has started."""
         return self.limit or max(self._least, TIMES_LONGEST * self._longest, TIMES_START * self._start)
 
+    def usual(self, least: float) -> float:
+        """Seconds of silence that are nothing special, at least `least`."""
+        if self.starting:
+            return max(START_SECONDS, least)
+        return max(least, TIMES_USUAL * self._longest, TIMES_FIRST * self._start)
+
 
 class Heartbeats:
     """The signs of life of one process, whose roles may have a thread each and report every `rhythm` seconds. All times
@@ -99,10 +112,10 @@ class Heartbeats:
         self, specs: Sequence[RoleSpec], supervision: SupervisionConfig, rhythm: float = REPORT_SECONDS
     ) -> None:
         self.rhythm, late = rhythm, rhythm - REPORT_SECONDS
-        self._pulses = {
-            spec.name: pulse for spec in specs
-            if (pulse := _Pulse(spec, supervision.hang_seconds, late)).limit or supervision.hang_seconds
-        }
+        self._late = late
+        self._pulses = {spec.name: _Pulse(spec, supervision.hang_seconds, late) for spec in specs}
+        self._kills = bool(supervision.hang_seconds)
+        """Whether a role hangs that has no limit of its own."""
         self._saving = False
 
     def begin(self, now: float) -> None:
@@ -133,10 +146,23 @@ class Heartbeats:
         signal has `stopped` does neither."""
         long = not stopped and (self._saving or any(pulse.starting for pulse in self._pulses.values()))
         for role, pulse in self._pulses.items():
+            if not pulse.limit and not self._kills:
+                continue
             silent, allowed = now - pulse.heard, LONG_SECONDS if long else pulse.allowed()
             if silent > allowed:
                 return Hang(role, silent, allowed)
         return None
+
+    def late(self, now: float, least: float) -> dict[str, float]:
+        """The roles that have been silent for longer than is usual, and at least for `least`, with the seconds."""
+        if self._saving:
+            return {}
+        silent, least = self.silent(now), least + self._late
+        return {role: seconds for role, seconds in silent.items() if seconds > self._pulses[role].usual(least)}
+
+    def silent(self, now: float) -> dict[str, float]:
+        """Seconds since every role gave a sign of life."""
+        return {role: now - pulse.heard for role, pulse in self._pulses.items()}
 
 
 def env_of(specs: Sequence[RoleSpec], details: str) -> str:

@@ -15,6 +15,7 @@ from pappus.errors import DeadlockError, StorageError
 from pappus.layout import Layout
 from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
+from pappus.runtimes.inline_watch import InlineWatch
 from pappus.runtimes.interrupts import interrupts
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.accounts import Ledger
@@ -79,9 +80,12 @@ class InlineRuntime:
     def run(self, checkpoint: Path | None = None, until: int | None = None) -> None:
         """`until`: interrupt the run after so many rounds since it began."""
         self._until = until
-        with one_thread(), interrupts(self._controller, self._supervision):
+        watch = InlineWatch(self._controller, self._supervision.stall_seconds, lambda: self._rounds)
+        with one_thread(), interrupts(self._controller, self._supervision, watch.look):
             try:
                 self.roles = {spec.name: self._wiring.build(spec, self._incarnation) for spec in self._specs}
+                trains = [self.roles[spec.name] for spec in self._specs if spec.kind.trains]
+                watch.begin(list(self.roles.values()), trains)
                 if checkpoint is not None:
                     self._load(checkpoint)
                 self._controller.started(self)

@@ -30,8 +30,11 @@ LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def interrupts(controller: Controller, supervision: SupervisionConfig) -> Iterator[None]:
-    """First Ctrl-C, SIGTERM, SIGHUP or SIGUSR1: save and stop within the grace. A second Ctrl-C: stop at once."""
+def interrupts(
+    controller: Controller, supervision: SupervisionConfig, look: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """First Ctrl-C, SIGTERM, SIGHUP or SIGUSR1: save and stop within the grace. A second Ctrl-C: stop at once.
+    `look` is called every second beside this thread, which may hang."""
 
     def hear(number: signal.Signals) -> None:
         controller.interrupt()
@@ -40,7 +43,12 @@ def interrupts(controller: Controller, supervision: SupervisionConfig) -> Iterat
             f"{supervision.grace_seconds:g} s; interrupt again to stop at once"
         )
 
-    with on_ending(hear), _watched(supervision.grace_seconds, controller.overdue):
+    def overdue() -> bool:
+        if look is not None:
+            look()
+        return controller.overdue()
+
+    with on_ending(hear), _watched(supervision.grace_seconds, overdue):
         yield
 
 

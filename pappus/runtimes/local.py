@@ -25,7 +25,7 @@ from pappus.runtimes.role_process import STACK_SIGNAL, Assignment
 from pappus.runtimes.supervisor import ManagedProcess, Supervisor
 from pappus.runtimes.waiting import spin_for
 from pappus.telemetry.accounts import Ledger
-from pappus.telemetry.processes import STOPPED, process_state, usable_cores
+from pappus.telemetry.processes import STOPPED, catches, process_state, usable_cores
 from pappus.topologies.program import Program
 from pappus.transports.memory import ABSENT, SharedBlock, anonymous_file
 
@@ -62,6 +62,8 @@ class LocalRuntime(Supervisor):
         self._server.prepare([name for name in sys.modules if name.startswith(SHARED_PACKAGES)])
         self._fault_logs: dict[str, int] = {}
         """Files that faulthandler writes to when a process crashes."""
+        self._read: dict[str, int] = {}
+        """Bytes of these that were told already."""
 
     def _start(self, process: ManagedProcess) -> None:
         edges, blocks = self._edges_of(process), self._blocks
@@ -106,6 +108,7 @@ class LocalRuntime(Supervisor):
         return self._fault_logs[process.group]
 
     def _close_fault_log(self, process: ManagedProcess) -> None:
+        self._read.pop(process.group, None)
         descriptor = self._fault_logs.pop(process.group, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -137,15 +140,22 @@ class LocalRuntime(Supervisor):
             how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
             self._died(process, process.notice(how, self._fault_text(process)), process.essential)
 
-    def _does_not_run(self, process: ManagedProcess) -> bool:
-        return process.pid is not None and process_state(process.pid) == STOPPED
+    def state(self, process: ManagedProcess) -> str:
+        return "" if process.pid is None else process_state(process.pid)
 
-    def _ask_for_stack(self, process: ManagedProcess) -> float:
-        if process.pid is None or self._does_not_run(process):
+    def ask_for_stack(self, process: ManagedProcess) -> float:
+        if process.pid is None or self.state(process) == STOPPED:
             os.write(self._fault_logs[process.group], b"it does not run: a signal has stopped it")
+            return 0.0
+        if not catches(process.pid, STACK_SIGNAL):  # it has hardly begun: the signal would end it
             return 0.0
         self._send_signal(process, STACK_SIGNAL)
         return STACK_SECONDS
+
+    def stack(self, process: ManagedProcess) -> str:
+        text = self._fault_text(process)
+        self._read[process.group] = os.fstat(self._fault_logs[process.group]).st_size
+        return text
 
     def _kill(self, process: ManagedProcess) -> None:
         self._send_signal(process, signal.SIGKILL)
@@ -157,8 +167,11 @@ class LocalRuntime(Supervisor):
                 os.kill(process.pid, number)
 
     def _fault_text(self, process: ManagedProcess) -> str:
-        descriptor = self._fault_logs.get(process.group)
-        return "" if descriptor is None else os.pread(descriptor, MAX_PACKET, 0).decode(errors="replace").strip()
+        """What faulthandler has written since the last stack was told."""
+        descriptor, told = self._fault_logs.get(process.group), self._read.get(process.group, 0)
+        if descriptor is None:
+            return ""
+        return os.pread(descriptor, MAX_PACKET, told).decode(errors="replace").strip()
 
     def _stop(self) -> None:
         """Ask all processes to stop and receive last reports. The fork server kills those that miss the deadline."""

@@ -18,6 +18,8 @@ from pappus.runtimes.connections import PacketConnection
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.heartbeats import LONG_SECONDS, Hang, Heartbeats, WatchClock, env_of, report_seconds
 from pappus.runtimes.interrupts import interrupts
+from pappus.runtimes.stall_watch import StallWatch
+from pappus.telemetry.processes import STOPPED
 from pappus.telemetry.run_stats import Fault
 from pappus.topologies.program import Program, RoleSpec
 
@@ -164,6 +166,7 @@ class Supervisor:
         self._checkpoint: Path | None = None
         """The newest one: processes that are restarted begin with it."""
         self._next_watch = 0.0
+        self._stalls = StallWatch(program, self._processes, controller, supervision.stall_seconds, self)
         self._saving: Save | None = None
         self._progress: tuple[int, int] | None = None
         """Steps and updates of the state that was saved last: the run continues while other roles still write."""
@@ -242,6 +245,7 @@ class Supervisor:
         for message in process.receive():
             process.heartbeats.hear(message, self._watch_clock.look())
             if "report" in message:
+                self._stalls.hear(message["report"], self._watch_clock.look())
                 if message["report"]["counts"]:
                     process.progressed()
                 if "process" in message:
@@ -291,20 +295,25 @@ class Supervisor:
         return self._checkpoint
 
     def _watch(self, now: float) -> None:
-        """Look for hangs now and then: a round of the loop may be for one report of one of a thousand processes."""
+        """Look for stalls and hangs now and then: a round of the loop may be for one report of one of a thousand
+        processes."""
         if now >= self._next_watch:
             self._next_watch = now + WATCH_SECONDS
+            if self._saving is not None or self._controller.finishing:
+                self._stalls.excuse(now)
+            else:
+                self._stalls.look(now)
             self._watch_hangs(now)
 
     def _watch_hangs(self, now: float) -> None:
         """Have those that hang explain themselves where they can, then kill them: the rest is as for any death."""
         alive = [process for process in self._processes.values() if process.pid is not None]
         silent = [process for process in alive if not process.hang and process.heartbeats.hang(now, stopped=True)]
-        stopped = {process.group: process for process in silent if self._does_not_run(process)}
+        stopped = {process.group: process for process in silent if self.state(process) == STOPPED}
         late = stopped | {process.group: process for process in silent if process.heartbeats.hang(now)}
         for process in (stopped or late).values():
             process.hang = process.heartbeats.hang(now, process.group in stopped)
-            process.kill_at = now + self._ask_for_stack(process)
+            process.kill_at = now + self.ask_for_stack(process)
         for group in late.keys() - stopped.keys() if stopped else ():
             late[group].heartbeats.excuse(now)  # it may have waited for one that was stopped
         for process in alive:
@@ -312,13 +321,17 @@ class Supervisor:
                 process.kill_at = math.inf
                 self._kill(process)
 
-    def _does_not_run(self, process: ManagedProcess) -> bool:
-        """Whether the process is known to be stopped."""
-        return False
+    def state(self, process: ManagedProcess) -> str:
+        """A letter, as ps shows it; empty where it cannot be known."""
+        return ""
 
-    def _ask_for_stack(self, process: ManagedProcess) -> float:
-        """Have a process that hangs write where it is; the seconds that this takes."""
+    def ask_for_stack(self, process: ManagedProcess) -> float:
+        """Have a process that hangs write where it is; the seconds that this takes, 0 where it cannot."""
         return 0.0
+
+    def stack(self, process: ManagedProcess) -> str:
+        """What it has written since it was asked."""
+        return ""
 
     def _kill(self, process: ManagedProcess) -> None:
         raise NotImplementedError

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from rich.console import Console as RichConsole
 
 from pappus.telemetry.live_view import LiveView
 from pappus.telemetry.notebook_view import NotebookView, in_notebook
+from pappus.telemetry.plain_views import JsonView, PlainView, QuietView
+from pappus.telemetry.role_stats import Event
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.verdict import percent
-from pappus.telemetry.wording import farewell, figure, lag, measured, printable, queue_depth, remaining, returns, title
+from pappus.telemetry.terminal import Terminal
+from pappus.telemetry.wording import farewell
 
 REFRESH_SECONDS = 0.25
-LINE_SECONDS = 10.0
+View: TypeAlias = LiveView | PlainView | NotebookView | QuietView | JsonView
 
 
 class Output(RichConsole):
@@ -29,61 +33,23 @@ class Output(RichConsole):
         raise BrokenPipeError
 
 
-class PlainView:
-    """A line every ten seconds or ten percent, whichever comes first."""
-
-    def __init__(self, run_stats: RunStats, write: Callable[[str], None], clock: Callable[[], float], run: str) -> None:
-        self._run_stats, self._write, self._clock = run_stats, write, clock
-        self._written = clock()
-        self._tenth = int(10 * run_stats.progress)
-        self._bottleneck = ""
-        write(printable(f"{title(run_stats)} · {run_stats.config.steps:,} steps → {run}"))
-
-    def update(self) -> None:
-        """Write a line if one is due."""
-        tenth = int(10 * self._run_stats.progress)
-        if tenth == self._tenth and self._clock() - self._written < LINE_SECONDS:
-            return
-        self._tenth, self._written = tenth, self._clock()
-        self._write(status_line(self._run_stats))
-        verdict = self._run_stats.verdict()
-        bottleneck = verdict.partition(":")[0]
-        if bottleneck != self._bottleneck:  # the shares themselves change all the time
-            self._bottleneck = bottleneck
-            self._write(f"       {verdict}")
-
-    def event(self, text: str) -> None:
-        self._write(f"  {printable(text)}")
-
-    def close(self, lines: list[str]) -> None:
-        for line in lines:
-            self._write(printable(line))
-
-
-def status_line(run_stats: RunStats) -> str:
-    """`  41 %  412,160 steps  48,211 steps/s  return 132.4, length 132  lag 1.2 (max 4)  queue 3  ETA 0:12`."""
-    speed = f"{figure(run_stats.steps_per_second)} steps/s"
-    behind = [f"lag {lag(run_stats)}", f"queue {queue_depth(run_stats)}"] if run_stats.plays else []
-    return "  ".join([
-        f"{percent(run_stats.progress):>5}", f"{run_stats.env_steps:,} steps", speed, returns(run_stats),
-        *([text] if (text := measured(run_stats, 3)) else []), *behind,
-        f"ETA {remaining(run_stats)}",
-    ])
-
-
 class Console:
     """Shows a run and never raises: when output fails it stops, and the run goes on."""
 
     def __init__(
         self, run_stats: RunStats, run: Path | str = "", output: Output | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, terminal: Terminal | None = None,
     ) -> None:
+        """`terminal` is that of the command, which may have said something already."""
+        self._terminal = terminal or Terminal()
         self._run_stats, self._clock = run_stats, clock
         self._run = _short(run or run_stats.config.run_dir)
         self._output = output or _standard_output()
-        self._view: LiveView | PlainView | NotebookView | None = None
+        self._view: View | None = None
         self._updated = -float("inf")
         self._over = False
+        self._showing = threading.Lock()
+        """A thread beside the run shows why that does not move."""
 
     def update(self) -> None:
         """Show the present state, at most four times a second."""
@@ -91,26 +57,38 @@ class Console:
             self._updated = self._clock()
             self._attempt(lambda view: view.update())
 
-    def event(self, event: object) -> None:
-        self._attempt(lambda view: view.event(str(event)))
+    def metrics(self, step: int, time: float, scalars: Mapping[str, float]) -> None:
+        """A line of metrics.jsonl."""
+        self._attempt(lambda view: view.metrics(step, time, scalars))
 
-    def close(self, summary: Summary | None = None) -> None:
-        """Print the final lines: how the run ended, where it is, what to try next."""
+    def event(self, event: Event | str) -> None:
+        self._attempt(lambda view: view.event(event))
+
+    def close(self, summary: Summary | None = None, error: str = "") -> None:
+        """Print the final lines: how the run ended, where it is, what to try next; or that it failed of an `error`."""
         verdict, config = self._run_stats.verdict(whole_run=True), self._run_stats.config
-        lines = farewell(summary, self._run, verdict, curves="tensorboard" in config.hooks.loggers)
-        self._attempt(lambda view: view.close(lines))
+        lines = farewell(
+            None if error else summary, self._run, verdict, curves="tensorboard" in config.hooks.loggers
+        )
+        self._attempt(lambda view: view.close(lines, summary, error))
         self._over = True
 
-    def _attempt(self, show: Callable[[LiveView | PlainView | NotebookView], None]) -> None:
+    def _attempt(self, show: Callable[[View], None]) -> None:
         if self._over:
             return
-        try:
-            self._view = self._view or self._make_view()
-            show(self._view)
-        except Exception as error:
-            self._give_up(error)
+        with self._showing:
+            try:
+                self._view = self._view or self._make_view()
+                show(self._view)
+            except Exception as error:
+                self._give_up(error)
 
-    def _make_view(self) -> LiveView | PlainView | NotebookView:
+    def _make_view(self) -> View:
+        self._terminal.clear()
+        if self._terminal.style == "json":
+            return JsonView(self._run_stats, self._terminal, self._run)
+        if self._terminal.style == "quiet":
+            return QuietView(self._terminal, self._run)
         if in_notebook():
             return NotebookView(self._run_stats, self._run)
         if self._output.is_terminal and not self._output.is_dumb_terminal and self._output.encoding.startswith("utf"):
@@ -127,7 +105,7 @@ class Console:
         self._over = True
         if self._view:
             with contextlib.suppress(Exception):  # gives the terminal back where there still is one
-                self._view.close([])
+                self._view.close([], None, "")
         self._run_stats.event(f"the console ended: {type(error).__name__}: {error}")
         if isinstance(error, OSError) and self._output.file is sys.stdout:  # a pipe, or a terminal, that is closed
             _silence_standard_output()

@@ -9,12 +9,11 @@ import math
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pappus.errors import UserError
 
@@ -54,7 +53,8 @@ def jsonable(value: Any) -> Any:
         return {key: jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
-    if isinstance(value, np.generic):
+    numpy: Any = sys.modules.get("numpy")  # without which there are no such values
+    if numpy is not None and isinstance(value, numpy.generic):
         return jsonable(value.item())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from rich.console import Console as RichConsole
@@ -16,12 +16,26 @@ from rich.table import Table
 from rich.text import Text
 
 from pappus.kinds import RoleKind
+from pappus.telemetry.role_stats import Event
+from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.verdict import RoleView, percent
-from pappus.telemetry.wording import figure, lag, measured, memory, printable, queue_depth, remaining, returns, title
+from pappus.telemetry.wording import (
+    figure,
+    lag,
+    losses,
+    measured,
+    memory,
+    printable,
+    queue_depth,
+    remaining,
+    returns,
+    title,
+    wrapped,
+)
 
 NARROW = 90
-OTHER_LINES = 15
+OTHER_LINES = 17
 """Lines of the view that are not rows of roles."""
 EVENTS_SHOWN = 3
 
@@ -37,15 +51,19 @@ class LiveView:
     def update(self) -> None:
         self._live.update(picture(self._run_stats, self._run, self._output.width, self._output.height), refresh=True)
 
-    def event(self, text: str) -> None:
+    def metrics(self, step: int, time: float, scalars: Mapping[str, float]) -> None:
         """`RunStats` has it already."""
+
+    def event(self, event: Event | str) -> None:
+        """The same."""
         self.update()
 
-    def close(self, lines: Sequence[str]) -> None:
+    def close(self, lines: Sequence[str], summary: Summary | None, error: str) -> None:
         """Give the terminal back and print the final lines."""
         self._live.stop()
         for index, line in enumerate(lines):
-            self._output.print(Text(printable(line), style="" if index else "bold"), soft_wrap=True)
+            for part in wrapped(printable(line), self._output.width):
+                self._output.print(Text(part, style="" if index else "bold"), soft_wrap=True)
 
 
 def picture(run_stats: RunStats, run: str, width: int, height: int) -> RenderableType:
@@ -55,6 +73,7 @@ def picture(run_stats: RunStats, run: str, width: int, height: int) -> Renderabl
     return Group(
         Panel(header, title=Text(printable(title(run_stats)), style="bold"), title_align="left", width=width),
         _progress(run_stats, width), _numbers(run_stats), _roles(views, width < NARROW), _events(run_stats),
+        *([Text(f"■ {printable(run_stats.stall)}", style="bold red")] if run_stats.stall else []),
         Text(f"▸ {run_stats.verdict()}", style="bold"),
     )
 
@@ -94,7 +113,7 @@ def _flow(run_stats: RunStats) -> Text:
             stages.append(f"queue {run_stats.queue_depth:.0f}")
         many = f" ×{len(members)}" if len(members) > 1 else ""
         stages.append(f"{kind.name}{many}" + (f" {figure(rate)}/s" if rate else ""))
-    return Text(" ──▶ ".join(stages) or "starting", style="cyan")
+    return Text(" ──▶ ".join(stages) or f"starting {run_stats.cast()}", style="cyan")
 
 
 def _progress(run_stats: RunStats, width: int) -> RenderableType:
@@ -121,6 +140,8 @@ def _numbers(run_stats: RunStats) -> RenderableType:
         lines.add_row("policy lag", f"{lag(run_stats)} · queue depth {depth} · restarts {run_stats.restarts}")
     else:
         lines.add_row("evaluation", f"{returns(run_stats)} · restarts {run_stats.restarts}")
+    if lost := losses(run_stats, 4):
+        lines.add_row("losses", printable(lost))
     if own := measured(run_stats, 8):
         lines.add_row("measured", printable(own))
     if run_stats.storage:

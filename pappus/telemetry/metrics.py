@@ -58,6 +58,11 @@ class RoleClock:
         self._state: str | None = None
         self._since = clock()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the role is at work now."""
+        return self._state is None
+
     def busy(self) -> None:
         self.waiting(None)
 
@@ -127,6 +132,11 @@ class Metrics:
         self._begun = False
         self._start: float | None = None
         self._reset()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the start is over."""
+        return self._begun
 
     def begin(self) -> None:
         """The start is over: time counts from here. The first count says so."""

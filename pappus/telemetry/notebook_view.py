@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
 
 from pappus.telemetry.live_view import picture
+from pappus.telemetry.role_stats import Event
+from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.wording import printable
 
@@ -40,11 +42,14 @@ class NotebookView:
         output.print(picture(self._run_stats, self._run, WIDTH, HEIGHT))
         self._handle.update(_Page(output.export_html(inline_styles=True, code_format="{code}"), plain=False))
 
-    def event(self, text: str) -> None:
+    def metrics(self, step: int, time: float, scalars: Mapping[str, float]) -> None:
         """`RunStats` has it already."""
+
+    def event(self, event: Event | str) -> None:
+        """The same."""
         self.update()
 
-    def close(self, lines: Sequence[str]) -> None:
+    def close(self, lines: Sequence[str], summary: Summary | None, error: str) -> None:
         """The final lines in place of the picture."""
         self._handle.update(_Page("\n".join(printable(line) for line in lines)))
 

@@ -22,6 +22,7 @@ RECENT_EPISODES = 100
 MAX_EVENTS = 200
 MANY = 64
 """Roles of a kind that have a curve each."""
+LOSSES = "losses/"
 BYTES = "_bytes"
 """Suffix of the counts that say how much went through an edge."""
 Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
@@ -44,6 +45,10 @@ class RunStats:
         """Training episodes finished."""
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self.restarts = 0
+        self.stall = ""
+        """Who keeps the run from moving, while it does not; else empty."""
+        self.stalled_seconds = 0.0
+        """How long stalls that are over have lasted, together."""
         self.storage = ""
         """What cannot be written, and what was lost of it; empty while all is well."""
         self.own: dict[str, float] = {}
@@ -164,6 +169,16 @@ class RunStats:
         }
         return {kind: limit for kind, limit in limits.items() if limit}
 
+    def cast(self) -> str:
+        """`actor ×2, learner, evaluator`: the roles of the program, by kind."""
+        kinds = Counter(kind.name for kind in self._kinds.values())
+        return ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in kinds.items())
+
+    def losses(self) -> dict[str, float]:
+        """What the roles that train minimise, and what belongs to it, by the name below `losses/`; lately."""
+        scalars = window_scalars({"": self._training_windows()})
+        return {name.removeprefix(LOSSES): value for name, value in scalars.items() if name.startswith(LOSSES)}
+
     def measured_here(self) -> dict[str, float]:
         """What this run measures of its own: what its envs give, then what its callbacks log."""
         windows = window_scalars({kind.name: members for kind, members in self.windows().items()})
@@ -221,6 +236,7 @@ class RunStats:
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
+        known |= {"charts/stalled_seconds": self.stalled_seconds} if self.stalled_seconds else {}
         known |= self._memory() | self.own
         return {name: value for name, value in known.items() if value is not None}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,9 @@ OUTCOMES = {
     "stopped by a callback": "Stopped by a callback after", "a callback failed": "A callback failed after",
 }
 
+LABEL = 18
+"""Letters before the text of a final line."""
+COPIED = ("run", "evaluate", "curves", "go on", "what happened")
 UNFINISHED = ("interrupted", "storage failed", "a callback failed")
 """Exit reasons of runs that are told how to go on."""
 
@@ -79,6 +83,12 @@ def measured(run_stats: RunStats, most: int) -> str:
     return " · ".join([*shown, *(["…"] if len(found) > most else [])])
 
 
+def losses(run_stats: RunStats, most: int) -> str:
+    """`policy_loss -0.012 · value_loss 0.31`: the first few."""
+    found = list(run_stats.losses().items())
+    return " · ".join(f"{name.replace('_', ' ')} {figure(value)}" for name, value in found[:most])
+
+
 def lag(run_stats: RunStats) -> str:
     """`1.2 (max 4)`, in versions of the weights."""
     return "–" if run_stats.policy_lag is None else f"{run_stats.policy_lag[0]:.1f} (max {run_stats.policy_lag[1]:.0f})"
@@ -95,18 +105,37 @@ def title(run_stats: RunStats) -> str:
     return f"{config.system_name} · {config.env} · seed {config.seed} · {runtime}"
 
 
+def wrapped(line: str, width: int) -> list[str]:
+    """One of the final lines, cut between words, below the column where its text begins. What is to be copied, such as
+    a command or a path, stays whole."""
+    label = line[:LABEL].strip()
+    if len(line) <= width or label in COPIED:
+        return [line]
+    return textwrap.wrap(
+        line, width, subsequent_indent=" " * LABEL * (line[:2] == "  "), break_long_words=False, break_on_hyphens=False
+    )
+
+
+def result_line(summary: Summary) -> str:
+    """The run's end in one line: `Solved after 104,800 steps in 0:31: return 480.1 (last 100 episodes), …`."""
+    return f"{_ended(summary)} {summary.steps:,} steps in {duration(summary.wall_seconds)}: return {_outcome(summary)}"
+
+
+def _ended(summary: Summary) -> str:
+    if summary.extras.get("unsaved"):
+        return f"{summary.exit_reason.capitalize()}, without a last checkpoint, after"
+    return OUTCOMES.get(summary.exit_reason, f"{summary.exit_reason.capitalize()} after")
+
+
 def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: bool = True) -> list[str]:
     """The final lines: outcome, steps, rates, returns, where the run is, what to try next; `curves`: it has some for
     TensorBoard."""
     if summary is None:
         go_on = [_resume(run)] if any((Path(run) / "checkpoints").glob("step-*")) else []
         return ["The run ended early.", f"  what happened   {Path(run) / 'log.txt'}", *go_on]
-    outcome = OUTCOMES.get(summary.exit_reason, f"{summary.exit_reason.capitalize()} after")
-    if summary.extras.get("unsaved"):
-        outcome = f"{summary.exit_reason.capitalize()}, without a last checkpoint, after"
     newest = summary.extras.get("storage", {}).get("fallback") or run
     lines = [
-        f"{outcome} {summary.steps:,} steps in "
+        f"{_ended(summary)} {summary.steps:,} steps in "
         f"{duration(summary.wall_seconds)} ({duration(summary.train_seconds)} of it training).",
         f"  speed           {figure(summary.steps_per_second)} steps/s, {summary.updates:,} updates",
         f"  return          {_outcome(summary)}",

@@ -106,6 +106,7 @@ class FakeController:
         self.faults: list[tuple[str, str]] = []
         self.pids: dict[str, list[int]] = {}
         self.is_over = False
+        self.stall = ""
         self.saved_in: Path | None = None
         self._save_into = save_into
         self._controls: Any = None
@@ -119,6 +120,11 @@ class FakeController:
 
     def event(self, text: str, role: str = "") -> None:
         self.events.append(f"{role}: {text}")
+
+    def stalls(self, sentence: str) -> None:
+        self.stall = sentence
+
+    def moves_again(self, seconds: float) -> None: ...
 
     def continued(self, afresh: str = "") -> None:
         self.event("resumed")

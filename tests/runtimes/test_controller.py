@@ -25,6 +25,8 @@ class Quiet:
 
     def update(self) -> None: ...
 
+    def metrics(self, step: int, time: float, scalars: Mapping[str, float]) -> None: ...
+
     def event(self, event: object) -> None: ...
 
 
@@ -243,6 +245,17 @@ def test_a_standstill_is_reported_with_who_waits_for_what(tmp_path: Path) -> Non
     play.now = 31.0
     play.controller.decide()
     assert any("no update for 30 s" in str(event) for event in play.run_stats.events)
+
+
+def test_a_stall_is_shown_until_it_is_over_and_then_counted(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.learn()
+    play.controller.stalls("nothing moves for 6 s: the learner waits for unrolls from actor-0")
+    play.now = 31.0
+    play.controller.decide()
+    assert not any("no update" in str(event) for event in play.run_stats.events), "the stall says more"
+    play.controller.moves_again(12.0)
+    assert play.run_stats.stall == "" and play.run_stats.scalars()["charts/stalled_seconds"] == 12.0
 
 
 def test_the_counts_of_a_checkpoint_are_those_of_its_state_though_the_run_has_gone_on(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 from helpers import FakeTime, report, run_stats
 
 from pappus.kinds import ACTOR, LEARNER
-from pappus.telemetry.console import Console, Output, status_line
+from pappus.telemetry.console import Console, Output
 from pappus.telemetry.live_view import picture, shown_roles
+from pappus.telemetry.plain_views import status_line
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 from pappus.telemetry.verdict import RoleView
