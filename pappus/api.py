@@ -47,9 +47,12 @@ from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_man
 from pappus.telemetry.console import Console
 from pappus.telemetry.files import locked
 from pappus.telemetry.history import read_history
+from pappus.telemetry.meter import Meter, meter_for
+from pappus.telemetry.process_tree import ProcessTree
 from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.spending import Spending, check_measurable, spent_before
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
@@ -151,12 +154,14 @@ def execute(
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
     interrupt it after so many rounds."""
+    tree = ProcessTree(whole=began is not None, alone=config.runtime == "ray")
     system = system or find_system(config.system)
     notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
+    check_measurable(config, meter := meter_for(config, tree, began))
     if not config.inline and config.runtime != "ray":
         check_limits(config)
     run = describe(config, env, system)
@@ -173,7 +178,7 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             again = resumed is not None
-            return _execute(system, run, directory, again, began, notes, recording, fallback, until, callbacks)
+            return _execute(system, run, directory, again, began, notes, recording, fallback, until, callbacks, meter)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -250,13 +255,14 @@ def _first_network(algorithm: Algorithm) -> Any:
 def _execute(
     system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
-    callbacks: Sequence[Callback | str] = (),
+    callbacks: Sequence[Callback | str] = (), meter: Meter | None = None,
 ) -> Result:
     config = run.config
     program = system.topology.build(run)
     store, spare = open_stores(directory, fallback, config)
     checkpoint, metadata = find_resumable(store, run, program, spare) if resumed else (None, None)
     hooks = hooks_for(config, directory, callbacks, metadata["steps"] if metadata else None)
+    before = spent_before(directory, metadata) if metadata else None
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds)
@@ -264,7 +270,7 @@ def _execute(
         console = Console(run_stats, directory)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
-            fallback=spare, hooks=hooks,
+            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter or Meter(), before),
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []

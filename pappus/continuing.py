@@ -16,7 +16,7 @@ from pappus.telemetry.checkpoint import fallback_of, has_checkpoint
 from pappus.telemetry.files import locked
 from pappus.telemetry.run_log import DONE
 
-GOALS = ("steps", "seconds", "target_return")
+GOALS = ("steps", "seconds", "target_return", "cost")
 """Settings that say when a run is finished."""
 OF_A_START = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "replay", "events.out.tfevents.*")
 """What a run writes before its first checkpoint; its log stays."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
 from pappus.run_process import OUTPUT, start_run
+from pappus.telemetry.files import last_line
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
 from pappus.trust import Asked, check_trust, remember
@@ -138,7 +138,7 @@ class Population:
     def _row(self, member: Member) -> list[str]:
         known, now = self.summary(member), {}
         if member.name in self.running:
-            known, now = {}, _newest(self.directory / member.name / "metrics.jsonl")
+            known, now = {}, last_line(self.directory / member.name / "metrics.jsonl")
         state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
         code = self.codes.get(member.name, 0)
         if code:
@@ -215,17 +215,6 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
-
-
-def _newest(path: Path) -> dict[str, Any]:
-    """The last whole line of a metrics file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
-            lines = file.read().split(b"\n")[:-1]
-        return dict(json.loads(lines[-1]))
-    except (OSError, IndexError, ValueError):
-        return {}
 
 
 def _number(value: float | None, digits: int = 0) -> str:

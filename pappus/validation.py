@@ -15,6 +15,7 @@ from typing import Any
 
 from pappus.config import RunConfig
 from pappus.errors import UserError, install_line
+from pappus.telemetry.cost import check_cost
 from pappus.transports.addresses import check_files
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
@@ -95,6 +96,7 @@ def validate_numbers(config: RunConfig) -> None:
                 value = getattr(value, part, None)
             numbers = value if isinstance(value, tuple) else (value,)
             _require(all(holds(one) for one in numbers if isinstance(one, int | float)), name, value, rule)
+    check_cost(config.cost)
     for name, value in _numbers(config):
         _require(not math.isnan(value), name, value, "must be a number")
 
