@@ -39,6 +39,7 @@ from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.memory_need import MemoryPlan, memory_plan
 from pappus.runtimes.process_limits import check_limits
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
@@ -57,7 +58,7 @@ from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
 from pappus.trust import asked_by, remember
-from pappus.validation import validate, validate_memory
+from pappus.validation import validate
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
@@ -165,6 +166,10 @@ def execute(
     if not config.inline and config.runtime != "ray":
         check_limits(config)
     run = describe(config, env, system)
+    if config.runtime != "ray":  # nodes of a cluster have memory of their own, and reserve it
+        plan = memory_plan(run, system.topology.build(run))
+        plan.check()
+        notes += plan.lines() if plan.large else []
     if config.trace:
         check_traced(run, system, resumed is not None)
     beginning = first_weights(run) if config.init_from and resumed is None else None
@@ -233,10 +238,16 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
-    program = system.topology.build(run)
-    validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
-    return run
+    return Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
+
+
+def plan_memory(config: RunConfig, env: EnvLike, system: System) -> MemoryPlan:
+    """What a run of a resolved config would take of this machine's memory. Nothing is written or started."""
+    config, env = with_data(config, env)
+    config, _ = fit(config, env, system)
+    validate(config)
+    run = describe(config, env, system)
+    return memory_plan(run, system.topology.build(run), envs=True)
 
 
 def _first_network(algorithm: Algorithm) -> Any:

@@ -25,6 +25,7 @@ pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --
                                           name, ALGORITHM@TOPOLOGY, or your own module:name
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
 pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
+pappus train SYSTEM … --plan              print what memory the run would take, and end
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
@@ -100,6 +101,7 @@ def _train(words: list[str], began: float) -> int:
     if RESUME_OR_START in words:
         return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
     words = _with_system(words)
+    planned, words = "--plan" in words, [word for word in words if word != "--plan"]
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
@@ -108,13 +110,15 @@ def _train(words: list[str], began: float) -> int:
     begun = bool(run) and (Path(run) / "population.json").is_file()
     if not helps and not begun:
         _check_early(run, rest, trust, several)
+    if planned and (several or begun or run is not None):
+        raise UserError("--plan is for one new run; leave --seeds, --vary and --resume out")
     if several or begun:
         return _train_population(run, given, rest, trust)
     from pappus.runtimes.forkserver import ForkServer
 
     if "--trace" in words:
         same_products()
-    if _value(words, "--runtime") not in ("inline", "ray") and not helps:
+    if _value(words, "--runtime") not in ("inline", "ray") and not helps and not planned:
         ForkServer.prestart()
     if not helps:
         try:
@@ -125,6 +129,11 @@ def _train(words: list[str], began: float) -> int:
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
+    if planned:
+        plan = api.plan_memory(config, config.env, system)
+        print("\n".join(plan.lines()))
+        plan.check()
+        return 0
     directory = None if run is None else Path(run).resolve()
     result = api.execute(config, config.env, directory, began, system)
     if result.summary.exit_reason == "interrupted":

@@ -19,7 +19,9 @@ from pappus.settings import ALIASES, option_names
 PACKAGE = Path(__file__).parent
 RUNS = ("train", "serve", "chaos", "sweep")
 """Commands that take a system and its options."""
-OWN_OPTIONS = ("--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--trust", "--help")
+OWN_OPTIONS = (
+    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--plan", "--trust", "--help",
+)
 """Options of `pappus train` that are no settings."""
 
 BASH = """\

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -160,18 +160,6 @@ def _validate_cluster(config: RunConfig) -> None:
         raise UserError(
             f"--actors {fewest}..{config.actors}: {config.system_name!r} waits for every actor, and its number cannot "
             "change; give one number"
-        )
-
-
-def validate_memory(needed: Mapping[str, int]) -> None:
-    """Refuse queues that do not fit, with the sum; bytes by name."""
-    total = sum(needed.values())
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if total > available:
-        parts = " + ".join(f"{name} {nbytes / 2**30:.1f}" for name, nbytes in needed.items())
-        raise UserError(
-            f"the program needs {total / 2**30:.1f} GiB of shared memory ({parts}) and {available / 2**30:.1f} GiB are "
-            "free; use fewer actors or envs_per_actor, or a shorter unroll_length"
         )
 
 
