@@ -129,7 +129,7 @@ class Population:
 
     def table(self) -> Table:
         table = Table(title=str(self.directory))
-        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
+        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at", "cost"):
             table.add_column(column, justify="left" if column in ("run", "state") else "right")
         for member in self.members:
             table.add_row(member.name, *self._row(member))
@@ -148,6 +148,7 @@ class Population:
             _number(known.get("steps_per_second", now.get("charts/SPS"))),
             _number(known.get("episodic_return", now.get("charts/episodic_return")), 1),
             _number(known.get("eval_return", now.get("eval/episodic_return")), 1), _number(known.get("solved_at_step")),
+            _cost(known.get("cost") or {name.removeprefix("cost/"): value for name, value in now.items()}),
         ]
 
     def verdict(self) -> list[str]:
@@ -215,6 +216,14 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
+
+
+def _cost(amounts: dict[str, Any]) -> str:
+    """Money where there are prices, core hours elsewhere."""
+    if (paid := amounts.get("money")) is not None:
+        return f"{paid:.3g}"
+    hours = amounts.get("core_hours")
+    return "–" if hours is None else f"{hours:.3g} h"
 
 
 def _number(value: float | None, digits: int = 0) -> str:

@@ -120,7 +120,8 @@ def test_a_gpu_that_says_nothing_is_held_all_the_same():
 
 
 def test_energy_of_processors_counts_packages_and_memory_over_a_counter_that_begins_anew(tmp_path: Path):
-    package, dram = zone(tmp_path, "intel-rapl:0", "package-0", 999_000_000), zone(tmp_path, "intel-rapl:0:1", "dram", 0)
+    package = zone(tmp_path, "intel-rapl:0", "package-0", 999_000_000)
+    dram = zone(tmp_path, "intel-rapl:0:1", "dram", 0)
     zone(tmp_path, "intel-rapl:0:0", "core", 5)
     subject = Processors(str(tmp_path))
     package.write_text("1000000")
