@@ -1,6 +1,6 @@
 """Do the costs that a run reports equal what the kernel says, and does a budget end it in time?
 
-    python -m benchmarks.cost [--seconds 20] [--cases impala,budget …]
+    python -m benchmarks.cost [--seconds 20] [--cases "impala;budget"]
 
 Every run is a command below this process, which adopts its orphans (PR_SET_CHILD_SUBREAPER) and adds up what the kernel
 says (`wait4`) of the command, of all that it waited for, and of each orphan. The reported CPU seconds are those of
@@ -181,7 +181,7 @@ def budgets(cases: Sequence[str], seconds: float) -> Iterator[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of training in each run")
-    parser.add_argument("--cases", default="", help="some of them, with commas; names may be shortened at their end")
+    parser.add_argument("--cases", default="", help="some of them, by how they begin, such as impala;budget")
     arguments = parser.parse_args()
 
     def chosen(names: dict[str, Case]) -> list[str]:

@@ -183,7 +183,7 @@ def execute(
         run = dataclasses.replace(run, directory=directory, config=config, first_weights=beginning)
         with locked(directory):
             again = resumed is not None
-            return _execute(system, run, directory, again, began, notes, recording, fallback, until, callbacks, meter)
+            return _execute(system, run, directory, again, began, notes, meter, recording, fallback, until, callbacks)
 
 
 def check_traced(run: Run, system: System, resumed: bool) -> None:
@@ -264,9 +264,9 @@ def _first_network(algorithm: Algorithm) -> Any:
 
 
 def _execute(
-    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str], meter: Meter,
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
-    callbacks: Sequence[Callback | str] = (), meter: Meter | None = None,
+    callbacks: Sequence[Callback | str] = (),
 ) -> Result:
     config = run.config
     program = system.topology.build(run)
@@ -281,7 +281,7 @@ def _execute(
         console = Console(run_stats, directory)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
-            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter or Meter(), before),
+            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter, before),
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []

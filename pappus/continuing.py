@@ -16,7 +16,7 @@ from pappus.telemetry.checkpoint import fallback_of, has_checkpoint
 from pappus.telemetry.files import locked
 from pappus.telemetry.run_log import DONE
 
-GOALS = ("steps", "seconds", "target_return", "cost")
+GOALS = ("steps", "seconds", "target_return")
 """Settings that say when a run is finished."""
 OF_A_START = ("config.yaml", "metrics.jsonl", "summary.json", "checkpoints", "replay", "events.out.tfevents.*")
 """What a run writes before its first checkpoint; its log stays."""
@@ -56,6 +56,7 @@ def done(directory: Path, wanted: RunConfig) -> str:
     summary = json.loads(path.read_text()) if path.is_file() else {}
     _, begun = saved_config(directory)
     more = any(getattr(wanted, name) != getattr(begun, name) for name in GOALS)
+    more = more or wanted.cost.budget != begun.cost.budget
     if summary.get("exit_reason") not in DONE or more:
         return ""
     return f"{summary['exit_reason']} after {summary['steps']:,} steps"
