@@ -39,6 +39,7 @@ from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.memory_need import MemoryPlan, memory_plan
 from pappus.runtimes.process_limits import check_limits
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
@@ -47,15 +48,18 @@ from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_man
 from pappus.telemetry.console import Console
 from pappus.telemetry.files import locked
 from pappus.telemetry.history import read_history
+from pappus.telemetry.meter import Meter, meter_for
+from pappus.telemetry.process_tree import ProcessTree
 from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.spending import Spending, check_measurable, spent_before
 from pappus.telemetry.terminal import Terminal
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
 from pappus.trust import asked_by, remember
-from pappus.validation import validate, validate_memory
+from pappus.validation import validate
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
@@ -153,15 +157,21 @@ def execute(
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
     interrupt it after so many rounds. `terminal` is that of the command."""
+    tree = ProcessTree(whole=began is not None, alone=config.runtime == "ray")
     system = system or find_system(config.system)
     notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
+    check_measurable(config, meter := meter_for(config, tree, began))
     if not config.inline and config.runtime != "ray":
         check_limits(config)
     run = describe(config, env, system)
+    if config.runtime != "ray":  # nodes of a cluster have memory of their own, and reserve it
+        plan = memory_plan(run, system.topology.build(run))
+        plan.check()
+        notes += plan.lines() if plan.large else []
     if config.trace:
         check_traced(run, system, resumed is not None)
     beginning = first_weights(run) if config.init_from and resumed is None else None
@@ -176,7 +186,7 @@ def execute(
         with locked(directory):
             again = resumed is not None
             return _execute(
-                system, run, directory, again, began, notes, recording, fallback, until, callbacks, terminal
+                system, run, directory, again, began, notes, meter, recording, fallback, until, callbacks, terminal
             )
 
 
@@ -232,10 +242,16 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
-    program = system.topology.build(run)
-    validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
-    return run
+    return Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
+
+
+def plan_memory(config: RunConfig, env: EnvLike, system: System) -> MemoryPlan:
+    """What a run of a resolved config would take of this machine's memory. Nothing is written or started."""
+    config, env = with_data(config, env)
+    config, _ = fit(config, env, system)
+    validate(config)
+    run = describe(config, env, system)
+    return memory_plan(run, system.topology.build(run), envs=True)
 
 
 def _first_network(algorithm: Algorithm) -> Any:
@@ -252,7 +268,7 @@ def _first_network(algorithm: Algorithm) -> Any:
 
 
 def _execute(
-    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str], meter: Meter,
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
     callbacks: Sequence[Callback | str] = (), terminal: Terminal | None = None,
 ) -> Result:
@@ -261,6 +277,7 @@ def _execute(
     store, spare = open_stores(directory, fallback, config)
     checkpoint, metadata = find_resumable(store, run, program, spare) if resumed else (None, None)
     hooks = hooks_for(config, directory, callbacks, metadata["steps"] if metadata else None)
+    before = spent_before(directory, metadata) if metadata else None
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds)
@@ -268,7 +285,7 @@ def _execute(
         console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
-            fallback=spare, hooks=hooks,
+            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter, before),
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []

@@ -47,6 +47,17 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of a file with a JSON object on each; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
+            lines = file.read().split(b"\n")[:-1]
+        return dict(json.loads(lines[-1]))
+    except (OSError, IndexError, ValueError, TypeError):
+        return {}
+
+
 def jsonable(value: Any) -> Any:
     """`value` with NumPy numbers made plain, and None for NaN and infinities, which JSON cannot say."""
     if isinstance(value, dict):

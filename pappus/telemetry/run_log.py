@@ -17,8 +17,8 @@ from pappus.telemetry.files import git_hash, jsonable, versions, write_json
 from pappus.telemetry.patient_file import PatientFile
 from pappus.telemetry.storage import Storage
 
-STOPPED = "stopped by a callback"
-DONE = ("steps done", "time is up", "target reached", STOPPED)
+STOPPED, TIME, BUDGET = "stopped by a callback", "time is up", "budget spent"
+DONE = ("steps done", TIME, BUDGET, "target reached", STOPPED)
 """Exit reasons of runs that have come to their end; others may go on."""
 
 
