@@ -13,9 +13,9 @@ from rich.console import Console as RichConsole
 
 from pappus.telemetry.live_view import LiveView
 from pappus.telemetry.notebook_view import NotebookView, in_notebook
+from pappus.telemetry.role_view import percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.verdict import percent
 from pappus.telemetry.wording import farewell, figure, lag, measured, printable, queue_depth, remaining, returns, title
 
 REFRESH_SECONDS = 0.25

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pappus.kinds import RoleKind
+from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.verdict import RoleView, percent
 from pappus.telemetry.wording import figure, lag, measured, memory, printable, queue_depth, remaining, returns, title
 
 NARROW = 90
