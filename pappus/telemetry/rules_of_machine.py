@@ -150,4 +150,4 @@ def nothing_helps(case: Case) -> Finding:
     told = f"{busiest.name} {shares(busiest)}"
     if busiest.busy >= BUSY:
         return Finding("bottleneck", f"the others wait for {busiest.name}", (told, room(case)))
-    return Finding("latency", "no role is the bottleneck", (f"the busiest, {told}", room(case)))
+    return Finding("latency", "no role is the bottleneck", (f"{told}, and is the busiest", room(case)))
