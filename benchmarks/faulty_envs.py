@@ -14,7 +14,7 @@ SLOW_EVERY = 400
 
 
 class Costly(gym.Env[np.ndarray[Any, Any], np.int64]):
-    """An env whose steps have a price. `threads`: it multiplies matrices, which a library does in threads of its own."""
+    """Its steps have a price. With `matrices` it multiplies some, which a library does in threads of its own."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)

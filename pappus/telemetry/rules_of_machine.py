@@ -92,7 +92,8 @@ def checkpoints_stall(case: Case) -> Finding | None:
 
 def threads_crowd(case: Case) -> Finding | None:
     """Threads that libraries start take cores from roles."""
-    stages = [stage for stage in case.stages if stage.members * stage.helpers >= HELPERS]
+    own = [stage for stage in case.stages if stage.kind.steps_envs or stage.kind.trains]  # others serve in threads
+    stages = [stage for stage in own if stage.members * stage.helpers >= HELPERS]
     if not stages or case.busiest.queued < WAITS or case.used < FULL * case.machine.capacity:
         return None
     worst = max(stages, key=lambda stage: stage.members * stage.helpers)

@@ -213,7 +213,8 @@ def test_a_pipe_learns_of_a_new_bottleneck_once():
     for busy in (0.96, 0.97, 0.98, 0.3):
         time.pass_(11)
         subject.add(report("actor-0", busy, {"slots": 1 - busy}))
-        subject.add(report("learner", 0.9, {"unrolls": 0.1}) if busy == 0.3 else report("learner", 0.5, {"unrolls": 0.5}))
+        learner = 0.9 if busy == 0.3 else 0.5
+        subject.add(report("learner", learner, {"unrolls": 1 - learner}))
         console.update()
     assert _text(output).count("the others wait for the actors") == 1
     assert _text(output).count("the others wait for the learner") == 1
