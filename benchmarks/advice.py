@@ -5,7 +5,7 @@
     python -m benchmarks.advice --healthy              # runs that should get no advice
 
 A case holds if the speed rises by at least half of what was promised. Commands are those of a user, each in a process
-of its own.
+of its own. A run that other programs disturbed, as the doctor itself says, is repeated a few times.
 """
 
 from __future__ import annotations
@@ -53,15 +53,12 @@ CASES = {
     "limiter": Case("rate limiter", "apex-dqn --env CartPole-v1 --topology.replay.samples-per-insert 64"),
     "tolerance": Case("tight limiter", "apex-dqn --env CartPole-v1 --topology.replay.tolerance 1"),
     "inline": Case("one thread", "impala --env CartPole-v1 --runtime inline"),
-    "crowd": Case("starved cores", "impala --env CartPole-v1 --actors 6"),
-    "threads": Case("threads", f"impala --env {ENVS}:multiplying --actors 2 --envs-per-actor 4"),
+    "crowd": Case("starved cores", "impala --env CartPole-v1 --actors 16"),
     "evaluator": Case(
         "evaluator", "impala --env CartPole-v1 --evaluation.every-seconds 0.1 --evaluation.episodes 400"
     ),
-    "checkpoints": Case(
-        "checkpoints", "impala --env CartPole-v1 --checkpoint.every-seconds 0.2 --network.hidden-sizes 512 512"
-    ),
 }
+MOST_TRIES = 4
 HEALTHY = ("impala", "ppo", "apex-dqn", "seed-vtrace", "dqn")
 
 
@@ -116,6 +113,17 @@ def _changed(words: Sequence[str], change: Change) -> tuple[list[str], dict[str,
 
 def _run(words: Sequence[str], seconds: float, environment: dict[str, str] | None = None) -> tuple[Diagnosis, float]:
     """What the doctor says of a run, and its speed."""
+    for _ in range(MOST_TRIES):
+        found, speed = _run_once(words, seconds, environment)
+        if not any(finding.sentence.startswith("other programs") for finding in found.findings):
+            break
+        print("disturbed by other programs", file=sys.stderr, flush=True)
+    return found, speed
+
+
+def _run_once(
+    words: Sequence[str], seconds: float, environment: dict[str, str] | None = None
+) -> tuple[Diagnosis, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         usual = [word for option, value in QUIET.items() if option not in words for word in (option, value)]

@@ -14,17 +14,14 @@ SLOW_EVERY = 400
 
 
 class Costly(gym.Env[np.ndarray[Any, Any], np.int64]):
-    """Its steps have a price. With `matrices` it multiplies some, which a library does in threads of its own."""
+    """Its steps have a price."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(
-        self, computes: float = 0.0, sleeps: float = 0.0, sleeps_seldom: float = 0.0, matrices: int = 0
-    ) -> None:
-        """Seconds per step; `sleeps_seldom` is for one in `SLOW_EVERY`. `matrices`: their size."""
+    def __init__(self, computes: float = 0.0, sleeps: float = 0.0, sleeps_seldom: float = 0.0) -> None:
+        """Seconds per step; `sleeps_seldom` is for one in `SLOW_EVERY`."""
         self._computes, self._sleeps, self._sleeps_seldom = computes, sleeps, sleeps_seldom
-        self._matrix = np.ones((matrices, matrices), np.float32)
         self._steps = self._length = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -40,8 +37,6 @@ class Costly(gym.Env[np.ndarray[Any, Any], np.int64]):
             time.sleep(self._sleeps or self._sleeps_seldom)
         while self._computes and time.thread_time() < until:
             pass
-        if self._matrix.size:
-            self._matrix = self._matrix @ self._matrix / len(self._matrix)
         return np.zeros(4, np.float32), float(action), self._length >= EPISODE, False, {}
 
 
@@ -57,6 +52,3 @@ def uneven(seconds: float = 5e-2) -> Costly:
     """Cheap, but for one step in `SLOW_EVERY`."""
     return Costly(computes=2e-5, sleeps_seldom=seconds)
 
-
-def multiplying(size: int = 256) -> Costly:
-    return Costly(matrices=size)

@@ -15,6 +15,8 @@ from pappus.telemetry.role_view import RoleView, percent
 
 BUSY = 0.75
 """A role this busy limits the run; where no role is, latency between roles does."""
+NO_WORK = "commands"
+"""What a role waits for that is not asked for anything."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """`actor-0`, `the learner`, `4 actors`."""
-        return self.views[0].name if self.members == 1 else f"{self.members} {self.kind.name}s"
+        """`actor-0`, `the learner`, `each of 4 actors`."""
+        return self.views[0].name if self.members == 1 else f"each of {self.members} {self.kind.name}s"
 
     @property
     def own(self) -> float:
@@ -59,7 +61,9 @@ class Stage:
         return sum(share for what, share in self.waiting.items() if any(word in what for word in words))
 
     def longest_wait(self) -> tuple[float, str]:
-        what, share = max(self.waiting.items(), key=lambda item: item[1], default=("", 0.0))
+        """For a role to do something: having nothing to do is no wait."""
+        waits = {what: share for what, share in self.waiting.items() if what != NO_WORK}
+        what, share = max(waits.items(), key=lambda item: item[1], default=("", 0.0))
         return share, what
 
 

@@ -110,7 +110,9 @@ def threads_crowd(case: Case) -> Finding | None:
 def actors_crowd(case: Case) -> Finding | None:
     """So many actors compute that the learner has to wait for a core."""
     stage, usual = case.stepping, case.usual_actors()
-    if stage is None or case.config.inline or usual is None or stage.members <= usual or case.busiest.queued < WAITS:
+    if stage is None or case.config.inline or usual is None or stage.members <= usual:
+        return None
+    if stage is case.busiest or case.busiest.queued < WAITS:
         return None
     if stage.asleep >= 0.2 * stage.busy or case.possible(actors=usual) is None:
         return None

@@ -103,7 +103,8 @@ def queue_is_short(case: Case) -> Finding | None:
     if now >= then or min(waits) < NOTICEABLE:
         return None
     option = case.config.topology.slack_option.removeprefix("--")
-    gain = promised(possible_speed(map(load_of, case.stages), case.machine.capacity))
+    loads = [Load(stage.own, stage.members * stage.computing) for stage in case.stages]  # helpers wake in vain now
+    gain = promised(possible_speed(loads, case.machine.capacity))
     actors, learner = (percent(share) for share in waits)
     told = f"{acting.name} waits {actors} of its time for room, and {training.name} {learner} for data"
     change = Change(((option, f"{then:g}"),), gain)

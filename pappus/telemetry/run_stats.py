@@ -11,8 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry.case import Case
-from pappus.telemetry.diagnosis import diagnose
+from pappus.telemetry.doctor import Doctor
 from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
@@ -54,8 +53,7 @@ class RunStats:
         self.own: dict[str, float] = {}
         """What callbacks have logged, by full name."""
         self.cores = cores or usable_cores()
-        self._usual, self._machine = usual, machine or MachineWatch(self.cores)
-        self._final: Diagnosis | None = None
+        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._counts: Counter[str] = Counter()
@@ -98,7 +96,7 @@ class RunStats:
     def add(self, report: Report) -> None:
         role, counts = self._role(report["role"]), report["counts"]
         if role.kind.trains and report["start"] is not None:
-            self._machine.begin()
+            self._doctor.begin()
         role.heard_at = self._clock()
         role.add(report)
         if role.kind.trains:
@@ -218,19 +216,14 @@ class RunStats:
 
     def diagnosis(self, whole_run: bool = False) -> Diagnosis:
         """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
-        if whole_run and self._final is not None:
-            return self._final
-        views = self.views(whole_run)
-        used = 0.0 if self.config.inline else sum(view.cpu or 0.0 for view in views)  # its thread is this process
-        machine = self._machine.facts(used, whole_run)
-        roles = [role for role in self._roles.values() if role.kind.trains]
-        spans = [role.run if whole_run else role.window.totals() for role in roles]
-        rates = [sum(totals.rate(name) for totals in spans) for name in ("env_steps", "updates")]
-        return diagnose(Case(tuple(views), self.config, machine, self._usual, *rates))
+        if whole_run and self._doctor.final is not None:
+            return self._doctor.final
+        runs = [role.run for role in self._roles.values() if role.kind.trains]
+        return self._doctor.diagnosis(self.views(whole_run), runs if whole_run else self._training_windows(), whole_run)
 
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
-        self._final = self.diagnosis(whole_run=True)
+        self._doctor.final = self.diagnosis(whole_run=True)
 
     def verdict(self, whole_run: bool = False) -> str:
         """The diagnosis in one sentence."""
