@@ -27,9 +27,9 @@ from pappus.hooks.callback import Callback
 from pappus.hooks.find import TENSORBOARD, hooks_for
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
-from pappus.machine import fit, machine_for, why_no_gpu
+from pappus.machine import fit, machine_for, why_no_gpu, with_actors
 from pappus.networks.flat import FlatParameters
-from pappus.origin import origin_of
+from pappus.origin import origin_of, plain_config
 from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
@@ -46,7 +46,9 @@ from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
+from pappus.telemetry.doctor_file import read_diagnosis
 from pappus.telemetry.files import locked
+from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.history import read_history
 from pappus.telemetry.meter import Meter, meter_for
 from pappus.telemetry.process_tree import ProcessTree
@@ -79,6 +81,11 @@ class Result:
     def metrics(self) -> Table:
         """What metrics.jsonl holds, as columns: `result.metrics["charts/episodic_return"]`."""
         return Table(dict(read_history(self.directory).columns))
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What the doctor says of the whole run: its findings, and the one change that would make it faster."""
+        return read_diagnosis(self.directory)[0]
 
     @cached_property
     def policy(self) -> TrainedPolicy:
@@ -280,7 +287,7 @@ def _execute(
     before = spent_before(directory, metadata) if metadata else None
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
-    run_stats = RunStats(config, program.kinds)
+    run_stats = RunStats(config, program.kinds, usual=usual_config(system, config))
     with open_log(directory, config, metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(
@@ -326,6 +333,15 @@ def _execute(
     if hooks.failure:
         raise CallbackError(hooks.failure)
     return Result(directory, summary, run.env, system, complete=not log.storage.lost)
+
+
+def usual_config(system: System, config: RunConfig) -> RunConfig | None:
+    """What the presets alone would give with so many actors; `actors` itself is as they say."""
+    plain = plain_config(system, config)
+    if plain is None:
+        return None
+    fitted = with_actors(dataclasses.replace(plain, actors=config.actors))
+    return dataclasses.replace(fitted, actors=plain.actors)
 
 
 def time_left(config: RunConfig, metadata: dict[str, Any]) -> str:

@@ -42,6 +42,7 @@ pappus push RUN DIR                       a run as a folder that a model hub tak
 pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
+pappus doctor RUN                         what limits a run, and the one change that would help (--json)
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -93,7 +94,7 @@ def _dispatch(words: list[str], began: float) -> int:
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
         "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
-        "push": _push, "pull": _pull,
+        "push": _push, "pull": _pull, "doctor": _doctor,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -483,6 +484,12 @@ def _compare(words: list[str], began: float) -> int:
     from pappus.comparing.command import main as compare_main
 
     return compare_main(words)
+
+
+def _doctor(words: list[str], began: float) -> int:
+    from pappus.doctor import main as doctor_main
+
+    return doctor_main(words)
 
 
 def _export(words: list[str], began: float) -> int:

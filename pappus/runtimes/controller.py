@@ -31,6 +31,8 @@ from pappus.telemetry.spending import Spending
 from pappus.telemetry.storage import CHECKPOINTS
 
 LOG_SECONDS = 1.0
+DOCTOR_SECONDS = 5.0
+"""How often the run directory says anew what the doctor found."""
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
 CONTAINED = ("clients_refused", "batches_skipped", "items_lost")
@@ -93,7 +95,7 @@ class Controller:
         """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
         self._newest: Path | None = None
         """The last checkpoint."""
-        self._trained = self._logged = self._ended = clock()
+        self._trained = self._logged = self._diagnosed = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
         self._longest_update = 0.0
@@ -282,6 +284,8 @@ class Controller:
         self.exit_reason, self._phase = reason, "saving"
         self._ended = self._clock()
         self._spending.training_ended()
+        self._run_stats.training_ended()
+        self._diagnose()
 
     def _target_confirmed(self) -> bool:
         """A greedy evaluation reaches the target: one that was due, or that 100 training episodes gave reason for."""
@@ -467,7 +471,8 @@ class Controller:
             episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
             exit_reason=exit_reason or self.exit_reason,
             extras={
-                "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
+                "precision": config.precision, "verdict": run_stats.verdict(whole_run=True),
+                "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
                 "cost": self._spending.to_dict(run_stats.env_steps, self.solved_at_step is not None),
                 **run_stats.faults(),
                 **{name: count for name in CONTAINED if (count := run_stats.count(name))},
@@ -498,6 +503,11 @@ class Controller:
                 self._log.event(event, at=event.time)
                 self._console.event(event)
 
+    def _diagnose(self) -> None:
+        """Write down what the doctor says: lately, or once the training is over, of the whole run."""
+        self._diagnosed = self._clock()
+        self._log.write_doctor(self._run_stats.diagnosis(whole_run=self.finishing).to_dict() | {"over": self.finishing})
+
     def _show(self) -> None:
         now = self._clock()
         self._tell()
@@ -510,3 +520,5 @@ class Controller:
             self._hooks.tell("on_metrics", steps, scalars, written)
             self._console.metrics(steps, written, scalars)
             self._console.update()
+        if now - self._diagnosed >= DOCTOR_SECONDS and not self.finishing:
+            self._diagnose()

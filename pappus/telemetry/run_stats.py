@@ -10,11 +10,13 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry import verdict as verdicts
+from pappus.telemetry.doctor import Doctor
+from pappus.telemetry.findings import Diagnosis
+from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.role_stats import Event, RoleStats
-from pappus.telemetry.verdict import RoleView
+from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import ENV, Totals, Window, full_name, window_scalars
 
 RECENT_EPISODES = 100
@@ -35,7 +37,9 @@ class RunStats:
     def __init__(
         self, config: RunConfig, kinds: Mapping[str, RoleKind], clock: Callable[[], float] = time.monotonic,
         wall_time: Callable[[], float] = time.time, window: float = 5.0, cores: int | None = None,
+        usual: RunConfig | None = None, machine: MachineWatch | None = None,
     ) -> None:
+        """`usual` is the config that the preset alone would give."""
         self.config = config
         self.env_steps = 0
         """Steps trained on, as counted by the roles that train."""
@@ -55,6 +59,7 @@ class RunStats:
         self.cost: dict[str, float] = {}
         """What the run has cost so far, by full name (`telemetry.spending`)."""
         self.cores = cores or usable_cores()
+        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}
@@ -106,6 +111,8 @@ class RunStats:
 
     def add(self, report: Report) -> None:
         role, counts = self._role(report["role"]), report["counts"]
+        if role.kind.trains and report["start"] is not None:
+            self._doctor.begin()
         role.heard_at = self._clock()
         role.add(report)
         if role.kind.trains:
@@ -233,9 +240,20 @@ class RunStats:
         doing = Counter((view.kind.name, view.state) for view in self.views())
         return "; ".join(f"{kind}{f' ×{count}' * (count > 1)} {state}" for (kind, state), count in doing.items())
 
+    def diagnosis(self, whole_run: bool = False) -> Diagnosis:
+        """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
+        if whole_run and self._doctor.final is not None:
+            return self._doctor.final
+        runs = [role.run for role in self._roles.values() if role.kind.trains]
+        return self._doctor.diagnosis(self.views(whole_run), runs if whole_run else self._training_windows(), whole_run)
+
+    def training_ended(self) -> None:
+        """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
+        self._doctor.final = self.diagnosis(whole_run=True)
+
     def verdict(self, whole_run: bool = False) -> str:
-        config = self.config
-        return verdicts.verdict(self.views(whole_run), self.cores, config.inline, config.topology.slack_option)
+        """The diagnosis in one sentence."""
+        return self.diagnosis(whole_run).text
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
@@ -247,7 +265,8 @@ class RunStats:
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
         known |= {"charts/stalled_seconds": self.stalled_seconds} if self.stalled_seconds else {}
-        known |= self._memory() | self.cost | self.own
+        change = self.diagnosis().change
+        known |= self._memory() | self.cost | {"doctor/promised_gain": change.gain if change else None} | self.own
         return {name: value for name, value in known.items() if value is not None}
 
     def _memory(self) -> dict[str, float]:

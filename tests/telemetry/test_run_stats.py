@@ -117,6 +117,7 @@ def test_scalars_carry_the_names_that_users_know():
         "learner/policy_lag": 1.5, "learner/policy_lag_max": 4.0, "learner/learning_rate": 0.1,
         "learner/busy": 0.6, "learner/waiting": 0.4, "learner/waiting_for_full_batches": 0.4,
         "actor/busy": 1.0, "actor/waiting": 0.0, "queue/depth": 3.0,
+        "doctor/promised_gain": subject.diagnosis().change.gain,
     })
     assert subject.policy_lag == (1.5, 4.0) and subject.queue_depth == 3.0
 
