@@ -25,7 +25,7 @@ def measure(directory: Path) -> dict[str, Any]:
         "steps_per_second": steps / seconds,
         "updates_per_second": updates / seconds,
         "policy_lag": policy_lag(training),
-        "cpu_per_million": (last["charts/cpu_seconds"] - first["charts/cpu_seconds"]) / steps * 1e6,
+        "cpu_per_million": (last["cost/cpu_seconds"] - first["cost/cpu_seconds"]) / steps * 1e6,
         "bytes_per_step": moved,
         "evaluator_busy": mean_of(training, "evaluator/busy"),
         "curve": curve(rows),

@@ -87,7 +87,7 @@ def measure(words: list[str], directory: Path) -> Cost:
     summary = json.loads((directory / "summary.json").read_text())
     busiest = sorted(use for use, _ in meter.samples)[-max(1, int(seconds)) :]  # it idles at the start and at the end
     return Cost(
-        steps / seconds, (end["charts/cpu_seconds"] - begin["charts/cpu_seconds"]) / seconds,
+        steps / seconds, (end["cost/cpu_seconds"] - begin["cost/cpu_seconds"]) / seconds,
         sum(busiest) / max(1, len(busiest)), end.get("inference/batch_ms_p50", float("nan")),
         sum(summary["bytes_moved"].values()) / max(1, summary["steps"]),
     )

@@ -79,7 +79,7 @@ def cores_used(directory: Path) -> float:
     """CPU seconds of all processes per second of the run."""
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     first, last = rows[0], rows[-1]
-    used = last["charts/cpu_seconds"] - first["charts/cpu_seconds"]
+    used = last["cost/cpu_seconds"] - first["cost/cpu_seconds"]
     return float(used / max(1e-9, last["time"] - first["time"]))
 
 

@@ -27,9 +27,9 @@ from pappus.hooks.callback import Callback
 from pappus.hooks.find import TENSORBOARD, hooks_for
 from pappus.judging.estimates import estimate
 from pappus.judging.report import Estimate, Estimates
-from pappus.machine import fit, machine_for, why_no_gpu
+from pappus.machine import fit, machine_for, why_no_gpu, with_actors
 from pappus.networks.flat import FlatParameters
-from pappus.origin import origin_of
+from pappus.origin import origin_of, plain_config
 from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
@@ -39,23 +39,29 @@ from pappus.runtimes.disk_need import disk_warning
 from pappus.runtimes.forkserver import ForkServer
 from pappus.runtimes.inline import InlineRuntime
 from pappus.runtimes.local import LocalRuntime
+from pappus.runtimes.memory_need import MemoryPlan, memory_plan
 from pappus.runtimes.process_limits import check_limits
 from pappus.settings import load_file, override, to_yaml
 from pappus.system import System
 from pappus.systems import SYSTEMS, TOPOLOGIES, find_system, saved_config
 from pappus.telemetry.checkpoint import CheckpointStore, no_checkpoint, read_manifest
 from pappus.telemetry.console import Console
+from pappus.telemetry.doctor_file import read_diagnosis
 from pappus.telemetry.files import locked
+from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.history import read_history
+from pappus.telemetry.meter import Meter, meter_for
+from pappus.telemetry.process_tree import ProcessTree
 from pappus.telemetry.run_folders import check_free
 from pappus.telemetry.run_log import RunLog, Summary
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.spending import Spending, check_measurable, spent_before
 from pappus.telemetry.terminal import Terminal
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
 from pappus.trust import asked_by, remember
-from pappus.validation import validate, validate_memory
+from pappus.validation import validate
 
 if TYPE_CHECKING:
     from pappus.record import RunRecording
@@ -75,6 +81,11 @@ class Result:
     def metrics(self) -> Table:
         """What metrics.jsonl holds, as columns: `result.metrics["charts/episodic_return"]`."""
         return Table(dict(read_history(self.directory).columns))
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """What the doctor says of the whole run: its findings, and the one change that would make it faster."""
+        return read_diagnosis(self.directory)[0]
 
     @cached_property
     def policy(self) -> TrainedPolicy:
@@ -153,15 +164,21 @@ def execute(
 ) -> Result:
     """Run a resolved config to its end; `system` where its name does not find it. `until`: in the inline runtime,
     interrupt it after so many rounds. `terminal` is that of the command."""
+    tree = ProcessTree(whole=began is not None, alone=config.runtime == "ray")
     system = system or find_system(config.system)
     notes = origin_of(system, config) if resumed is None else []
     config, env = with_data(config, env)
     config, chosen = fit(config, env, system)
     notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
+    check_measurable(config, meter := meter_for(config, tree, began))
     if not config.inline and config.runtime != "ray":
         check_limits(config)
     run = describe(config, env, system)
+    if config.runtime != "ray":  # nodes of a cluster have memory of their own, and reserve it
+        plan = memory_plan(run, system.topology.build(run))
+        plan.check()
+        notes += plan.lines() if plan.large else []
     if config.trace:
         check_traced(run, system, resumed is not None)
     beginning = first_weights(run) if config.init_from and resumed is None else None
@@ -176,7 +193,7 @@ def execute(
         with locked(directory):
             again = resumed is not None
             return _execute(
-                system, run, directory, again, began, notes, recording, fallback, until, callbacks, terminal
+                system, run, directory, again, began, notes, meter, recording, fallback, until, callbacks, terminal
             )
 
 
@@ -232,10 +249,16 @@ def describe(config: RunConfig, env: EnvLike, system: System | None = None) -> R
     config = dataclasses.replace(
         config, precision=choose_precision(config, algorithm, spec), topology=config.topology.settled(config)
     )
-    run = Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
-    program = system.topology.build(run)
-    validate_memory({name: edge.memory()[0] for name, edge in program.edges.items()})
-    return run
+    return Run(config, env, spec, algorithm, network.state_spec, FlatParameters(network).layout)
+
+
+def plan_memory(config: RunConfig, env: EnvLike, system: System) -> MemoryPlan:
+    """What a run of a resolved config would take of this machine's memory. Nothing is written or started."""
+    config, env = with_data(config, env)
+    config, _ = fit(config, env, system)
+    validate(config)
+    run = describe(config, env, system)
+    return memory_plan(run, system.topology.build(run), envs=True)
 
 
 def _first_network(algorithm: Algorithm) -> Any:
@@ -252,7 +275,7 @@ def _first_network(algorithm: Algorithm) -> Any:
 
 
 def _execute(
-    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str],
+    system: System, run: Run, directory: Path, resumed: bool, began: float | None, notes: Sequence[str], meter: Meter,
     recording: RunRecording | None = None, fallback: Path | None = None, until: int | None = None,
     callbacks: Sequence[Callback | str] = (), terminal: Terminal | None = None,
 ) -> Result:
@@ -261,14 +284,15 @@ def _execute(
     store, spare = open_stores(directory, fallback, config)
     checkpoint, metadata = find_resumable(store, run, program, spare) if resumed else (None, None)
     hooks = hooks_for(config, directory, callbacks, metadata["steps"] if metadata else None)
+    before = spent_before(directory, metadata) if metadata else None
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
-    run_stats = RunStats(config, program.kinds)
+    run_stats = RunStats(config, program.kinds, usual=usual_config(system, config))
     with open_log(directory, config, metadata["steps"] if metadata else None) as log:
         console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
-            fallback=spare, hooks=hooks,
+            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter, before),
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []
@@ -309,6 +333,15 @@ def _execute(
     if hooks.failure:
         raise CallbackError(hooks.failure)
     return Result(directory, summary, run.env, system, complete=not log.storage.lost)
+
+
+def usual_config(system: System, config: RunConfig) -> RunConfig | None:
+    """What the presets alone would give with so many actors; `actors` itself is as they say."""
+    plain = plain_config(system, config)
+    if plain is None:
+        return None
+    fitted = with_actors(dataclasses.replace(plain, actors=config.actors))
+    return dataclasses.replace(fitted, actors=plain.actors)
 
 
 def time_left(config: RunConfig, metadata: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --
 pappus train SYSTEM … --seeds 1..5        several runs side by side (also --vary NAME=VALUE,VALUE and --jobs N)
 pappus train SYSTEM … --quiet             nothing but errors and the result; --json: for programs, an object per line
 pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
+pappus train SYSTEM … --plan              print what memory the run would take, and end
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
@@ -41,6 +42,7 @@ pappus push RUN DIR                       a run as a folder that a model hub tak
 pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
+pappus doctor RUN                         what limits a run, and the one change that would help (--json)
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -92,7 +94,7 @@ def _dispatch(words: list[str], began: float) -> int:
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
         "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
-        "push": _push, "pull": _pull,
+        "push": _push, "pull": _pull, "doctor": _doctor,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -108,6 +110,7 @@ def _train(words: list[str], began: float) -> int:
 
 
 def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
+    planned, words = "--plan" in words, [word for word in words if word != "--plan"]
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
@@ -117,13 +120,15 @@ def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
     if not helps and not begun:
         _check_early(run, rest, trust, several)
         shown.title = run or " · ".join(one for one in (rest[0], _value(rest, "--env")) if one)
+    if planned and (several or begun or run is not None):
+        raise UserError("--plan is for one new run; leave --seeds, --vary and --resume out")
     if several or begun:
         return _train_population(run, given, rest, trust, shown)
     from pappus.runtimes.forkserver import ForkServer
 
     if "--trace" in words:
         same_products()
-    if _value(words, "--runtime") not in ("inline", "ray") and not helps:
+    if _value(words, "--runtime") not in ("inline", "ray") and not helps and not planned:
         ForkServer.prestart()
     if not helps:
         try:
@@ -136,6 +141,11 @@ def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
+    if planned:
+        plan = api.plan_memory(config, config.env, system)
+        print("\n".join(plan.lines()))
+        plan.check()
+        return 0
     directory = None if run is None else Path(run).resolve()
     shown.say("preparing the run")
     result = api.execute(config, config.env, directory, began, system, terminal=shown)
@@ -474,6 +484,12 @@ def _compare(words: list[str], began: float) -> int:
     from pappus.comparing.command import main as compare_main
 
     return compare_main(words)
+
+
+def _doctor(words: list[str], began: float) -> int:
+    from pappus.doctor import main as doctor_main
+
+    return doctor_main(words)
 
 
 def _export(words: list[str], began: float) -> int:

@@ -20,7 +20,8 @@ PACKAGE = Path(__file__).parent
 RUNS = ("train", "serve", "chaos", "sweep")
 """Commands that take a system and its options."""
 OWN_OPTIONS = (
-    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--trust", "--quiet", "--json", "--help"
+    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--plan", "--trust", "--quiet",
+    "--json", "--help",
 )
 """Options of `pappus train` that are no settings."""
 

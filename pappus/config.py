@@ -210,6 +210,19 @@ class HooksConfig:
 
 
 @dataclass(frozen=True)
+class CostConfig:
+    """What a run may cost. Both are NAME=VALUE pairs, or a YAML file of such."""
+
+    price: dict[str, float] = field(default_factory=dict)
+    """What things cost, in any currency (also as --price): an hour of the machine (hour), an hour of computing on one
+    core (core-hour), an hour of holding one GPU (gpu-hour), a GB moved between roles (gb), energy (kwh). Such as
+    core-hour=0.04,gpu-hour=3."""
+    budget: dict[str, float] = field(default_factory=dict)
+    """Train until so much is spent, in all parts of the run together (also as --budget): money, core-hours, gpu-hours,
+    joules. Such as core-hours=0.5,money=2.5: whatever is spent first."""
+
+
+@dataclass(frozen=True)
 class AlgorithmConfig:
     """Base of every algorithm's own settings."""
 
@@ -394,6 +407,7 @@ class RunConfig:
     supervision: SupervisionConfig = SupervisionConfig()
     cluster: ClusterConfig = ClusterConfig()
     hooks: HooksConfig = HooksConfig()
+    cost: CostConfig = CostConfig()
 
     @property
     def system_name(self) -> str:
@@ -469,6 +483,9 @@ class Settings(TypedDict, total=False):
     supervision: SupervisionConfig | Mapping[str, Any]
     cluster: ClusterConfig | Mapping[str, Any]
     hooks: HooksConfig | Mapping[str, Any]
+    cost: CostConfig | Mapping[str, Any]
+    price: Mapping[str, float]
+    budget: Mapping[str, float]
     core: Literal["none", "lstm", "gru"]
     listen: str
     address: str

@@ -56,6 +56,7 @@ def done(directory: Path, wanted: RunConfig) -> str:
     summary = json.loads(path.read_text()) if path.is_file() else {}
     _, begun = saved_config(directory)
     more = any(getattr(wanted, name) != getattr(begun, name) for name in GOALS)
+    more = more or wanted.cost.budget != begun.cost.budget
     if summary.get("exit_reason") not in DONE or more:
         return ""
     return f"{summary['exit_reason']} after {summary['steps']:,} steps"

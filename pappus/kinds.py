@@ -28,28 +28,24 @@ class RoleKind:
     """On a cluster it reserves a GPU, unless `--device` is cpu."""
     background: bool = False
     """No other role waits for it: it reserves no core, and is never the bottleneck."""
-    remedy: str = ""
-    """What to change when it is the bottleneck."""
 
     def role_name(self, index: int | None) -> str:
         """`actor-3`, or `learner` where there is no index."""
         return self.name if index is None else f"{self.name}-{index}"
 
 
-ACTOR = RoleKind("actor", steps_envs=True, remedy="add actors or envs")
-BUNDLE = RoleKind("bundle", steps_envs=True, remedy="add bundles (--actors)")
+ACTOR = RoleKind("actor", steps_envs=True)
+BUNDLE = RoleKind("bundle", steps_envs=True)
 """Gorila: an actor and a learner in one role."""
-WORKER = RoleKind("worker", steps_envs=True, remedy="add workers (--actors)")
+WORKER = RoleKind("worker", steps_envs=True)
 """A3C: an actor and a learner around one unroll."""
-INFERENCE = RoleKind("inference", remedy="give inference larger batches or an accelerator")
+INFERENCE = RoleKind("inference")
 PREFETCH = RoleKind("prefetch")
-READER = RoleKind("reader", remedy="add readers (--topology.readers)")
+READER = RoleKind("reader")
 """Plays episodes of a data set, as an actor plays envs."""
-REPLAY = RoleKind("replay", remedy="make fewer, larger requests (--batch-size, --envs-per-actor)")
-LEARNER = RoleKind(
-    "learner", trains=True, uses_device=True, remedy="use a larger batch, a faster device or a smaller network"
-)
-PARAMETER_SERVER = RoleKind("parameter-server", trains=True, remedy="add parameter-server shards")
+REPLAY = RoleKind("replay")
+LEARNER = RoleKind("learner", trains=True, uses_device=True)
+PARAMETER_SERVER = RoleKind("parameter-server", trains=True)
 MASTER = RoleKind("master", trains=True, background=True)
 """A3C: publishes and saves the weights that workers change."""
 EVALUATOR = RoleKind("evaluator", evaluates=True, background=True)

@@ -28,13 +28,19 @@ def origin_of(system: System, config: RunConfig) -> list[str]:
     return [first, *([f"changed from that: {', '.join(changed[:SHOWN])}{more}"] if changed else [])]
 
 
+def plain_config(system: System, config: RunConfig) -> RunConfig | None:
+    """What the presets alone would make of a run on this env; None where one of its own is wrong, which is told
+    elsewhere."""
+    try:
+        return configured(system, config.env)
+    except UserError:
+        return None
+
+
 def _changed(system: System, config: RunConfig) -> list[str]:
     """Options whose values are neither of the system nor of a preset."""
-    try:
-        plain = configured(system, config.env)
-    except UserError:  # a preset of its own that is wrong is told elsewhere
-        return []
-    found = differences(config, plain)
+    plain = plain_config(system, config)
+    found = {} if plain is None else differences(config, plain)
     return [f"--{name} {_shown(value)}" for name, value in found.items() if name not in OF_A_COMMAND]
 
 

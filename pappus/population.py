@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from pappus.members import Member
 from pappus.ops.intervals import interval
 from pappus.population_view import PopulationView, Row
 from pappus.run_process import OUTPUT, start_run
+from pappus.telemetry.files import last_line
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
 from pappus.telemetry.terminal import Terminal
@@ -131,16 +131,18 @@ class Population:
     def _row(self, member: Member) -> Row:
         known, now = self.summary(member), {}
         if member.name in self.running:
-            known, now = {}, _newest(self.directory / member.name / "metrics.jsonl")
+            known, now = {}, last_line(self.directory / member.name / "metrics.jsonl")
         state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
         code = self.codes.get(member.name, 0)
         if code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
+        cost = known.get("cost") or {name.removeprefix("cost/"): value for name, value in now.items()}
         return Row(
             member.name, state, known.get("steps", now.get("step")),
             known.get("steps_per_second", now.get("charts/SPS")),
             known.get("episodic_return", now.get("charts/episodic_return")),
             known.get("eval_return", now.get("eval/episodic_return")), known.get("solved_at_step"),
+            cost.get("core_hours"), cost.get("money"),
         )
 
     def verdict(self) -> list[str]:
@@ -208,17 +210,6 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
-
-
-def _newest(path: Path) -> dict[str, Any]:
-    """The last whole line of a metrics file."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
-            lines = file.read().split(b"\n")[:-1]
-        return dict(json.loads(lines[-1]))
-    except (OSError, IndexError, ValueError):
-        return {}
 
 
 def _stop_waiting(number: signal.Signals) -> None:

@@ -32,7 +32,7 @@ from pappus.field_names import our_option
 ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
     "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
-    "callback": "hooks.callbacks", "log": "hooks.loggers",
+    "callback": "hooks.callbacks", "log": "hooks.loggers", "price": "cost.price", "budget": "cost.budget",
 }
 """Short names of settings that live deeper."""
 
@@ -40,7 +40,7 @@ AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
 WITHOUT_INFLUENCE = (
     "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
-    "hooks",
+    "hooks", "cost",
 )
 """Settings that do not change what is learnt from one update to the next."""
 REPEATED = ("hooks.callbacks", "hooks.loggers")
@@ -333,10 +333,7 @@ def _from_text(words: Sequence[str], hint: Any, name: str) -> Any:
         hints = _element_hints(hint, len(words), option)
         return origin(_from_text([word], inner, name) for word, inner in zip(words, hints, strict=True))
     if origin is dict:
-        if len(words) % 2:
-            raise UserError(f"{option} {' '.join(words)} must be NAME VALUE pairs")
-        pairs = zip(words[::2], words[1::2], strict=True)
-        return {key: _from_text([word], arguments[1], name) for key, word in pairs}
+        return {key: _from_text([word], arguments[1], name) for key, word in _pairs(words, option)}
     if not words:
         if hint is bool:
             return True
@@ -349,6 +346,19 @@ def _from_text(words: Sequence[str], hint: Any, name: str) -> Any:
     if len(words) > 1:
         raise UserError(f"{option} takes one value, not {len(words)}")
     return _checked(_read(words[0], hint, option), hint, option)
+
+
+def _pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """`NAME VALUE NAME VALUE`, `NAME=VALUE,NAME=VALUE`, or the entries of a YAML file."""
+    if len(words) == 1 and words[0].endswith((".yaml", ".yml")):
+        return [(str(key), str(value)) for key, value in load_file(Path(words[0])).items()]
+    if words and "=" in words[0]:
+        found = [part.partition("=") for word in words for part in word.split(",") if part]
+        if all(name and equals and value for name, equals, value in found):
+            return [(name.strip(), value.strip()) for name, _, value in found]
+    elif len(words) % 2 == 0:
+        return list(zip(words[::2], words[1::2], strict=True))
+    raise UserError(f"{option} {' '.join(words)} must be NAME VALUE or NAME=VALUE pairs, or a YAML file")
 
 
 def _read(word: str, hint: Any, option: str) -> Any:

@@ -9,12 +9,13 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 from pappus.config import RunConfig
 from pappus.errors import UserError, install_line
+from pappus.telemetry.cost import check_cost
 from pappus.transports.addresses import check_files
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
@@ -95,6 +96,7 @@ def validate_numbers(config: RunConfig) -> None:
                 value = getattr(value, part, None)
             numbers = value if isinstance(value, tuple) else (value,)
             _require(all(holds(one) for one in numbers if isinstance(one, int | float)), name, value, rule)
+    check_cost(config.cost)
     for name, value in _numbers(config):
         _require(not math.isnan(value), name, value, "must be a number")
 
@@ -158,18 +160,6 @@ def _validate_cluster(config: RunConfig) -> None:
         raise UserError(
             f"--actors {fewest}..{config.actors}: {config.system_name!r} waits for every actor, and its number cannot "
             "change; give one number"
-        )
-
-
-def validate_memory(needed: Mapping[str, int]) -> None:
-    """Refuse queues that do not fit, with the sum; bytes by name."""
-    total = sum(needed.values())
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if total > available:
-        parts = " + ".join(f"{name} {nbytes / 2**30:.1f}" for name, nbytes in needed.items())
-        raise UserError(
-            f"the program needs {total / 2**30:.1f} GiB of shared memory ({parts}) and {available / 2**30:.1f} GiB are "
-            "free; use fewer actors or envs_per_actor, or a shorter unroll_length"
         )
 
 

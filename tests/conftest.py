@@ -29,6 +29,7 @@ LANES = {
     "learning": ("test_learning.py",),
     "processes": (
         "replay/test_serve.py", "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
+        "test_doctor.py",
         "test_api.py", "test_kinds.py", "test_processes.py", "test_systems.py", "test_trace_processes.py",
         "test_without_ray.py",
     ),

@@ -171,7 +171,7 @@ def test_a_queue_that_does_not_fit_into_memory_is_refused_with_the_sum(
     line = "train impala --env CartPole-v1 --envs-per-actor 64 --unroll-length 1000000000 --run-dir"
     assert main([*line.split(), str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert "GiB of shared memory (unrolls" in error and "GiB are free" in error
+    assert "GiB of memory (shared memory" in error and "GiB are free" in error and "shorter unroll_length" in error
 
 
 def test_a_preset_applies_when_the_env_comes_from_the_file(tmp_path: Path) -> None:

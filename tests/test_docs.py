@@ -32,10 +32,10 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\.venv/bin/)?pappus (.+?)(?: +#.*)?$")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
-CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "env-spec", "help", "version"}
+CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "plan", "env-spec", "help", "version"}
 COMMANDS = (
     "train", "serve", "actor", "eval", "verify", "chaos", "replay", "replay-run", "export", "push", "pull", "data",
-    "sweep", "compare", "presets", "systems", "check-env", "completion", "--help",
+    "sweep", "compare", "presets", "systems", "check-env", "completion", "doctor", "page", "tune", "--help",
 )
 """Options of `pappus train` and `pappus serve` that are not fields of the config."""
 PROCESS_TITLE = r"learner|actor-\d+|evaluator|forkserver"

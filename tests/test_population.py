@@ -108,7 +108,7 @@ def test_runs_are_whole_and_a_second_time_nothing_is_left_to_do(
     words = ["train", *INLINE, "--steps", "64", "--seeds", "1..2", "--run-dir", str(directory)]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "seed-1" in shown and "steps done" in shown and "over 2 seeds" in shown
+    assert "seed-1: done" in shown and "over 2 seeds" in shown
     content = json.loads((directory / "population.json").read_text())
     assert [content["results"][f"seed-{seed}"]["seed"] for seed in (1, 2)] == [1, 2]
     for seed in (1, 2):

@@ -186,8 +186,7 @@ def test_a_full_disk_costs_a_replay_run_nothing_when_there_is_room_again(tmp_pat
     training.directory = directory
     try:
         training.until_it_learns()
-        fill(small_disk / "ballast")
-        eventually(lambda: "a checkpoint was given up" in training.output())
+        eventually(lambda: no_room_and_given_up(training, small_disk))
         (small_disk / "ballast").unlink()
         eventually(lambda: "checkpoints are written again" in training.output())
         assert training.wait(60) == 0, training.output()
@@ -198,9 +197,15 @@ def test_a_full_disk_costs_a_replay_run_nothing_when_there_is_room_again(tmp_pat
         training.end()
 
 
+def no_room_and_given_up(training: Training, disk: Path) -> bool:
+    """Takes the room again that an older checkpoint leaves when it is removed."""
+    fill(disk / "ballast")
+    return "a checkpoint was given up" in training.output()
+
+
 def fill(path: Path) -> None:
     """Write until the disk is full."""
-    with pytest.raises(OSError, match="No space left"), path.open("wb", buffering=0) as file:
+    with pytest.raises(OSError, match="No space left"), path.open("ab", buffering=0) as file:
         while True:
             file.write(bytes(4096))
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pappus.arguments import Parser
 from pappus.comparing.comparison import Question, compare
+from pappus.comparing.costs import costs_of, lines_of, plain
 from pappus.comparing.plots import check_matplotlib, plot
 from pappus.comparing.references import references
 from pappus.comparing.report import json_of, text_of
-from pappus.comparing.runs import find_runs
+from pappus.comparing.runs import find_runs, groups_of
 from pappus.comparing.scores import measure_of, scored
 from pappus.errors import UserError
 from pappus.telemetry.files import jsonable
@@ -30,6 +31,10 @@ def main(words: Sequence[str]) -> int:
         "if all runs have it)",
     )
     parser.add_argument("--at-step", type=int, metavar="N", help="the score by step N (default: at the end)")
+    parser.add_argument(
+        "--target", type=float, metavar="RETURN",
+        help="what it cost to reach this return (default: the --target-return of each run)",
+    )
     parser.add_argument(
         "--reference", default="", metavar="known|none|FILE",
         help="returns that count as 0 and 1, built in or from a YAML file (default: known for several envs)",
@@ -56,10 +61,12 @@ def main(words: Sequence[str]) -> int:
     question = Question(measure, known, arguments.confidence, arguments.resamples, arguments.seed)
     comparisons, remarks = compare(runs, question)
     notes = [*(f"left out: {text}" for text in (*notes, *left_out)), *remarks]
+    costs = costs_of(groups_of(runs), measure.kind, arguments.target)
     if arguments.json:
-        print(json.dumps(jsonable(json_of(comparisons, question, notes)), indent=1, allow_nan=False))
+        content = json_of(comparisons, question, notes) | {"costs": [plain(one) for one in costs]}
+        print(json.dumps(jsonable(content), indent=1, allow_nan=False))
     else:
-        print(text_of(comparisons, question, notes))
+        print(text_of(comparisons, question, notes, lines_of(costs, arguments.target)))
     if arguments.plots:
         paths = plot(comparisons, Path(arguments.plots))
         if not arguments.json:

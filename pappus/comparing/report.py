@@ -16,15 +16,17 @@ FEW = 5
 """Fewer runs than this, and a percentile interval is too short."""
 
 
-def text_of(comparisons: Sequence[Comparison], question: Question, notes: Sequence[str]) -> str:
-    """Everything that was found, for readers."""
+def text_of(
+    comparisons: Sequence[Comparison], question: Question, notes: Sequence[str], costs: Sequence[str] = ()
+) -> str:
+    """Everything that was found, for readers; `costs` are lines."""
     drawn = f"{100 * question.confidence:g} %, of {question.resamples:,} stratified resamples of the runs"
     lines = [f"score: {question.measure}; intervals: {drawn}"]
     for comparison in comparisons:
         lines += ["", *_section(comparison)]
     few = min(standing.runs for comparison in comparisons for standing in comparison.standings)
     said = [*notes, *([f"intervals of fewer than {FEW} runs are too short to trust"] if few < FEW else [])]
-    return "\n".join([*lines, *([""] if said else []), *(f"note: {note}" for note in said)])
+    return "\n".join([*lines, *costs, *([""] if said else []), *(f"note: {note}" for note in said)])
 
 
 def json_of(comparisons: Sequence[Comparison], question: Question, notes: Sequence[str]) -> dict[str, Any]:

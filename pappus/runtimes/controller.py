@@ -22,13 +22,17 @@ from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
 from pappus.telemetry.console import Console
+from pappus.telemetry.meter import Meter
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.run_log import DONE, STOPPED, RunLog, Summary
+from pappus.telemetry.run_log import BUDGET, DONE, STOPPED, TIME, RunLog, Summary
 from pappus.telemetry.run_stats import RECENT_EPISODES, Fault, RunStats
 from pappus.telemetry.saves import Saves
+from pappus.telemetry.spending import Spending
 from pappus.telemetry.storage import CHECKPOINTS
 
 LOG_SECONDS = 1.0
+DOCTOR_SECONDS = 5.0
+"""How often the run directory says anew what the doctor found."""
 STALL_SECONDS = 30.0
 """Without an update for so long, the log says what each role waits for."""
 CONTAINED = ("clients_refused", "batches_skipped", "items_lost")
@@ -59,11 +63,12 @@ class Controller:
     def __init__(
         self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
         weights_roles: Sequence[str] = (), clock: Callable[[], float] = time.monotonic, began: float | None = None,
-        fallback: CheckpointStore | None = None, hooks: Hooks | None = None,
+        fallback: CheckpointStore | None = None, hooks: Hooks | None = None, spending: Spending | None = None,
     ) -> None:
         """`weights_roles` are the roles that save the weights, in the order of their shards. Checkpoints that cannot be
-        written to `store` go to `fallback`. `hooks` hear what happens."""
+        written to `store` go to `fallback`. `hooks` hear what happens. `spending` knows what the run costs."""
         self._hooks = hooks or Hooks()
+        self._spending = spending or Spending(run_stats, Meter(clock=clock, began=began))
         self._config, self._run_stats, self._log, self._console = config, run_stats, log, console
         self._clock, self._weights_roles = clock, list(weights_roles)
         stores = [store] if fallback is None else [store, fallback]
@@ -81,7 +86,8 @@ class Controller:
         self._at_steps = sorted(config.evaluation.at_steps)
         self._first_step: float | None = None
         self._next_look = 0.0
-        self._time_up = False
+        self._finishing_for = ""
+        """Why roles that train were asked to finish: the exit reason to come."""
         self._wait_until = math.inf
         """When updates that should have ended with the time are not waited for any longer."""
         self._best_return: float | None = None
@@ -89,7 +95,7 @@ class Controller:
         """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
         self._newest: Path | None = None
         """The last checkpoint."""
-        self._trained = self._logged = self._ended = clock()
+        self._trained = self._logged = self._diagnosed = self._ended = clock()
         self._began = self._trained if began is None else began
         self._last_update = (0, self._trained)
         self._longest_update = 0.0
@@ -149,6 +155,8 @@ class Controller:
     def started(self, controls: Controls) -> None:
         self._controls = controls
         self._trained = self._clock()
+        for text in self._spending.notes():
+            self.event(text)
         self._saves.restart()
         self._hooks.tell("on_start", self._run_stats.env_steps)
 
@@ -213,7 +221,7 @@ class Controller:
         """A role was restarted and has lost the commands that it got."""
         if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
             self._ask()
-        if self._time_up and self._phase == "running" and self._run_stats.kind(role).trains:
+        if self._finishing_for and self._phase == "running" and self._run_stats.kind(role).trains:
             self._controls.command(role, "finish", 0)
 
     def role_failed(self, role: str, what: Fault) -> None:
@@ -236,6 +244,7 @@ class Controller:
     def decide(self) -> bool:
         """Take the next decisions; True when the run is over."""
         self._give_up_evaluation()
+        self._spending.look()
         if self._phase == "running":
             self._while_running()
         if self._phase == "saving" and self._saving is None:
@@ -263,17 +272,20 @@ class Controller:
         elif self._target_confirmed():
             self._end("target reached")
         elif self._learned:
-            self._end("time is up" if self._time_up else "steps done")
+            self._end(self._finishing_for or "steps done")
         elif self._clock() >= self._wait_until:
-            self.event("time is up, but the updates do not end: something hangs; the run ends without them")
+            self.event(f"{self._finishing_for}, but the updates do not end: something hangs; the run ends without them")
             self._save_by = self._clock() + self._config.supervision.saving_seconds
-            self._end("time is up")
+            self._end(self._finishing_for)
         else:
             self._keep_up()
 
     def _end(self, reason: str) -> None:
         self.exit_reason, self._phase = reason, "saving"
         self._ended = self._clock()
+        self._spending.training_ended()
+        self._run_stats.training_ended()
+        self._diagnose()
 
     def _target_confirmed(self) -> bool:
         """A greedy evaluation reaches the target: one that was due, or that 100 training episodes gave reason for."""
@@ -298,7 +310,7 @@ class Controller:
     def _keep_up(self) -> None:
         now = self._clock()
         self._evaluate_if_due(now)
-        self._watch_time()
+        self._watch_limits()
         better = self._judged and self._is_best(self.eval_return)
         if self._saving is None and (better or self._saves.due()):
             self._save()
@@ -325,13 +337,17 @@ class Controller:
             self._next_look = now + settings.every_seconds
             self._ask()
 
-    def _watch_time(self) -> None:
-        """Ask roles that train to finish, so that the weights do not change while they are saved and evaluated."""
-        limit = self._config.seconds
-        if limit is None or self._time_up or self._first_step is None:
+    def _watch_limits(self) -> None:
+        """When time or budget are used up, ask roles that train to finish, so that the weights do not change while they
+        are saved and evaluated."""
+        if self._finishing_for or self._first_step is None:
             return
-        if self._env_seconds() >= limit:
-            self._time_up = True
+        if self._config.seconds is not None and self._env_seconds() >= self._config.seconds:
+            self._finishing_for = TIME
+        elif spent := self._spending.exhausted():
+            self._finishing_for = BUDGET
+            self.event(f"{BUDGET}: {spent}")
+        if self._finishing_for:
             self._wait_until = self._clock() + max(LATE_SECONDS, LATE_UPDATES * self._longest_update)
             for role in self._run_stats.roles(lambda kind: kind.trains):
                 self._controls.command(role, "finish", 0)
@@ -387,7 +403,7 @@ class Controller:
         self._saving, self._unsaved, self._phase = None, True, "over"
 
     def _after_last_save(self) -> None:
-        if self.exit_reason in ("steps done", "time is up"):
+        if self.exit_reason in ("steps done", TIME, BUDGET):
             self._phase = "evaluating"
             self._ask()
         else:
@@ -417,6 +433,7 @@ class Controller:
                 "steps": steps, "updates": updates, "system": self._config.system,
                 "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
                 "best_return": best_return, "weights_roles": self._weights_roles, **self.seconds(),
+                "cost": self._spending.so_far().to_dict(),
                 CONFIG: fingerprint(self._config), **(about or {}),
             })
         except StorageError as error:
@@ -454,7 +471,9 @@ class Controller:
             episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
             exit_reason=exit_reason or self.exit_reason,
             extras={
-                "precision": config.precision, "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
+                "precision": config.precision, "verdict": run_stats.verdict(whole_run=True),
+                "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
+                "cost": self._spending.to_dict(run_stats.env_steps, self.solved_at_step is not None),
                 **run_stats.faults(),
                 **{name: count for name in CONTAINED if (count := run_stats.count(name))},
                 **{name: value for name in ("data", "init_from") if (value := getattr(config, name))},
@@ -484,14 +503,22 @@ class Controller:
                 self._log.event(event, at=event.time)
                 self._console.event(event)
 
+    def _diagnose(self) -> None:
+        """Write down what the doctor says: lately, or once the training is over, of the whole run."""
+        self._diagnosed = self._clock()
+        self._log.write_doctor(self._run_stats.diagnosis(whole_run=self.finishing).to_dict() | {"over": self.finishing})
+
     def _show(self) -> None:
         now = self._clock()
         self._tell()
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
             self._run_stats.own = self._hooks.metrics()
+            self._run_stats.cost = self._spending.scalars()
             steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
             written = self._log.write(steps, scalars)
             self._hooks.tell("on_metrics", steps, scalars, written)
             self._console.metrics(steps, written, scalars)
             self._console.update()
+        if now - self._diagnosed >= DOCTOR_SECONDS and not self.finishing:
+            self._diagnose()

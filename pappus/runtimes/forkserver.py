@@ -31,12 +31,13 @@ from typing import Any, NoReturn
 
 from pappus.polling import allow_many_descriptors, readable
 from pappus.runtimes.connections import PacketConnection
+from pappus.telemetry.usage import descendants
 
 MAX_DESCRIPTORS = 250
 """The kernel passes at most 253 descriptors with one packet."""
 _PACKET = 1 << 16
 _prestarted: ForkServer | None = None
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class ForkServer:
@@ -126,6 +127,7 @@ def serve(fd: int) -> NoReturn:
     import pappus.topologies.seed  # noqa: F401
 
     set_title("forkserver")
+    _adopt_orphans()
     server = socket.socket(fileno=fd)
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -143,20 +145,38 @@ def serve(fd: int) -> NoReturn:
                 break
     except (BrokenPipeError, ConnectionResetError):
         pass  # the main process is gone
-    for end in (lambda pid: os.kill(pid, signal.SIGKILL), lambda pid: os.waitpid(pid, 0)):  # all are killed, then gone
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError, ChildProcessError):
-                end(pid)
+    _end_all()
     os._exit(0)
 
 
+def _adopt_orphans() -> None:
+    """Processes of envs whose role was killed become children of the server: it ends them, and waits for them, so that
+    what they computed is counted."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_all() -> None:
+    """Kill all processes and wait for them; then their children, which become the server's."""
+    with contextlib.suppress(ChildProcessError):  # none is left
+        while True:
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            ended, _ = os.waitpid(-1, 0)
+            while ended:
+                ended, _ = os.waitpid(-1, os.WNOHANG)
+
+
 def _report_ended(server: socket.socket, children: dict[int, str]) -> None:
-    while children:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        id = children.pop(pid)
-        server.send(json.dumps({"id": id, "status": os.waitstatus_to_exitcode(status)}).encode())
+    with contextlib.suppress(ChildProcessError):  # there is none
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            id = children.pop(pid, None)
+            if id is not None:  # otherwise it was adopted
+                server.send(json.dumps({"id": id, "status": os.waitstatus_to_exitcode(status)}).encode())
 
 
 def _serve_request(server: socket.socket, children: dict[int, str]) -> bool:

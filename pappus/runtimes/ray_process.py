@@ -30,7 +30,7 @@ from pappus.runtimes.file_transfer import FileTransfer, PartTransfer
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message, set_threads
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
-from pappus.telemetry.processes import cpu_seconds, resident_bytes
+from pappus.telemetry.process_tree import ProcessTree
 from pappus.topologies.program import RoleSpec
 from pappus.transports.fd_server import fetch_blocks
 from pappus.transports.private_folder import private_file
@@ -117,15 +117,14 @@ class ProcessConnection:
         self, line: StreamConnection, node_agent: socket.socket, file_transfer: FileTransfer, parts: PartTransfer
     ) -> None:
         self._line, self._node_agent, self._file_transfer, self._parts = line, node_agent, file_transfer, parts
-        self._lock = threading.Lock()
+        self._lock, self._tree = threading.Lock(), ProcessTree(whole=True)
         self.fileno = line.fileno
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the driver, with a report also the memory and CPU time of the process."""
+        """Send a message to the driver, with a report also the memory and CPU time of the process and its children."""
         if "report" in message:
             self._parts.send()
-            pid = os.getpid()
-            message = {**message, "process": [resident_bytes(pid) or 0, cpu_seconds(pid) or 0.0]}
+            message = {**message, "process": [self._tree.memory(), self._tree.cpu_seconds()]}
         if "saved" in message and not message["problem"]:
             message = {**message, "problem": self._transferred(Path(message["saved"]))}
         with self._lock:

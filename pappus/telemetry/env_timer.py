@@ -20,8 +20,11 @@ PER_DOUBLING = 4
 class EnvTimer:
     """Steps envs as `step` does. One of `between` steps is timed, and counts for all of them."""
 
-    def __init__(self, step: Callable[[Array], Timestep], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._step, self._clock, self._thread = step, clock, ThreadClock()
+    def __init__(
+        self, step: Callable[[Array], Timestep], clock: Callable[[], float] = time.perf_counter,
+        thread: ThreadClock | None = None,
+    ) -> None:
+        self._step, self._clock, self._thread = step, clock, thread or ThreadClock()
         self._between = self._left = 1
         self._usual = 0.0
         self._usage: Usage = {}

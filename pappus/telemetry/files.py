@@ -20,22 +20,24 @@ from pappus.errors import UserError
 PACKAGES = ("pappus", "torch", "numpy", "gymnasium")
 
 
-def write_json(path: Path, content: Any) -> None:
-    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, content: Any, durable: bool = True) -> None:
+    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n", durable)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text beside `path` and rename it into place."""
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    """Write text beside `path` and rename it into place. Not `durable`: without waiting for the disk."""
     temporary = path.with_name(f".{path.name}.partial")
     try:
         temporary.write_text(text, encoding="utf-8")
-        sync(temporary)
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()  # on a full disk, half a file takes room that others need
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:
@@ -45,6 +47,17 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of a file with a JSON object on each; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
+            lines = file.read().split(b"\n")[:-1]
+        return dict(json.loads(lines[-1]))
+    except (OSError, IndexError, ValueError, TypeError):
+        return {}
 
 
 def jsonable(value: Any) -> Any:

@@ -17,9 +17,9 @@ from rich.text import Text
 
 from pappus.kinds import RoleKind
 from pappus.telemetry.role_stats import Event
+from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
-from pappus.telemetry.verdict import RoleView, percent
 from pappus.telemetry.wording import (
     figure,
     lag,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pappus.telemetry.role_stats import Event
+from pappus.telemetry.role_view import percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.terminal import Terminal
-from pappus.telemetry.verdict import percent
 from pappus.telemetry.wording import (
     figure,
     lag,

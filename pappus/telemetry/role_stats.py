@@ -9,7 +9,7 @@ from pappus.kinds import RoleKind
 from pappus.telemetry.env_timer import quantile, share_beyond
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.processes import resident_bytes
-from pappus.telemetry.verdict import RoleView
+from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import Totals, Window, totals_of
 
 CPU = ("computing", "polling", "helpers")
@@ -45,6 +45,7 @@ class RoleStats:
     """Seconds from its process's beginning until its first count; None until then."""
     _pending: Totals = field(default_factory=Totals)
     _started: bool = False
+    _counts: bool = False
 
     @property
     def memory(self) -> int | None:
@@ -53,17 +54,19 @@ class RoleStats:
         return None if self.pid is None else resident_bytes(self.pid)
 
     def add(self, report: Report) -> None:
-        """Rates and shares start with the first count, and `run` ends with the last one."""
+        """Rates and shares start with the first count, and `run` ends with the last one; a role that counts nothing
+        says when it has started."""
         self.gauges.update(report["gauges"])
         if report["start"] is not None:
             self.start = report["start"]
-        if report["counts"] and not self._started:
+        self._counts = self._counts or bool(report["counts"])
+        if (report["counts"] or report["start"] is not None) and not self._started:
             self._started = True
             self.window.clear()
         self.window.add(report)
         if self._started:
             self._pending.add(totals_of(report))
-        if report["counts"]:
+        if report["counts"] or not self._counts:
             self.run.add(self._pending)
             self._pending = Totals()
 
@@ -88,6 +91,7 @@ def _used(totals: Totals, seconds: float) -> dict[str, Any]:
     return {
         "computing": share(used.get("computing")), "queued": share(used.get("queued")),
         "cpu": share(sum(used.get(name, 0.0) for name in CPU)) if "computing" in used else None,
+        "helpers": share(used.get("helpers")),
         "asleep": share(totals.asleep), "in_envs": share(used.get("env")), "env_asleep": share(totals.env_asleep),
         "step_seconds": None if median is None or late is None else (median, late),
         "slow_steps": 0.0 if median is None else share_beyond(durations, SLOW * median),

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pappus.telemetry.curves import Curves
+from pappus.telemetry.doctor_file import DOCTOR
 from pappus.telemetry.files import git_hash, jsonable, versions, write_json
 from pappus.telemetry.patient_file import PatientFile
 from pappus.telemetry.storage import Storage
 
-STOPPED = "stopped by a callback"
-DONE = ("steps done", "time is up", "target reached", STOPPED)
+STOPPED, TIME, BUDGET = "stopped by a callback", "time is up", "budget spent"
+DONE = ("steps done", TIME, BUDGET, "target reached", STOPPED)
 """Exit reasons of runs that have come to their end; others may go on."""
 
 
@@ -87,6 +88,11 @@ class RunLog:
         moment = datetime.datetime.fromtimestamp(self._wall_time() if at is None else at)
         line = f"{moment:%Y-%m-%d %H:%M:%S} " + str(text).rstrip().replace("\n", "\n    ") + "\n"
         self._log.append(line.encode(errors="replace"))
+
+    def write_doctor(self, content: Mapping[str, Any]) -> None:
+        """What the doctor says now. On a full disk it is left out: it is soon said again."""
+        with contextlib.suppress(OSError):
+            write_json(self.directory / DOCTOR, content, durable=False)
 
     def write_summary(self, summary: Summary) -> None:
         """Write summary.json by rename: it is whole or absent."""

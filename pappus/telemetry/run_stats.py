@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -11,11 +10,13 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry import verdict as verdicts
+from pappus.telemetry.doctor import Doctor
+from pappus.telemetry.findings import Diagnosis
+from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import cpu_seconds, usable_cores
+from pappus.telemetry.processes import usable_cores
 from pappus.telemetry.role_stats import Event, RoleStats
-from pappus.telemetry.verdict import RoleView
+from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import ENV, Totals, Window, full_name, window_scalars
 
 RECENT_EPISODES = 100
@@ -36,7 +37,9 @@ class RunStats:
     def __init__(
         self, config: RunConfig, kinds: Mapping[str, RoleKind], clock: Callable[[], float] = time.monotonic,
         wall_time: Callable[[], float] = time.time, window: float = 5.0, cores: int | None = None,
+        usual: RunConfig | None = None, machine: MachineWatch | None = None,
     ) -> None:
+        """`usual` is the config that the preset alone would give."""
         self.config = config
         self.env_steps = 0
         """Steps trained on, as counted by the roles that train."""
@@ -53,9 +56,14 @@ class RunStats:
         """What cannot be written, and what was lost of it; empty while all is well."""
         self.own: dict[str, float] = {}
         """What callbacks have logged, by full name."""
+        self.cost: dict[str, float] = {}
+        """What the run has cost so far, by full name (`telemetry.spending`)."""
         self.cores = cores or usable_cores()
+        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
+        self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}
+        """What processes on other machines have said of themselves, also those that have ended since."""
         self._counts: Counter[str] = Counter()
         self._faults: dict[str, Counter[str]] = {what: Counter() for what in get_args(Fault)}
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
@@ -91,10 +99,20 @@ class RunStats:
 
     def measured(self, role: str, memory: int, cpu: float) -> None:
         """What the process of a role on another machine says of itself: bytes it holds, seconds it computed."""
-        self._role(role).measured = memory, cpu
+        known = self._role(role)
+        known.measured = memory, cpu
+        most, _ = self._elsewhere.get((known.node, known.pid), (0, 0.0))
+        self._elsewhere[known.node, known.pid] = max(most, memory), cpu
+
+    def elsewhere(self) -> list[tuple[int, float]]:
+        """The most bytes that each process on another machine held, 0 of those that were replaced, and its seconds."""
+        alive = {(role.node, role.pid) for role in self._roles.values()}
+        return [(memory * (who in alive), cpu) for who, (memory, cpu) in self._elsewhere.items()]
 
     def add(self, report: Report) -> None:
         role, counts = self._role(report["role"]), report["counts"]
+        if role.kind.trains and report["start"] is not None:
+            self._doctor.begin()
         role.heard_at = self._clock()
         role.add(report)
         if role.kind.trains:
@@ -222,22 +240,33 @@ class RunStats:
         doing = Counter((view.kind.name, view.state) for view in self.views())
         return "; ".join(f"{kind}{f' ×{count}' * (count > 1)} {state}" for (kind, state), count in doing.items())
 
+    def diagnosis(self, whole_run: bool = False) -> Diagnosis:
+        """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
+        if whole_run and self._doctor.final is not None:
+            return self._doctor.final
+        runs = [role.run for role in self._roles.values() if role.kind.trains]
+        return self._doctor.diagnosis(self.views(whole_run), runs if whole_run else self._training_windows(), whole_run)
+
+    def training_ended(self) -> None:
+        """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
+        self._doctor.final = self.diagnosis(whole_run=True)
+
     def verdict(self, whole_run: bool = False) -> str:
-        config = self.config
-        return verdicts.verdict(self.views(whole_run), self.cores, config.inline, config.topology.slack_option)
+        """The diagnosis in one sentence."""
+        return self.diagnosis(whole_run).text
 
     def scalars(self) -> dict[str, float]:
         """Everything worth a curve, by CleanRL's names; memory is in MiB. What is not known (yet) is absent."""
         known = {
             "charts/episodic_return": self.episodic_return, "charts/episodic_length": self.episodic_length,
-            "charts/cpu_seconds": self.cpu_seconds,
         }
         if self._training_windows():
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}
         known |= {"charts/stalled_seconds": self.stalled_seconds} if self.stalled_seconds else {}
-        known |= self._memory() | self.own
+        change = self.diagnosis().change
+        known |= self._memory() | self.cost | {"doctor/promised_gain": change.gain if change else None} | self.own
         return {name: value for name, value in known.items() if value is not None}
 
     def _memory(self) -> dict[str, float]:
@@ -248,14 +277,6 @@ class RunStats:
                 one = role.kind.name if members[role.kind] > MANY else name
                 found.setdefault(f"memory/{one}", []).append(size / 2**20)
         return {name: fmean(sizes) for name, sizes in found.items()}
-
-    @property
-    def cpu_seconds(self) -> float:
-        """What this process and those of all roles that live have computed."""
-        roles = [role for role in self._roles.values() if role.pid is not None]
-        here = {os.getpid()} | {role.pid for role in roles if role.measured is None}
-        elsewhere = {(role.node, role.pid): role.measured[1] for role in roles if role.measured is not None}
-        return sum(cpu_seconds(pid) or 0.0 for pid in here if pid is not None) + sum(elsewhere.values())
 
     def _view(self, name: str, role: RoleStats, run_seconds: float) -> RoleView:
         totals = role.run if run_seconds else role.window.totals()

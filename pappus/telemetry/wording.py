@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from pappus.telemetry.cost import shown
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
@@ -14,6 +15,7 @@ NOT_HERE = ("spec:", "data:")
 OUTCOMES = {
     "steps done": "Trained", "time is up": "Time was up after", "target reached": "Solved after",
     "interrupted": "Interrupted and saved after", "storage failed": "Storage failed after",
+    "budget spent": "The budget was spent after",
     "stopped by a callback": "Stopped by a callback after", "a callback failed": "A callback failed after",
 }
 
@@ -141,6 +143,7 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: boo
         f"  return          {_outcome(summary)}",
         *([f"  faults          {faults}"] if (faults := _faults(summary)) else []),
         *([f"  steps           {accounts}"] if (accounts := _accounts(summary)) else []),
+        *([f"  cost            {cost}"] if (cost := _cost(summary)) else []),
         f"  verdict         {verdict}",
         f"  run             {run}",
         *_lost(summary),
@@ -148,6 +151,12 @@ def farewell(summary: Summary | None, run: Path | str, verdict: str, curves: boo
         *([f"  curves          tensorboard --logdir {run}"] if curves else []),
     ]
     return [*lines, _resume(run)] if summary.exit_reason in UNFINISHED else lines
+
+
+def _cost(summary: Summary) -> str:
+    """`computing 12.3 CPU seconds (0.00342 core hours) · peak memory 512 MB · money 0.01`."""
+    found = summary.extras.get("cost")
+    return " · ".join(f"{label} {text}" for label, text in shown(found).items()) if found else ""
 
 
 def _lost(summary: Summary) -> list[str]:

@@ -185,3 +185,26 @@ def test_wrong_input_gets_a_sentence(
 def test_comparing_needs_no_torch() -> None:
     code = "import sys, pappus.comparing.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_costs_are_compared_in_all_and_until_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, returns in ((1, [10.0, 50.0, 90.0]), (2, [10.0, 20.0, 30.0])):
+        run = make_run(tmp_path / f"{seed}", returns, seed)
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        rows = [line | {"cost/core_hours": 0.1 * (i + 1), "cost/money": float(i)} for i, line in enumerate(lines)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        summary = json.loads((run / "summary.json").read_text())
+        cost = {"core_hours": 0.3 * seed, "money": 2.0, "gpu_held_seconds": 0.0, "joules": None}
+        (run / "summary.json").write_text(json.dumps(summary | {"cost": cost}))
+    (found,) = told(capsys, tmp_path, "--target", "50")["costs"]
+    assert found["whole"] == pytest.approx({"core_hours": 0.45, "money": 2.0})
+    assert found["reached"] == 1 and found["to_target"] == pytest.approx({"core_hours": 0.2, "money": 1.0})
+    main(["compare", str(tmp_path), "--target", "50"])
+    text = capsys.readouterr().out
+    assert "reached 50.0" in text and "1 of 2" in text and "GPU" not in text
+
+
+def test_runs_without_costs_have_no_table_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "a", [1.0, 2.0])
+    main(["compare", str(tmp_path)])
+    assert "cost" not in capsys.readouterr().out

@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pappus.config import CheckpointConfig, EvaluationConfig, RunConfig, SupervisionConfig
+import pytest
+
+from pappus.config import CheckpointConfig, CostConfig, EvaluationConfig, RunConfig, SupervisionConfig
 from pappus.kinds import ACTOR, EVALUATOR, LEARNER, RoleKind
 from pappus.runtimes.controller import LATE_SECONDS, OVERDUE_SECONDS, Controller
 from pappus.systems import find_system
 from pappus.telemetry.checkpoint import CheckpointStore, save_state, verify
+from pappus.telemetry.meter import Meter
 from pappus.telemetry.metrics import Metrics
 from pappus.telemetry.run_log import RunLog
 from pappus.telemetry.run_stats import RunStats
+from pappus.telemetry.spending import Spending
 
 KINDS = {"actor-0": ACTOR, "learner": LEARNER, "evaluator": EVALUATOR}
 
@@ -44,10 +48,25 @@ class Play:
         self.run_stats = RunStats(config, kinds, clock=lambda: self.now)
         self.store = CheckpointStore(directory / "checkpoints", keep_last=2)
         log = RunLog(directory, tensorboard=False)
+        self.cpu_seconds = 0.0
+        meter = Meter(self.Tree(self), clock=lambda: self.now)
         self.controller = Controller(
             config, self.run_stats, log, Quiet(), self.store, clock=lambda: self.now, fallback=self.fallback,  # type: ignore[arg-type]
+            spending=Spending(self.run_stats, meter),
         )
         self.controller.started(self)
+
+    class Tree:
+        """Processes that have computed as much as the test says."""
+
+        def __init__(self, play: Play) -> None:
+            self._play = play
+
+        def cpu_seconds(self) -> float:
+            return self._play.cpu_seconds
+
+        def memory(self) -> int:
+            return 100
 
     def command(self, role: str, command: str, argument: int) -> None:
         if command == "from_version":
@@ -452,3 +471,25 @@ def test_a_run_in_one_thread_that_hangs_is_overdue_when_time_has_been_up_for_lon
     assert play.controller.overdue()
     play.controller.interrupt()
     assert not play.controller.overdue(), "once is enough"
+
+
+def test_a_budget_that_is_spent_ends_the_run_as_time_does(tmp_path: Path) -> None:
+    play = Play(tmp_path, cost=CostConfig(budget={"core-hours": 0.01}))
+    play.act()
+    play.now, play.cpu_seconds = 10.0, 35.0
+    assert not play.controller.decide() and not play.commands
+    play.now, play.cpu_seconds = 11.0, 36.5
+    play.controller.decide()
+    assert play.commands == [("learner", "finish", 0)] and not play.saves
+    play.learn()
+    play.controller.role_finished("learner")
+    play.controller.decide()
+    play.now, play.cpu_seconds = 12.0, 40.0
+    play.finish_save()
+    play.evaluated(7.0)
+    assert play.controller.decide() and play.controller.over == "budget spent"
+    cost = play.controller.summary().extras["cost"]
+    assert cost["budget"]["core-hours"]["spent"] * 3600 == pytest.approx(36.5)
+    assert cost["cpu_seconds"] == pytest.approx(40.0) and cost["after_training"]["cpu_seconds"] == pytest.approx(3.5)
+    metadata = verify(play.store.latest())["metadata"]
+    assert 36.5 <= metadata["cost"]["cpu_seconds"] <= 40.0, "so the next part counts on"

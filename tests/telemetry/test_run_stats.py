@@ -110,7 +110,6 @@ def test_scalars_carry_the_names_that_users_know():
     ))
     scalars = subject.scalars()
     assert scalars.pop("memory/learner") > 1
-    assert scalars.pop("charts/cpu_seconds") > 0
     assert scalars == pytest.approx({
         "charts/SPS": 100.0, "charts/updates": 5.0, "charts/episodic_return": 3.0, "charts/episodic_length": 4.0,
         "losses/policy": 2.0,
@@ -118,6 +117,7 @@ def test_scalars_carry_the_names_that_users_know():
         "learner/policy_lag": 1.5, "learner/policy_lag_max": 4.0, "learner/learning_rate": 0.1,
         "learner/busy": 0.6, "learner/waiting": 0.4, "learner/waiting_for_full_batches": 0.4,
         "actor/busy": 1.0, "actor/waiting": 0.0, "queue/depth": 3.0,
+        "doctor/promised_gain": subject.diagnosis().change.gain,
     })
     assert subject.policy_lag == (1.5, 4.0) and subject.queue_depth == 3.0
 
@@ -245,11 +245,18 @@ def test_the_same_pid_on_another_node_is_a_restart():
 
 def test_processes_of_other_machines_count_with_what_they_say_of_themselves():
     subject = run_stats(FakeTime())
-    before = subject.cpu_seconds
     for role in ("inference", "learner"):  # two roles of one process
         subject.process(role, 7, "10.0.0.1")
         subject.measured(role, 100, 1000.0)
-    assert subject.cpu_seconds - before == pytest.approx(1000.0, abs=50.0), "once for both"
+    assert subject.elsewhere() == [(100, 1000.0)], "once for both"
+
+
+def test_what_a_process_elsewhere_has_computed_outlives_it():
+    subject = run_stats(FakeTime())
+    for pid, memory, seconds in ((7, 100, 5.0), (8, 30, 1.0), (8, 20, 2.0)):
+        subject.process("actor-0", pid, "10.0.0.1")
+        subject.measured("actor-0", memory, seconds)
+    assert subject.elsewhere() == [(0, 5.0), (30, 2.0)], "its memory is free, and of the other the most counts"
 
 
 def test_restarts_and_their_reasons_are_counted_by_kind_of_role():

@@ -61,6 +61,13 @@ def test_roles_of_one_thread_sleep_only_in_steps_of_envs() -> None:
     assert learner["computing"] == pytest.approx(0.4, abs=0.01)
 
 
+class NeverQueued(ThreadClock):
+    """A thread that always has a core."""
+
+    def read(self) -> tuple[float, float | None]:
+        return 0.0, 0.0
+
+
 def test_short_steps_are_timed_now_and_then_and_each_counts_for_all() -> None:
     clock, steps = FakeTime(), []
 
@@ -68,7 +75,7 @@ def test_short_steps_are_timed_now_and_then_and_each_counts_for_all() -> None:
         steps.append(action)
         clock.pass_(10e-6)
 
-    timer = EnvTimer(step, clock)  # type: ignore[arg-type]
+    timer = EnvTimer(step, clock, NeverQueued())  # type: ignore[arg-type]
     for action in range(2000):
         timer(action)  # type: ignore[arg-type]
     usage, durations = timer.take()
@@ -80,7 +87,7 @@ def test_short_steps_are_timed_now_and_then_and_each_counts_for_all() -> None:
 
 def test_a_step_that_is_never_short_is_always_timed() -> None:
     clock = FakeTime()
-    timer = EnvTimer(lambda action: clock.pass_(0.01), clock)  # type: ignore[arg-type, func-returns-value]
+    timer = EnvTimer(lambda action: clock.pass_(0.01), clock, NeverQueued())  # type: ignore[arg-type, func-returns-value]
     for _ in range(10):
         timer(None)  # type: ignore[arg-type]
     assert sum(timer.take()[1].values()) == 10 < MOST_BETWEEN

@@ -1,0 +1,24 @@
+"""`pappus doctor RUN`: what is the matter with a run, and the one change that would make it faster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pappus.arguments import Parser
+from pappus.telemetry.doctor_file import read_doctor, report
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the report of a run that is under way or over."""
+    parser = Parser(prog="pappus doctor", description="What limits a run, and the one change that would help.")
+    parser.add_argument("run", help="run directory, of a run that is under way or over")
+    parser.add_argument("--json", action="store_true", help="everything as JSON, with the evidence")
+    arguments = parser.parse_args(words)
+    run = Path(arguments.run)
+    if arguments.json:
+        print(json.dumps(read_doctor(run), indent=2))
+    else:
+        print(*report(run), sep="\n")
+    return 0

@@ -1,0 +1,34 @@
+"""Keeps what a diagnosis needs beside the roles: the usual config, the machine, and the last word on a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pappus.config import RunConfig
+from pappus.telemetry.case import Case
+from pappus.telemetry.diagnosis import diagnose
+from pappus.telemetry.findings import Diagnosis
+from pappus.telemetry.machine_facts import MachineWatch
+from pappus.telemetry.role_view import RoleView
+from pappus.telemetry.window import Totals
+
+
+class Doctor:
+    """One run's."""
+
+    def __init__(self, config: RunConfig, usual: RunConfig | None, machine: MachineWatch) -> None:
+        """`usual` is the config that the preset alone would give."""
+        self._config, self._usual, self._machine = config, usual, machine
+        self.final: Diagnosis | None = None
+        """Of the whole run, once its training is over: what comes then is evaluation."""
+
+    def begin(self) -> None:
+        """Training begins: what the machine did before does not count."""
+        self._machine.begin()
+
+    def diagnosis(self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool) -> Diagnosis:
+        """What is the matter, by what every role did, and by the totals of those that train."""
+        own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # its thread is this process
+        steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
+        machine = self._machine.facts(own, whole_run)
+        return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates))

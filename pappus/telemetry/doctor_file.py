@@ -1,0 +1,56 @@
+"""What the doctor said of a run, as its directory keeps it, and the report of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pappus.errors import UserError
+from pappus.telemetry.findings import Diagnosis, Finding
+
+DOCTOR = "doctor.json"
+
+
+def read_doctor(run: Path) -> dict[str, Any]:
+    """The content of the file; `UserError` for a run without one."""
+    path = run / DOCTOR
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        Diagnosis.from_dict(content)
+    except FileNotFoundError:
+        raise UserError(
+            f"run {str(run)!r} has no {DOCTOR}: a run writes it some seconds after its first update; wait for that, or "
+            "train anew if it was trained with an earlier version"
+        ) from None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error!r:.80}); train anew") from None
+    return dict(content)
+
+
+def read_diagnosis(run: Path) -> tuple[Diagnosis, bool]:
+    """What the doctor said last, and whether it is of the whole run; otherwise it is of the last seconds."""
+    content = read_doctor(run)
+    return Diagnosis.from_dict(content), bool(content.get("over"))
+
+
+def report(run: Path) -> list[str]:
+    """The whole diagnosis, as lines."""
+    diagnosis, over = read_diagnosis(run)
+    span = "as a whole" if over else "over the last seconds"
+    also = [line for finding in diagnosis.findings[1:] for line in _told(finding)]
+    change = diagnosis.change
+    advice = [f"  {change.words}"] if change else ["  nothing: no setting would make it faster here"]
+    if change and change.gain is not None:
+        advice.append(f"  promises {change.gain:.1f} times the speed of {diagnosis.speed:,.0f} steps/s")
+    if change and change.costs:
+        advice.append(f"  costs: {change.costs}")
+    return [
+        f"{run}, {span}: {diagnosis.speed:,.0f} steps/s", "", "what is the matter", *_told(diagnosis.top), "",
+        "what to change", *advice, "", *(["also true", *also, ""] if also else []),
+        "where the time goes", *(f"  {fact}" for fact in diagnosis.facts),
+    ]
+
+
+def _told(finding: Finding) -> list[str]:
+    return [f"  {finding.sentence}", *(f"    {text}" for text in finding.evidence)]
