@@ -49,7 +49,8 @@ class Doing:
         if self.state == STOPPED:
             return f"has been stopped by a signal{for_long}"
         if not self.runs:
-            return f"has been starting{for_long}" if self.silent else "is starting"
+            where = f", in {self.place}" if self.place else ""
+            return f"has been starting{for_long}{where}" if self.silent else "is starting"
         if not self.silent:
             return "is at work"
         state = STATES.get(self.state, "")
