@@ -52,7 +52,7 @@ def fake_run(roles: int = 6, live: bool = True, seed: int = 0, lines: int = 300)
         "events": [
             {"time": BEGAN + 3, "role": "", "text": "auto: runtime local: envs take a core"},
             {"time": BEGAN + 40, "role": "actor-1", "text": "died: <b>not bold</b> & killed by signal 9"},
-            {"time": BEGAN + 41, "role": "actor-1", "text": "restarted after a crash\n    with a traceback\n    of two lines"},
+            {"time": BEGAN + 41, "role": "actor-1", "text": "restarted after a crash\n    with a traceback"},
         ],
         "config": {
             "resolved": {
