@@ -2,7 +2,7 @@
 
 const ROLES_IN_FULL = 4; // more roles of a kind than these are shown as cells
 const BOX_WIDTH = 176; // the least, in pixels
-const GAP = 128; // between columns, for the labels of edges
+const GAP = { wide: 150, narrow: 112 }; // between columns, for the labels of edges; narrow for four columns
 
 /** The figure of a run; `update()` after news, `asked(kind)` when a reader wants to see a kind's roles. */
 function figureSection(run, asked) {
@@ -14,9 +14,11 @@ function figureSection(run, asked) {
   const node = section('topology', 'Topology', [partsLegend()], figure);
   if (!run.program) figure.replaceChildren(h('p', { class: 'empty' }, 'This run has left no record of its program.'));
 
+  const gap = columns.length > 3 ? GAP.narrow : GAP.wide;
+  grid.style.setProperty('--gap', `${gap}px`);
+
   function arrange() {
-    const width = figure.clientWidth;
-    const fits = width >= columns.length * BOX_WIDTH + (columns.length - 1) * GAP;
+    const fits = figure.clientWidth >= columns.length * BOX_WIDTH + (columns.length - 1) * gap;
     figure.classList.toggle('upright', !fits);
     lines.draw(!fits);
   }
@@ -90,10 +92,10 @@ function kindBox(run, kind, asked) {
     const cores = there.filter((now) => known(now.cpu)).map((now) => now.cpu);
     const memory = there.filter((now) => known(now.memory)).map((now) => now.memory);
     const each = there.length > 1 ? ' each' : '';
-    setText(facts, [
+    setFacts(facts, [
       cores.length ? `${trimmed(Math.round(100 * sum(cores)) / 100)} cores` : '',
-      memory.length ? memoryText(sum(memory) / memory.length) + each : '', placesOf(there),
-    ].filter(Boolean).join(' · '));
+      memory.length ? memoryText(sum(memory) / memory.length) + each : '', ...placesOf(there).split(' · '),
+    ].filter(Boolean));
     const restarts = sum(there.map((now) => now.restarts));
     const quiet = there.filter(silent).length;
     badge.hidden = !(restarts || quiet);
@@ -105,6 +107,13 @@ function kindBox(run, kind, asked) {
 
   update();
   return { node, update, kind, loop: (text) => setText(loops, text) };
+}
+
+/** Facts side by side, each unbroken. */
+function setFacts(node, facts) {
+  if (node.dataset.facts === facts.join('|')) return;
+  node.dataset.facts = facts.join('|');
+  node.replaceChildren(...facts.flatMap((fact, i) => [i ? ' · ' : '', h('span', { class: 'fact' }, fact)]));
 }
 
 /** A row for each role: name, bar, share, and what it waits for. */

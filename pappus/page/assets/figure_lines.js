@@ -96,13 +96,13 @@ class FigureLines {
       const bent = from.side === 'start' || from.side === 'end';
       const middle = bent ? [(from.u + to.u) / 2, null] : [null, (from.v + to.v) / 2];
       const controls = bent ? [[middle[0], from.v], [middle[0], to.v]] : [[from.u, middle[1]], [to.u, middle[1]]];
-      return { from, to, controls, label: { u: (from.u + to.u) / 2, v: (from.v + to.v) / 2, gap: `${Math.min(from.u, to.u) | 0}` } };
+      return { from, to, controls, label: { u: (from.u + to.u) / 2, v: (from.v + to.v) / 2, gap: `${Math.min(from.u, to.u) | 0}`, side: bent ? 'on' : 'beside' } };
     }
     const lane = this.lanes.indexOf(line);
     const v = (upright ? UPRIGHT_LANE : LANE) * (lane + 0.5);
     const [source, onwards] = [this.rectangles.get(line.from), Math.sign(to.u - from.u)];
     const u = upright ? source.u + (onwards > 0 ? source.width : 0) + onwards * 34 : (from.u + to.u) / 2;
-    return { from, to, lane: v, label: { u, v, gap: `lane ${lane}`, lane: true } };
+    return { from, to, lane: v, label: { u, v, gap: `lane ${lane}`, side: 'lane' } };
   }
 
   /** A frame around boxes whose roles share a process, where no other box stands between. */
@@ -175,7 +175,7 @@ function edgeLabel(run, line, first) {
   return { node, update(place, upright) {
     const now = (run.now && run.now.edges && run.now.edges[line.label]) || {};
     const [x, y] = upright ? [place.v, place.u] : [place.u, place.v];
-    node.classList.toggle('lane', Boolean(place.lane));
+    node.className = `edge-label ${line.kind} ${place.side || 'on'}`;
     node.style.setProperty('left', `${x}px`);
     node.style.setProperty('top', `${y}px`);
     setText(rate, byteRate(now.bytes_per_second));
@@ -196,17 +196,17 @@ function depthGauge() {
   } };
 }
 
-/** Labels in one gap keep off each other. */
+/** Labels in one gap keep off each other: the first stands above its line, the last below, others on theirs. */
 function spaceLabels(drawn, upright) {
   if (upright) return;
-  for (const together of Map.groupBy(drawn, (one) => one.label.gap).values()) {
+  for (const together of Map.groupBy(drawn.filter((one) => one.label.side === 'on'), (one) => one.label.gap).values()) {
     together.sort((one, other) => one.label.v - other.label.v);
-    for (let i = 1; i < together.length; i += 1) {
-      const least = together[i - 1].label.v + LABEL_ROOM;
-      const short = least - together[i].label.v;
-      if (short <= 0) continue;
-      together.slice(0, i).forEach((one) => { one.label.v -= short / 2; });
-      together[i].label.v += short / 2;
+    together.forEach(({ label }, i) => {
+      label.side = i === 0 ? 'above' : i === together.length - 1 ? 'below' : 'on';
+    });
+    const between = together.slice(1, -1);
+    for (let i = 1; i < between.length; i += 1) {
+      between[i].label.v = Math.max(between[i].label.v, between[i - 1].label.v + LABEL_ROOM);
     }
   }
 }
@@ -214,7 +214,7 @@ function spaceLabels(drawn, upright) {
 /** The line of an edge and its heads. */
 function strokes({ line, from, to, controls, lane }, run, upright) {
   const now = (run.now && run.now.edges && run.now.edges[line.label]) || {};
-  const width = 1.5 + 2.5 * clamp((Math.log10(Math.max(1, now.bytes_per_second || 1)) - 4) / 5, 0, 1);
+  const width = line.kind === 'counter' ? 1 : 1.5 + 2.5 * clamp((Math.log10(Math.max(1, now.bytes_per_second || 1)) - 4) / 5, 0, 1);
   const point = (u, v) => (upright ? `${v.toFixed(1)} ${u.toFixed(1)}` : `${u.toFixed(1)} ${v.toFixed(1)}`);
   const way = controls
     ? `M${point(from.u, from.v)} C${point(...controls[0])} ${point(...controls[1])} ${point(to.u, to.v)}`

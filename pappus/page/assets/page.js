@@ -3,112 +3,127 @@
 const RETRY = 3000; // ms between attempts where the browser itself gave up
 const SILENCE = 10000; // ms without news after which the page says so
 
-/** Parts of a page of one run, and what each event of the stream changes. */
-function runPage(run, bar) {
-  const head = runHead(run);
-  const roles = rolesSection(run);
-  const figurePart = figureSection(run, (kind) => roles.open(kind));
-  const curves = curvesSection(run);
-  const others = { lag: lagSection(run), cost: costSection(run), evaluations: evaluationsSection(run), video: videoSection(run), events: eventsSection(run), config: configSection(run) };
-  const side = h('div', { class: 'pair' }, others.lag.node, others.evaluations.node, others.cost.node, others.video.node);
-  const nodes = [head.node, figurePart.node, roles.node, curves.node, side, others.events.node, others.config.node];
-  const all = [head, figurePart, roles, ...Object.values(others)];
-  const waiting = new Set();
+/** The parts of a page of one run, and what each event of the stream changes. */
+class RunPage {
+  constructor(run, bar, main) {
+    Object.assign(this, { bar, main, waiting: new Set() });
+    this.build(run);
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden) return;
+      this.draw();
+      redrawCharts();
+    });
+  }
+
+  /** All parts anew: at first, and when the program becomes known or the run is sent as a whole. */
+  build(run) {
+    this.run = run;
+    charts.forEach((chart) => chart.remove());
+    const roles = rolesSection(run);
+    const curves = curvesSection(run);
+    this.parts = {
+      head: runHead(run), figure: figureSection(run, (kind) => roles.open(kind)), roles,
+      curves: { node: curves.node, update() { curves.rebuilt(); curves.changed(); } }, lag: lagSection(run),
+      evaluations: evaluationsSection(run), cost: costSection(run), video: videoSection(run), events: eventsSection(run),
+      config: configSection(run),
+    };
+    const { head, figure, lag, evaluations, cost, video, events, config } = this.parts;
+    const pair = h('div', { class: 'pair' }, [lag, evaluations, cost, video].map((part) => part.node));
+    this.main.replaceChildren(head.node, figure.node, roles.node, curves.node, pair, events.node, config.node);
+  }
+
+  /** What came by an event of that name. */
+  hear(name, news) {
+    const { run } = this;
+    if (name === 'now') return this.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now: news });
+    if (name === 'rows') return addRows(run, news.columns) && this.refresh(['curves', 'head']);
+    if (name === 'curves') return this.refresh(['curves', 'head'], { curves: news });
+    if (name === 'events') return this.refresh(['events'], { events: [...(run.events || []), ...news] });
+    if (name === 'phase') return this.refresh(['head'], { about: news });
+    if (name === 'run') return this.build(news);
+    if (news.program) return this.build({ ...run, ...news });
+    return this.refresh(Object.keys(this.parts), news); // `changes` and `over`
+  }
 
   /** Draws once for all news of a moment, and not while nobody looks. */
-  function refresh(...parts) {
-    parts.forEach((part) => waiting.add(part));
-    if (!document.hidden) requestAnimationFrame(drawWaiting);
+  refresh(names, news = {}) {
+    Object.assign(this.run, news);
+    names.forEach((name) => this.waiting.add(name));
+    if (!document.hidden) requestAnimationFrame(() => this.draw());
   }
 
-  function drawWaiting() {
-    waiting.forEach((part) => part.update());
-    waiting.clear();
+  draw() {
+    const names = [...this.waiting];
+    this.waiting.clear();
+    names.forEach((name) => this.parts[name].update());
   }
 
-  document.addEventListener('visibilitychange', () => {
-    if (document.hidden) return;
-    drawWaiting();
-    redrawCharts();
-  });
-  const curvesPart = { update() { curves.rebuilt(); curves.changed(); } };
-  const heard = {
-    now(now) { run.now = now; refresh(head, figurePart, roles, others.lag, others.cost); },
-    rows({ columns }) { if (addRows(run, columns)) refresh(curvesPart, head); },
-    events(events) { run.events = [...(run.events || []), ...events]; refresh(others.events); },
-    phase(about) { run.about = about; refresh(head); },
-    over(changes) { Object.assign(run, changes); refresh(...all, curvesPart); },
-  };
-  return { nodes, heard, say: () => said(run, bar) };
+  /** What the bar says of a run to which nobody listens. */
+  say() {
+    const { about, summary } = this.run;
+    if (about.phase === 'over' || summary) this.bar.say(about.exit_reason ? `over: ${about.exit_reason}` : 'over', 'over');
+    else this.bar.say('no end is recorded: cut off, or still under way', 'cut');
+  }
 }
 
-/** What the bar says of a run that is not connected. */
-function said(run, bar) {
-  const { about } = run;
-  if (about.phase === 'over' || run.summary) bar.say(`over${about.exit_reason ? `: ${about.exit_reason}` : ''}`, 'over');
-  else bar.say('a run that was cut off, or is under way elsewhere', 'cut');
-}
+/** Listens to the run; says when the connection broke, and connects again from where it was. */
+class Listener {
+  constructor(page, bar, after) {
+    Object.assign(this, { page, bar, after, last: Date.now(), over: false, broken: false });
+    this.open();
+    setInterval(() => this.tell(), 1000);
+    this.tell();
+  }
 
-/** Listens to the run; says when the connection broke, and connects again. */
-function listen(page, run, bar) {
-  let last = Date.now();
-  let source = null;
-  let over = false;
-  let broken = false;
-
-  function open() {
-    source = new EventSource(`${location.pathname.replace(/\/+$/, '')}/events`);
-    source.onopen = () => { broken = false; last = Date.now(); tell(); };
-    source.onerror = () => {
-      broken = true;
-      tell();
-      if (source.readyState === EventSource.CLOSED && !over) setTimeout(open, RETRY);
+  open() {
+    this.source = new EventSource(`events?after=${encodeURIComponent(this.after)}`);
+    this.source.onopen = () => { this.broken = false; this.last = Date.now(); };
+    this.source.onerror = () => {
+      this.broken = true;
+      if (this.source.readyState === EventSource.CLOSED && !this.over) setTimeout(() => this.open(), RETRY);
     };
-    for (const [name, hear] of Object.entries(page.heard)) {
-      source.addEventListener(name, (event) => {
-        last = Date.now();
-        broken = false;
-        hear(JSON.parse(event.data));
-        if (name === 'over') {
-          over = true;
-          source.close();
-        }
-        tell();
-      });
+    for (const name of ['now', 'rows', 'curves', 'events', 'phase', 'changes', 'run', 'over']) {
+      this.source.addEventListener(name, (event) => this.hear(name, event));
     }
   }
 
-  function tell() {
-    const silence = Date.now() - last;
-    if (over || run.about.phase === 'over') page.say();
-    else if (broken) bar.say(`connection lost ${duration(silence / 1000)} ago, trying again`, 'broken');
-    else if (silence > SILENCE) bar.say(`live, but silent for ${duration(silence / 1000)}`, 'silent');
-    else bar.say('live', 'live');
+  hear(name, event) {
+    Object.assign(this, { last: Date.now(), broken: false, after: event.lastEventId || this.after });
+    this.page.hear(name, JSON.parse(event.data));
+    if (name === 'over') {
+      this.over = true;
+      this.source.close();
+    }
+    this.tell();
   }
 
-  open();
-  setInterval(() => { if (!over) tell(); }, 1000);
-  tell();
+  tell() {
+    const silence = Date.now() - this.last;
+    if (this.over) this.page.say();
+    else if (this.broken) this.bar.say(`connection lost ${duration(Math.round(silence / 1000))} ago, trying again`, 'broken');
+    else if (silence > SILENCE) this.bar.say(`live, but silent for ${duration(silence / 1000)}`, 'silent');
+    else this.bar.say('live', 'live');
+  }
 }
+
+const RUN_LINKS = [['topology', 'Topology'], ['roles', 'Roles'], ['curves', 'Curves'], ['events', 'Events'], ['config', 'Config']];
+const RUNS_LINKS = [['runs', 'Runs'], ['curves', 'Curves'], ['differences', 'Differences'], ['target', 'Target']];
 
 function begin() {
   const data = JSON.parse(document.getElementById('pappus-data').textContent);
   const many = data.mode === 'runs';
-  const bar = topBar(many
-    ? [['runs', 'Runs'], ['curves', 'Curves'], ['differences', 'Differences'], ['target', 'Target']]
-    : [['topology', 'Topology'], ['roles', 'Roles'], ['curves', 'Curves'], ['events', 'Events'], ['config', 'Config']]);
   const main = document.getElementById('page');
+  const bar = topBar(many ? RUNS_LINKS : RUN_LINKS);
   document.body.prepend(bar.node);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawCharts(true));
   if (many) {
     main.append(...runsPage(data.runs || []));
     document.title = 'Runs · Pappus';
     return;
   }
-  const page = runPage(data.run, bar);
-  main.append(...page.nodes);
-  if (data.live && location.protocol !== 'file:') listen(page, data.run, bar);
+  const page = new RunPage(data.run, bar, main);
+  if (data.live && location.protocol !== 'file:') new Listener(page, bar, data.after || '');
   else page.say();
 }
 
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawCharts(true));
 begin();

@@ -40,7 +40,7 @@ function endOfRun(run) {
 /** Where the page of a run is: at this server, or beside this file. */
 function runAddress(run) {
   const path = run.name.split('/').map(encodeURIComponent).join('/');
-  return location.protocol === 'file:' ? `${path}/page.html` : `/run/${path}`;
+  return location.protocol === 'file:' ? `${path}/page.html` : `run/${path}/`;
 }
 
 /** The whole page of a folder. */
@@ -97,7 +97,7 @@ function runsTable(runs, chosen, changed) {
     const present = (run) => by(run) ?? null;
     return fitting.sort((one, other) => {
       if (present(one) === null || present(other) === null) return (present(one) === null ? 1 : 0) - (present(other) === null ? 1 : 0);
-      return (state.down ? -1 : 1) * (state.by ? compared([present(one)], [present(other)]) : one.name.localeCompare(other.name, 'en', { numeric: true }));
+      return (state.down ? -1 : 1) * compared(state.by ? [present(one)] : [one.group, one.about.seed ?? 0, one.name], state.by ? [present(other)] : [other.group, other.about.seed ?? 0, other.name]);
     });
   }
 
