@@ -38,6 +38,7 @@ pappus push RUN DIR                       a run as a folder that a model hub tak
 pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
+pappus page RUN                           a run in a browser, also while it goes on; or all runs below a folder
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -89,7 +90,7 @@ def _dispatch(words: list[str], began: float) -> int:
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
         "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
-        "push": _push, "pull": _pull,
+        "push": _push, "pull": _pull, "page": _page,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -442,6 +443,12 @@ def _compare(words: list[str], began: float) -> int:
     from pappus.comparing.command import main as compare_main
 
     return compare_main(words)
+
+
+def _page(words: list[str], began: float) -> int:
+    from pappus.page.command import main as page_main
+
+    return page_main(words)
 
 
 def _export(words: list[str], began: float) -> int:

@@ -32,7 +32,7 @@ from pappus.field_names import our_option
 ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
     "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
-    "callback": "hooks.callbacks", "log": "hooks.loggers",
+    "callback": "hooks.callbacks", "log": "hooks.loggers", "page_listen": "page_server.listen",
 }
 """Short names of settings that live deeper."""
 
@@ -40,7 +40,7 @@ AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
 WITHOUT_INFLUENCE = (
     "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
-    "hooks",
+    "hooks", "page", "page_server",
 )
 """Settings that do not change what is learnt from one update to the next."""
 REPEATED = ("hooks.callbacks", "hooks.loggers")

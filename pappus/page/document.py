@@ -222,8 +222,11 @@ class Page(TypedDict):
 
     mode: Literal["run", "runs"]
     live: bool
+    """Whether its server sends what changes: at `events`, relative to the page."""
     run: RunDocument | None
     runs: list[RunSummary] | None
+    after: str
+    """What the first request for events says that it has already: `events?after=…`."""
 
 
 class Changes(TypedDict, total=False):

@@ -151,6 +151,13 @@ class RunStats:
         mean = scalars.get("learner/policy_lag")
         return None if mean is None else (mean, scalars.get("learner/policy_lag_max", mean))
 
+    def lags(self) -> dict[str, float]:
+        """Updates by bucket of their policy lag (`metrics.lag_bucket`)."""
+        together = Totals()
+        for totals in self._training_windows():
+            together.add(totals)
+        return together.lags
+
     @property
     def queue_depth(self) -> float | None:
         """Unrolls that are ready for a learner, None while unknown."""
@@ -206,6 +213,10 @@ class RunStats:
         """What every role does, those of a kind that do the same together: `actor ×3 busy; learner waits for …`."""
         doing = Counter((view.kind.name, view.state) for view in self.views())
         return "; ".join(f"{kind}{f' ×{count}' * (count > 1)} {state}" for (kind, state), count in doing.items())
+
+    def places(self) -> dict[str, tuple[int | None, float]]:
+        """The process of every role, None while unknown, and the env steps that it makes or learns from per second."""
+        return {name: (role.pid, role.window.totals().rate("env_steps")) for name, role in self._roles.items()}
 
     def verdict(self, whole_run: bool = False) -> str:
         config = self.config

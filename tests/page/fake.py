@@ -20,17 +20,16 @@ from pappus.page.document import (
 
 BEGAN = 1_760_000_000.0
 STEPS = 1_000_000
-FORMS = ("queue", "weights", "requests", "replay", "parameters")
 
 
 def fake_page(roles: int = 6, live: bool = True, seed: int = 0) -> Page:
     """The page of one run."""
-    return {"mode": "run", "live": live, "run": fake_run(roles, live, seed), "runs": None}
+    return {"mode": "run", "live": live, "run": fake_run(roles, live, seed), "runs": None, "after": ""}
 
 
 def fake_runs_page(settings: int = 2, seeds: int = 3) -> Page:
     """The page of a folder of runs."""
-    return {"mode": "runs", "live": False, "run": None, "runs": fake_runs(settings, seeds)}
+    return {"mode": "runs", "live": False, "run": None, "runs": fake_runs(settings, seeds), "after": ""}
 
 
 def fake_run(roles: int = 6, live: bool = True, seed: int = 0, lines: int = 300) -> RunDocument:
