@@ -19,7 +19,10 @@ from pappus.telemetry.files import jsonable
 
 ASSETS = Path(__file__).parent / "assets"
 STYLES = ("vendor/uPlot.min.css", "page.css")
-SCRIPTS = ("vendor/uPlot.iife.min.js", "page.js")
+SCRIPTS = (
+    "vendor/uPlot.iife.min.js", "basics.js", "model.js", "chart.js", "curves.js", "figure.js", "figure_lines.js", "roles.js",
+    "panels.js", "header.js", "runs.js", "page.js",
+)
 MARKS = ("STYLE", "SCRIPT", "POLICY", "DATA")
 UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 """What would end the element that holds the data, or a line of a script."""
