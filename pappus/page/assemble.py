@@ -20,8 +20,8 @@ from pappus.telemetry.files import jsonable
 ASSETS = Path(__file__).parent / "assets"
 STYLES = ("vendor/uPlot.min.css", "page.css")
 SCRIPTS = (
-    "vendor/uPlot.iife.min.js", "basics.js", "model.js", "chart.js", "curves.js", "figure.js", "figure_lines.js", "roles.js",
-    "panels.js", "header.js", "runs.js", "page.js",
+    "vendor/uPlot.iife.min.js", "basics.js", "model.js", "chart.js", "curves.js", "figure.js", "figure_lines.js",
+    "roles.js", "panels.js", "header.js", "runs.js", "page.js",
 )
 MARKS = ("STYLE", "SCRIPT", "POLICY", "DATA")
 UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -26,20 +27,29 @@ def find_browser() -> str | None:
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
+def pipe() -> tuple[int, int]:
+    """Ends to read from and to write to, neither of which is 3 or 4."""
+    ends = os.pipe()
+    read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
+    for end in ends:
+        os.close(end)
+    return read, write
+
+
 class Browser:
     """One window. It keeps what the page asked for, and what it complained about."""
 
     def __init__(self, command: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pappus-browser-", ignore_cleanup_errors=True)
-        heard, self._say = os.pipe()
-        self._hear, said = os.pipe()
+        heard, self._say = pipe()
+        self._hear, said = pipe()
         options = [
             "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
             "--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update",
             "--hide-scrollbars", "--mute-audio", f"--user-data-dir={self._folder.name}", "about:blank",
         ]
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec 3<&{heard} 4>&{said}; exec "$0" "$@"', command, *options],
+            ["bash", "-c", f'exec 3<&{heard} 4>&{said} && exec "$0" "$@"', command, *options],
             pass_fds=(heard, said), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         os.close(heard)

@@ -104,6 +104,10 @@ function valueText(value) {
   return typeof value === 'string' ? value : JSON.stringify(value);
 }
 
+function sentence(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 function plural(count, word) {
   return `${whole(count)} ${word}${count === 1 ? '' : 's'}`;
 }

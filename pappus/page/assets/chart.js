@@ -45,9 +45,10 @@ function faded(colour, alpha) {
 }
 
 class Chart {
-  /** `read()` returns lines: {label, x, y, low, high, dots, colour}; x ascends, unknown values are null. */
-  constructor({ title, note = '', read, wide = false, close = null, xText = null }) {
-    Object.assign(this, { title, read, wide, xText, visible: false, dirty: true, log: false, zoomed: false, plot: null });
+  /** `read()` returns lines: {label, x, y, low, high, dots, colour}; x ascends, unknown values are null. `format` makes
+   * values text. */
+  constructor({ title, note = '', read, wide = false, close = null, format = figure }) {
+    Object.assign(this, { title, read, wide, format, visible: false, dirty: true, log: false, zoomed: false, plot: null });
     this.legend = h('div', { class: 'legend' });
     this.canvas = h('div', { class: 'plot', tabindex: '0', role: 'img', onkeydown: (event) => this.key(event) });
     this.canvas.chart = this;
@@ -145,14 +146,13 @@ class Chart {
     const axis = {
       stroke: text, font: '11px system-ui, sans-serif', grid: { stroke: colourOf('grid'), width: 1 }, ticks: { show: false },
     };
-    const xs = this.xText || xText;
     this.plot = new uPlot({
       width: this.canvas.clientWidth, height: this.height, padding: [8, 18, 0, 0], legend: { show: false },
       cursor: { sync: { key: hovering.key, scales: ['x', null] }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
       scales: { x: { time: false }, y: this.log ? { distr: 3 } : { range: (plot, low, high) => roomy(low, high) } },
       axes: [
-        { ...axis, size: 26, space: 64, values: (plot, values) => values.map((value) => xs(value)) },
-        { ...axis, size: 48, space: 34, values: (plot, values) => values.map((value) => (value === null ? '' : figure(value))) },
+        { ...axis, size: 26, space: 64, values: (plot, values) => values.map((value) => xText(value)) },
+        { ...axis, size: 48, space: 34, values: (plot, values) => values.map((value) => (value === null ? '' : this.format(value))) },
       ],
       series: [{}, ...this.lines.map((line) => seriesOf(line))],
       bands: this.lines.flatMap((line, i) => (line.role === 'high'
@@ -178,10 +178,9 @@ class Chart {
       mark.className = line.dots ? 'dot' : `dash-${Math.floor(line.colour / SERIES_COLOURS) % DASHES.length}`;
       mark.style.setProperty('--colour', `var(--series-${(line.colour % SERIES_COLOURS) + 1})`);
       setText(label, line.label);
-      setText(number, figure(value));
+      setText(number, this.format(value));
     });
-    const xs = this.xText || xText;
-    setText(this.legend.lastChild, known(index) && known(this.plot.data[0][index]) ? `at ${xs(this.plot.data[0][index])}` : '');
+    setText(this.legend.lastChild, known(index) && known(this.plot.data[0][index]) ? `at ${xText(this.plot.data[0][index])}` : '');
   }
 
   summary() {
@@ -189,7 +188,7 @@ class Chart {
     const said = lines.slice(0, 6).map((line) => {
       const values = line.y.filter(known);
       const [low, high] = [Math.min(...values), Math.max(...values)];
-      return `${line.label}: now ${figure(lastKnown(values))}, from ${figure(low)} to ${figure(high)}`;
+      return `${line.label}: now ${this.format(lastKnown(values))}, from ${this.format(low)} to ${this.format(high)}`;
     });
     return `${this.title}. ${said.join('; ') || 'nothing yet'}`;
   }
@@ -209,7 +208,7 @@ class Chart {
 function seriesOf(line) {
   const colour = seriesColour(line.colour);
   if (line.role === 'dots') {
-    return { stroke: faded(colour, 0.6), width: 1, spanGaps: true, points: { show: true, size: 8, fill: colour, stroke: colourOf('card'), width: 2 } };
+    return { stroke: faded(colour, 0.6), width: 1, spanGaps: true, points: { show: true, size: 9, fill: colour, stroke: colourOf('card'), width: 1 } };
   }
   const hidden = line.role === 'high' || line.role === 'low';
   const stroke = hidden ? 'transparent' : faded(colour, line.role === 'raw' ? 0.28 : 1);
@@ -226,9 +225,9 @@ function near(values, index) {
 /** A range with a little room around it; 0 belongs to it where it is near. */
 function roomy(low, high) {
   if (!known(low) || !known(high)) return [0, 1];
-  const width = high - low || Math.abs(high) || 1;
-  const bottom = low >= 0 && low < 0.6 * high ? 0 : low - 0.06 * width;
-  return [bottom, high + 0.06 * width];
+  const least = 0.05 * Math.abs(high) || 1; // what hardly moves is not blown up
+  const room = Math.max(0.06 * (high - low), (least - (high - low)) / 2);
+  return [low >= 0 && low < 0.6 * high ? 0 : low - room, high + room];
 }
 
 /** A place on the x axis as text. */

@@ -84,7 +84,7 @@ function standardCharts(run) {
     },
     one('Steps per second', 'env steps trained on', 'charts/SPS', 'steps/s'),
     ...losses.map((name) => one(lossTitle(name), name, name, name.slice('losses/'.length).replaceAll('_', ' '))),
-    busy.length && { title: 'Busy share of time', note: 'by kind of role', read: () => linesOf(run, busy) },
+    busy.length && { title: 'Busy share of time', note: 'by kind of role', format: percent, read: () => linesOf(run, busy) },
     has('learner/policy_lag') && {
       title: 'Policy lag', note: 'updates between the weights that acted and those that learn',
       read: () => linesOf(run, [['learner/policy_lag', 'mean'], ['learner/policy_lag_max', 'maximum']]),
@@ -96,8 +96,7 @@ function standardCharts(run) {
 }
 
 function lossTitle(name) {
-  const words = name.slice('losses/'.length).replaceAll('_', ' ');
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return sentence(name.slice('losses/'.length).replaceAll('_', ' '));
 }
 
 /** Training returns as a line, evaluations as dots with a band of one standard deviation. */

@@ -64,7 +64,7 @@ function runHead(run) {
     setText(progress, `${percent(share)} · ${whole(step)} of ${whole(about.steps_asked)} steps`);
     setText(left, about.phase === 'over' ? endOf(run) : now && known(now.eta_seconds) ? `${duration(now.eta_seconds)} left` : '');
     tiles.update();
-    setText(verdict, (now && now.verdict && now.verdict.text) || (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.'));
+    setText(verdict, sentence((now && now.verdict && now.verdict.text) || (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.')));
     const said = (now && now.verdict && now.verdict.evidence) || [];
     if (evidence.textContent !== said.join('')) evidence.replaceChildren(...said.map((text) => h('li', {}, text)));
     storage.hidden = !(now && now.storage);

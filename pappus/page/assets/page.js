@@ -99,7 +99,7 @@ class Listener {
 
   tell() {
     const silence = Date.now() - this.last;
-    if (this.over) this.page.say();
+    if (this.over || this.page.run.about.phase === 'over') this.page.say();
     else if (this.broken) this.bar.say(`connection lost ${duration(Math.round(silence / 1000))} ago, trying again`, 'broken');
     else if (silence > SILENCE) this.bar.say(`live, but silent for ${duration(silence / 1000)}`, 'silent');
     else this.bar.say('live', 'live');

@@ -5,14 +5,16 @@ const BINS = 24; // of the histogram of policy lag
 
 /** What an event is about, the first that fits. */
 const EVENT_KINDS = [
-  ['back', 'came back', /\b(came back|comes back|restart|restarted|resumed|recovered|again)\b/i],
-  ['fault', 'faults', /\b(died|dies|crash|crashed|killed|hung|hangs|lost|failed|error|refused|cannot|not finite|no space)\b/i],
-  ['member', 'joined or left', /\b(joined|joins|left|leaves|connected|disconnected)\b/i],
-  ['evaluation', 'evaluations', /\b(evaluat\w*|greedy)\b/i],
+  ['back', /\b(came back|comes back|restart|restarted|resumed|recovered|again)\b/i],
+  ['fault', /\b(died|dies|crash|crashed|killed|hung|hangs|lost|failed|error|refused|cannot|not finite|no space)\b/i],
+  ['member', /\b(joined|joins|left|leaves|connected|disconnected)\b/i],
+  ['evaluation', /\b(evaluat\w*|greedy)\b/i],
 ];
 
+const EVENT_CHOICES = [['all', 'all'], ['fault', 'faults'], ['back', 'came back'], ['member', 'joined or left'], ['evaluation', 'evaluations']];
+
 function eventKind(text) {
-  const found = EVENT_KINDS.find(([, , pattern]) => pattern.test(text));
+  const found = EVENT_KINDS.find(([, pattern]) => pattern.test(text));
   return found ? found[0] : 'other';
 }
 
@@ -21,7 +23,7 @@ function eventsSection(run) {
   const state = { kind: 'all', search: '', all: false };
   const list = h('ol', { class: 'events' });
   const more = h('button', { type: 'button', class: 'toggle', onclick: () => { state.all = true; update(); } });
-  const kinds = choice('kind of events', [['all', 'all'], ...EVENT_KINDS.map(([kind, label]) => [kind, label])], 'all', (kind) => {
+  const kinds = choice('kind of events', EVENT_CHOICES, 'all', (kind) => {
     state.kind = kind;
     update();
   });
@@ -180,12 +182,12 @@ function videoSection(run) {
 function evaluationsSection(run) {
   const body = h('tbody');
   const node = section('evaluations', 'Evaluations', [], h('div', { class: 'tall' },
-    h('table', { class: 'numbers' }, headRow('step', 'after', 'mean return', '± std', 'episodes'), body)));
+    h('table', { class: 'numbers' }, headRow('step', 'mean return', '± std', 'episodes', 'after'), body)));
 
   function update() {
     const found = (run.evaluations || []).toReversed();
     node.hidden = !found.length;
-    body.replaceChildren(...found.map((one) => h('tr', {}, [whole(one.step), duration(one.seconds), figure(one.mean), figure(one.std), whole(one.episodes)]
+    body.replaceChildren(...found.map((one) => h('tr', {}, [whole(one.step), figure(one.mean), figure(one.std), whole(one.episodes), duration(one.seconds)]
       .map((text) => h('td', { class: 'number' }, text)))));
   }
 
