@@ -26,6 +26,8 @@ function redrawCharts(rebuild = false) {
   for (const chart of charts) chart.changed(rebuild);
 }
 
+window.addEventListener('beforeprint', () => charts.forEach((chart) => chart.draw()));
+
 /** The value that a colour of the style sheet has in this theme. */
 function colourOf(name) {
   const probe = h('span', { class: 'probe', style: { color: `var(--${name})` } });
@@ -104,7 +106,14 @@ class Chart {
     if (!drawable) setText(this.empty, this.log ? 'no positive values for a logarithmic scale' : 'nothing measured yet');
     const shape = JSON.stringify([this.lines.map((line) => [line.label, line.role]), this.log, curveView.x, this.wide]);
     if (!this.plot || this.rebuild || shape !== this.shape) this.build(data);
-    else this.plot.setData(data, !this.zoomed);
+    else if (!this.zoomed) this.plot.setData(data);
+    else {
+      const { min, max } = this.plot.scales.x;
+      this.plot.batch(() => {
+        this.plot.setData(data);
+        this.plot.setScale('x', { min, max });
+      });
+    }
     if (!this.plot.cursor.idx) this.show(null);
     this.shape = shape;
     this.rebuild = false;

@@ -7,7 +7,7 @@ function curvesSection(run) {
   const grid = h('div', { class: 'grid' });
   const chosen = new Map();
   const standard = new Map();
-  const picker = metricPicker(run, choices.get('metrics', []).filter((name) => hasCurve(run, name)), pick);
+  const picker = metricPicker(() => run, choices.get('metrics', []).filter((name) => hasCurve(run, name)), pick);
   const node = section('curves', 'Curves', [...curveTools(), picker.node], grid);
 
   function pick(name, on) {
@@ -129,8 +129,8 @@ function spread(lines, label) {
   return { label, x, y: each((row) => sum(row) / row.length), low: each((row) => Math.min(...row)), high: each((row) => Math.max(...row)) };
 }
 
-/** A list of all metrics to choose from, with a search. */
-function metricPicker(run, chosen, pick) {
+/** A list of all metrics of what `source()` returns to choose from, with a search. */
+function metricPicker(source, chosen, pick) {
   const list = h('div', { class: 'options', role: 'group', 'aria-label': 'metrics' });
   const boxes = new Map();
   let search = '';
@@ -146,7 +146,7 @@ function metricPicker(run, chosen, pick) {
   document.addEventListener('click', (event) => { if (!node.contains(event.target)) node.open = false; });
 
   function refresh() {
-    for (const name of Object.keys(columnsOf(run)).sort()) {
+    for (const name of Object.keys(columnsOf(source())).sort()) {
       if (boxes.has(name) || name === 'step' || name === 'time') continue;
       const box = h('input', { type: 'checkbox', onchange: () => pick(name, box.checked) });
       box.checked = chosen.includes(name);

@@ -46,9 +46,11 @@ function figureColumns(run) {
   return [0, 1, 2, 3].map((column) => kinds.filter((kind) => place(kind) === column)).filter((column) => column.length);
 }
 
+const kindsByRole = new WeakMap();
+
 function kindOf(run, roleName) {
-  run.kindOfRole = run.kindOfRole || new Map(run.program.roles.map((role) => [role.name, role.kind]));
-  return run.kindOfRole.get(roleName);
+  if (!kindsByRole.has(run.program)) kindsByRole.set(run.program, new Map(run.program.roles.map((role) => [role.name, role.kind])));
+  return kindsByRole.get(run.program).get(roleName);
 }
 
 /** What the colours of bars mean. */

@@ -1,6 +1,7 @@
 // The page: builds its parts from the data in it, and keeps them up to date while the run lives.
 
 const RETRY = 3000; // ms between attempts where the browser itself gave up
+const RENEWED_EVERY = 20000; // ms between two looks at a folder of runs
 const SILENCE = 10000; // ms without news after which the page says so
 
 /** The parts of a page of one run, and what each event of the stream changes. */
@@ -106,6 +107,22 @@ class Listener {
   }
 }
 
+/** A folder is looked at again now and then, while somebody looks at its page. */
+function renewAgain(page, bar) {
+  bar.say(`as of ${clockText(Date.now() / 1000)}`, 'live');
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch('data');
+      if (!answer.ok) throw new Error(answer.statusText);
+      page.renew((await answer.json()).runs || []);
+      bar.say(`as of ${clockText(Date.now() / 1000)}`, 'live');
+    } catch {
+      bar.say('connection lost, trying again', 'broken');
+    }
+  }, RENEWED_EVERY);
+}
+
 const RUN_LINKS = [['topology', 'Topology'], ['roles', 'Roles'], ['curves', 'Curves'], ['events', 'Events'], ['config', 'Config']];
 const RUNS_LINKS = [['runs', 'Runs'], ['curves', 'Curves'], ['differences', 'Differences'], ['target', 'Target']];
 
@@ -117,8 +134,10 @@ function begin() {
   document.body.prepend(bar.node);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawCharts(true));
   if (many) {
-    main.append(...runsPage(data.runs || []));
+    const page = runsPage(data.runs || []);
+    main.append(...page.nodes);
     document.title = 'Runs · Pappus';
+    if (data.live && location.protocol !== 'file:') renewAgain(page, bar);
     return;
   }
   const page = new RunPage(data.run, bar, main);

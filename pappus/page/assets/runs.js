@@ -43,7 +43,7 @@ function runAddress(run) {
   return location.protocol === 'file:' ? `${path}/page.html` : `run/${path}/`;
 }
 
-/** The whole page of a folder. */
+/** The whole page of a folder; `renew()` takes what has become of its runs. */
 function runsPage(runs) {
   const state = { chosen: new Set(runs.slice(0, CHOSEN_AT_FIRST).map((run) => run.name)), together: true, metrics: ['charts/episodic_return', 'charts/SPS'] };
   const chosen = () => runs.filter((run) => state.chosen.has(run.name));
@@ -52,18 +52,27 @@ function runsPage(runs) {
   const curves = runCurves(runs, series, state, changed);
   const differences = differencesSection(series);
   const target = targetSection(runs, series);
-  const head = h('div', { class: 'head', id: 'head' }, h('div', { class: 'title-line' }, h('h1', {}, plural(runs.length, 'run'))),
-    h('p', { class: 'about' }, runsFacts(runs)));
+  const [title, facts] = [h('h1'), h('p', { class: 'about' })];
+  const head = h('div', { class: 'head', id: 'head' }, h('div', { class: 'title-line' }, title), facts);
 
   function changed() {
+    setText(title, plural(runs.length, 'run'));
+    setText(facts, runsFacts(runs));
     table.update();
     curves.update();
     differences.update();
     target.update();
   }
 
+  function renew(fresh) {
+    const before = new Set(runs.map((run) => run.name));
+    fresh.filter((run) => !before.has(run.name)).slice(0, CHOSEN_AT_FIRST).forEach((run) => state.chosen.add(run.name));
+    runs.splice(0, runs.length, ...fresh);
+    changed();
+  }
+
   changed();
-  return [head, table.node, curves.node, h('div', { class: 'pair' }, differences.node, target.node)];
+  return { renew, nodes: [head, table.node, curves.node, h('div', { class: 'pair' }, differences.node, target.node)] };
 }
 
 function runsFacts(runs) {
@@ -89,7 +98,7 @@ function runsTable(runs, chosen, changed) {
   const count = h('span', { class: 'count' });
   const table = h('table', { class: 'runs' }, h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'check' }, all), heads)), body);
   const node = section('runs', 'Runs', [count, find], h('div', { class: 'tall' }, table));
-  const rows = new Map(runs.map((run) => [run.name, runRow(run, chosen, changed)]));
+  const rows = new Map();
 
   function shown() {
     const { by } = RUN_COLUMNS[state.by];
@@ -103,6 +112,9 @@ function runsTable(runs, chosen, changed) {
 
   function update() {
     const fitting = shown();
+    for (const run of runs) {
+      if (!rows.has(run.name) || rows.get(run.name).run !== run) rows.set(run.name, runRow(run, chosen, changed));
+    }
     heads.forEach((head, i) => {
       if (i === state.by) head.setAttribute('aria-sort', state.down ? 'descending' : 'ascending');
       else head.removeAttribute('aria-sort');
@@ -127,7 +139,7 @@ function runRow(run, chosen, changed) {
   } });
   const cells = RUN_COLUMNS.slice(1).map((column) => h('td', { class: column.class }, column.show ? column.show(run) : column.by(run) || ''));
   const link = h('th', { scope: 'row' }, h('a', { href: runAddress(run) }, broken(run.name)));
-  return { box, node: h('tr', {}, h('td', { class: 'check' }, box), link, cells) };
+  return { run, box, node: h('tr', {}, h('td', { class: 'check' }, box), link, cells) };
 }
 
 /** What is drawn together: groups of runs that differ in their seed only, or each run on its own. */
@@ -141,10 +153,9 @@ function seriesOfRuns(runs, together) {
 /** Curves of the chosen runs, for each metric that was picked. */
 function runCurves(runs, series, state, changed) {
   const grid = h('div', { class: 'grid' });
-  const names = [...new Set(runs.flatMap((run) => Object.keys(columnsOf(run))))];
-  const merged = { curves: { columns: Object.fromEntries(names.map((name) => [name, [0]])) } };
+  const names = () => [...new Set(runs.flatMap((run) => Object.keys(columnsOf(run))))];
+  const merged = () => ({ curves: { columns: Object.fromEntries(names().map((name) => [name, []])) } });
   const shown = new Map();
-  state.metrics = state.metrics.filter((name) => names.includes(name));
   const picker = metricPicker(merged, state.metrics, pick);
   const together = toggle('mean of seeds', state.together, (on) => { state.together = on; changed(); }, { title: 'runs that differ in their seed only: mean and 95 % interval' });
   const note = h('p', { class: 'note' });
@@ -153,18 +164,21 @@ function runCurves(runs, series, state, changed) {
   function pick(name, on) {
     if (on && !shown.has(name)) {
       const close = () => { pick(name, false); picker.mark(name, false); };
+      state.metrics = [...new Set([...state.metrics, name])];
       const title = { 'charts/episodic_return': 'Return', 'charts/SPS': 'Steps per second', 'eval/episodic_return': 'Evaluation' }[name] || name;
       shown.set(name, new Chart({ title, note: name, wide: name === 'charts/episodic_return', read: () => meanLines(series(), name), close }));
       grid.append(shown.get(name).node);
     } else if (!on && shown.has(name)) {
       shown.get(name).remove();
       shown.delete(name);
+      state.metrics = state.metrics.filter((one) => one !== name);
     }
   }
 
-  picker.refresh();
-  state.metrics.forEach((name) => pick(name, true));
   return { node, update() {
+    picker.refresh();
+    const there = new Set(names());
+    state.metrics.filter((name) => there.has(name) && !shown.has(name)).forEach((name) => pick(name, true));
     const several = series().some((one) => one.runs.length > 1);
     setText(note, several ? 'Bands are 95 % intervals of the mean over seeds (Student’s t).' : '');
     note.hidden = !several;
