@@ -48,6 +48,8 @@ pappus completion bash|zsh|fish           what completes commands and options in
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
+WITHOUT_PAGE = ("--no-page", "--page-listen=")
+"""Members of a population are shown together, by one page."""
 ACTIONS = {"--vary": "append", "--trust": "store_true"}
 """Options that are not one value."""
 
@@ -270,10 +272,12 @@ def _train_population(run: str | None, given: dict[str, Any], words: list[str], 
         settled = with_data(config, config.env)[0]
         configs.append(fit(settled, settled.env, system)[0])
         validate(configs[-1])
-        runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
+        own = (*runs[i].words, *chosen_words(config, configs[-1]), *(WITHOUT_PAGE if config.has_page else ()))
+        runs[i] = replace(runs[i], words=own)
+    page = configs[0].page_server if configs[0].has_page else None
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
-        jobs or (usable_cores() if all(config.inline for config in configs) else 1),
+        jobs or (usable_cores() if all(config.inline for config in configs) else 1), page=page,
     ).run()
 
 

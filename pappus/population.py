@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from pappus.config import PageConfig
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
+from pappus.page.folder import RunsFolder
+from pappus.page.serving import served_meanwhile
 from pappus.run_process import OUTPUT, start_run
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
@@ -55,10 +59,14 @@ class Population:
     resumed: bool = False
     trust: bool = False
     """Members that go on run the code that their directories name, whoever wrote them."""
+    page: PageConfig | None = None
+    """How a page of all members is served meanwhile; None for no page."""
 
     def run(self) -> int:
         """Train all; the exit code."""
-        with on_ending(_stop_waiting):
+        with on_ending(_stop_waiting), ExitStack() as over:
+            if self.page is not None:
+                over.enter_context(served_meanwhile(RunsFolder(self.directory), self.directory, self.page))
             return self._run()
 
     def _run(self) -> int:

@@ -104,15 +104,16 @@ def _found(shown: Shown, path: str, after: str, headers: Mapping[str, str]) -> A
 
 
 def _split(path: str) -> tuple[str, str]:
-    """The name of a run, and what is asked of it: empty for its page, `/` for one whose last slash is missing."""
+    """The name of a run, and what is asked of it: empty for its page, `/` for one whose last slash is missing. A name
+    that is missing is one that no run has."""
     if not path.startswith(RUN):
         return "", path
     path = path.removeprefix(RUN)
     for ending in ("/", "/data", "/events"):
         if path.endswith(ending):
-            return path.removesuffix(ending), ending[1:]
+            return path.removesuffix(ending) or "/", ending[1:]
     before, found, file = path.rpartition(f"/{VIDEOS}/")
-    return (before, f"{VIDEOS}/{file}") if found else (path, "/")
+    return (before or "/", f"{VIDEOS}/{file}") if found else (path or "/", "/")
 
 
 def _page(page: Page) -> Answer:

@@ -9,18 +9,15 @@ It only reads: nothing of a run directory is run or imported, whoever made it.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from pappus.arguments import Parser, whole
 from pappus.config import PageConfig
 from pappus.errors import UserError
 from pappus.page.answers import Shown
-from pappus.page.assemble import assembled
-from pappus.page.document import Page
-from pappus.page.folder import OneRun, RunsFolder, check_folder, is_run
-from pappus.page.following import FollowedRun
+from pappus.page.folder import check_folder
 from pappus.page.server import PageServer
+from pappus.page.serving import shown, write_page
 from pappus.transports.addresses import check_page
 
 
@@ -48,11 +45,6 @@ def main(words: list[str]) -> int:
     return _serve(shown(directory), config, arguments.port)
 
 
-def shown(directory: Path) -> Shown:
-    """A run directory or a folder of runs, as a server shows it."""
-    return OneRun(FollowedRun(directory)) if is_run(directory) else RunsFolder(directory)
-
-
 def _serve(shown: Shown, config: PageConfig, port: int) -> int:
     server = PageServer(shown, config, port)
     print(server.url, flush=True)
@@ -67,13 +59,9 @@ def _serve(shown: Shown, config: PageConfig, port: int) -> int:
 
 
 def _write(directory: Path, file: Path) -> int:
-    page: Page = {**shown(directory).page(), "live": False}
-    temporary = file.with_name(f".{file.name}.partial")
     try:
-        temporary.write_bytes(assembled(page))
-        os.replace(temporary, file)
+        write_page(shown(directory), file)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UserError(f"--out {str(file)!r} cannot be written: {error.strerror}; give another file") from None
     print(file)
     return 0

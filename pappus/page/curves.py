@@ -29,7 +29,8 @@ class ThinnedCurves:
         """Keeps all metrics, or those that begin with one of `names`."""
         self._most, self._names = most_points, names
         self._columns: dict[str, array[float]] = {"step": array("d"), "time": array("d")}
-        self._every, self._skipped = 1, 0
+        self._every, self._count, self._ends_with_last = 1, 0, True
+        """One of so many lines is kept, how many there were, and whether the last one is among those kept."""
         self._last: dict[str, float] = {}
         self.evaluations: list[EvaluationDocument] = []
         self.back = 0
@@ -48,9 +49,9 @@ class ThinnedCurves:
         row = {name: value for name, value in row.items() if name in kept}
         self._go_back(row["step"])
         self._last = row
-        self._skipped += 1
-        if self._skipped >= self._every or not len(self):
-            self._skipped = 0
+        self._ends_with_last = self._count % self._every == 0
+        self._count += 1
+        if self._ends_with_last:
             self._append(row)
         self._note_evaluation(row)
         return row
@@ -61,7 +62,7 @@ class ThinnedCurves:
         columns: Columns = {
             name: [_shown(name, value) for value in values[::every]] for name, values in self._columns.items()
         }
-        if self._skipped or (len(self) - 1) % every > 0:
+        if not self._ends_with_last or (len(self) - 1) % every > 0:
             for name, values in columns.items():
                 values.append(_shown(name, self._last.get(name, UNKNOWN)))
         return {"x": "step", "columns": columns}
@@ -79,6 +80,7 @@ class ThinnedCurves:
         for name, values in self._columns.items():
             values.append(row.get(name, UNKNOWN))
         if len(self) >= max(LEAST_POINTS, min(self._most, MOST_VALUES // len(self._columns))):
+            self._ends_with_last = count % 2 == 0
             self._columns = {name: values[::2] for name, values in self._columns.items()}
             self._every *= 2
 
@@ -89,6 +91,7 @@ class ThinnedCurves:
         steps = self._columns["step"]
         left = next((i for i, known in enumerate(steps) if known > step), len(steps))
         self._columns = {name: values[:left] for name, values in self._columns.items()}
+        self._count = left * self._every
         self.evaluations = [one for one in self.evaluations if (one["step"] or 0) <= step]
 
     def _note_evaluation(self, row: dict[str, float]) -> None:

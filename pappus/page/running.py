@@ -16,20 +16,19 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pappus.config import AUTO, RunConfig
 from pappus.configured import configured
 from pappus.errors import UserError
 from pappus.origin import OF_A_COMMAND
-from pappus.page.assemble import assembled
 from pappus.page.document import VERSION, Difference, Phase
 from pappus.page.drawing import capacities, drawing
 from pappus.page.folder import OneRun
 from pappus.page.following import FollowedRun
 from pappus.page.now import now_of
-from pappus.page.server import PageServer
+from pappus.page.serving import served_meanwhile
 from pappus.page.written import NOW, PROGRAM, Moment, Started, write_quickly
 from pappus.settings import differences
 from pappus.system import System
@@ -39,7 +38,6 @@ from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.wording import memory
 from pappus.topologies.program import Program
 
-FILE = "page.html"
 FILE_SECONDS = 5.0
 """How often now.json is written."""
 PATIENCE = 100.0
@@ -87,21 +85,13 @@ def page_beside(run_stats: RunStats, program: Program, directory: Path, system: 
     """What a run of a directory tells of itself. Where its config has a page, it is served meanwhile, and written when
     the run ends in whatever way."""
     config = run_stats.config
-    server: PageServer | None = None
     page = RunPage(run_stats, program, directory, config.has_page)
     write_quickly(directory / PROGRAM, {**started(config, system, page)})
-    if config.has_page:
-        followed = FollowedRun(directory, newest=lambda: page.moment)
-        server = PageServer(OneRun(followed), config.page_server)
-        server.start()
-        tell(server.url)
-    try:
+    with ExitStack() as over:
+        if config.has_page:
+            shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))
+            over.enter_context(served_meanwhile(shown, directory, config.page_server))
         yield page
-    finally:
-        if server is not None:
-            with contextlib.suppress(Exception):
-                server.close()
-            write_page(directory)
 
 
 def started(config: RunConfig, system: System, page: RunPage) -> Started:
@@ -126,22 +116,6 @@ def machine() -> str:
     """`gpu-box, 8 cores, 31.2 GiB`."""
     size = memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return f"{socket.gethostname()}, {usable_cores()} cores, {size}"
-
-
-def tell(url: str) -> None:
-    """One line with the address, where it disturbs no output."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"page: {url}", file=sys.stderr, flush=True)
-
-
-def write_page(directory: Path) -> None:
-    """Write the page of a run into its directory; where that fails, the run has no such file."""
-    with contextlib.suppress(Exception):
-        run = FollowedRun(directory, shown_as=directory.name)
-        (directory / f".{FILE}.partial").write_bytes(
-            assembled({"mode": "run", "live": False, "run": run.document(), "runs": None, "after": ""})
-        )
-        os.replace(directory / f".{FILE}.partial", directory / FILE)
 
 
 def _plain(config: RunConfig, option: str) -> object:

@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
             head = read_head(self.connection, time.monotonic() + HEAD_SECONDS)
             self.connection.settimeout(SEND_SECONDS)
             self.rfile = io.BufferedReader(io.BytesIO(head))
-            if b"\r\n\r\n" in head or b"\n\n" in head:
+            if head.partition(b"\n")[0].strip() and (b"\r\n\r\n" in head or b"\n\n" in head):
                 self.handle_one_request()
             elif head:
                 self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
