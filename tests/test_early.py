@@ -154,7 +154,8 @@ def test_no_option_of_a_system_is_refused_early(name: str) -> None:
     words = [word for option in _options(SYSTEMS[name].defaults) for word in option]
     early.check_options(words, "pappus train")
     for short in ALIASES:
-        word = {"on_storage_failure": "stop", "callback": "module:name"}.get(short, "none")
+        words_of = {"on_storage_failure": "stop", "callback": "module:name", "page_listen": "localhost:0"}
+        word = words_of.get(short, "none")
         early.check_options([f"--{short}", word], "pappus train")
     early.check_options(["--actors", "auto"], "pappus train")
     early.check_start(name, "CartPole-v1", "", "")

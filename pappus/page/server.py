@@ -139,6 +139,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: PageServer
     server_version, sys_version = "pappus", ""
+    default_request_version = "HTTP/1.0"  # of a request that names none: its answer has a status, too
 
     def setup(self) -> None:
         self.request.settimeout(HEAD_SECONDS)
