@@ -30,7 +30,9 @@ from urllib.request import urlopen
 import pappus
 from benchmarks.hooks import InTurn
 from pappus.page import serving
-from pappus.page.running import RunPage
+from pappus.page.folder import OneRun
+from pappus.page.following import MOST_METRICS, FollowedRun
+from pappus.page.running import MOST_AT_END, RunPage
 from pappus.page.server import PageServer
 
 CLIENT = "--client"
@@ -84,13 +86,14 @@ def read_events(url: str, in_turn: InTurn) -> None:
 
 
 def file_cost(run: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(3):
-            began = time.perf_counter()
-            serving.write_page(serving.shown(run), Path(folder) / "page.html")
-            seconds = time.perf_counter() - began
-        size = (Path(folder) / "page.html").stat().st_size
-    print(f"the page of {run} takes {1e3 * seconds:.0f} ms and {size / 2**20:.2f} MiB")
+    for what, most in (("at its end", MOST_AT_END), ("by pappus page", MOST_METRICS)):
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(3):
+                began = time.perf_counter()
+                serving.write_page(OneRun(FollowedRun(run, most)), Path(folder) / "page.html")
+                seconds = time.perf_counter() - began
+            size = (Path(folder) / "page.html").stat().st_size
+        print(f"the page of {run}, written {what}, takes {1e3 * seconds:.0f} ms and {size / 2**20:.2f} MiB")
 
 
 def main() -> None:

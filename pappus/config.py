@@ -397,7 +397,7 @@ class RunConfig:
     trace: bool = False
     """Write down in what order the roles met each other, so that pappus replay-run can repeat the run in one thread."""
     page: bool = False
-    """Serve a page that shows the run in a browser while it goes on, and write it as page.html when it ends."""
+    """Serve a page that shows the run in a browser while it goes on. It is written as page.html in any case."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()

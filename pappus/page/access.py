@@ -27,6 +27,8 @@ class Access:
 
     def refusal(self, headers: Mapping[str, str]) -> str:
         """Why a request without a token gets no answer; empty where it may have one. Headers by lower-case name."""
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return "this page is not for other sites"
         if not self.token:
             host = headers.get("host", "")
             return "" if is_loopback(host) else f"this page is for this machine only, not for {host!r:.80}"

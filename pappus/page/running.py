@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from pappus.config import AUTO, RunConfig
@@ -28,7 +28,7 @@ from pappus.page.drawing import capacities, drawing
 from pappus.page.folder import OneRun
 from pappus.page.following import FollowedRun
 from pappus.page.now import now_of
-from pappus.page.serving import served_meanwhile
+from pappus.page.serving import FILE, served_meanwhile, write_page
 from pappus.page.written import NOW, PROGRAM, Moment, Started, write_quickly
 from pappus.settings import differences
 from pappus.system import System
@@ -40,6 +40,8 @@ from pappus.topologies.program import Program
 
 FILE_SECONDS = 5.0
 """How often now.json is written."""
+MOST_AT_END = 1 << 20
+"""Bytes of metrics.jsonl that are read for the file where nobody has followed the run: 40 ms."""
 PATIENCE = 100.0
 """A look that took a second is followed by the next one after so many."""
 
@@ -82,16 +84,21 @@ class RunPage:
 
 @contextmanager
 def page_beside(run_stats: RunStats, program: Program, directory: Path, system: System) -> Iterator[RunPage]:
-    """What a run of a directory tells of itself. Where its config has a page, it is served meanwhile, and written when
-    the run ends in whatever way."""
+    """What a run of a directory tells of itself. Where its config has a page, it is served meanwhile. When the run is
+    over, in whatever way, the page is written as a file."""
     config = run_stats.config
     page = RunPage(run_stats, program, directory, config.has_page)
     write_quickly(directory / PROGRAM, {**started(config, system, page)})
-    with ExitStack() as over:
-        if config.has_page:
-            shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))
-            over.enter_context(served_meanwhile(shown, directory, config.page_server))
+    if config.has_page:
+        shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))
+        with served_meanwhile(shown, directory, config.page_server):
+            yield page
+        return
+    try:
         yield page
+    finally:
+        with contextlib.suppress(Exception):
+            write_page(OneRun(FollowedRun(directory, MOST_AT_END)), directory / FILE)
 
 
 def started(config: RunConfig, system: System, page: RunPage) -> Started:

@@ -28,7 +28,7 @@ from pappus.transports.addresses import Address, read_token
 MOST_CONNECTIONS, MOST_STREAMS = 64, 32
 HEAD_BYTES, HEAD_SECONDS, SEND_SECONDS = 16 << 10, 10.0, 30.0
 LOOK_SECONDS, KEEPALIVE_SECONDS = 1.0, 15.0
-END_SECONDS, POLL_SECONDS = 1.0, 0.1
+END_SECONDS, POLL_SECONDS = 0.5, 0.1
 """How long the end waits until all streams have the last events, and how often the server looks whether it has come."""
 FILE_BLOCK = 256 << 10
 BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 10\r\n\r\ntoo many look at it\n"
@@ -53,7 +53,7 @@ class PageServer(socketserver.ThreadingTCPServer):
         self.address_family = socket.AF_INET6 if ":" in self.address.host else socket.AF_INET
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
-        self._sending, self._over = set[int](), threading.Event()
+        self._sending, self._over, self._started = set[int](), threading.Event(), False
         try:
             super().__init__((self.address.host, self.address.port), Handler)
         except OSError as error:
@@ -72,8 +72,9 @@ class PageServer(socketserver.ThreadingTCPServer):
 
     def start(self) -> None:
         """Serve beside the caller."""
-        for work in (lambda: self.serve_forever(POLL_SECONDS), self._look):
+        for work in (self._look, lambda: self.serve_forever(POLL_SECONDS)):
             threading.Thread(target=work, name="page", daemon=True).start()
+        self._started = True
 
     def wait(self) -> None:
         """Until the server is closed, or Ctrl-C."""
@@ -87,7 +88,8 @@ class PageServer(socketserver.ThreadingTCPServer):
         while self._sending and time.monotonic() < until:
             time.sleep(0.01)
         self._over.set()
-        self.shutdown()
+        if self._started:
+            self.shutdown()
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -30,8 +30,9 @@ def served_meanwhile(shown: Shown, directory: Path, config: PageConfig) -> Itera
     """Serve a page, tell where, and write it into the directory in the end. `UserError` where it cannot be served;
     after that nothing here fails."""
     server = PageServer(shown, config)
-    server.start()
-    tell(server.url)
+    with contextlib.suppress(RuntimeError):  # no thread can be started: the file will have to do
+        server.start()
+        tell(server.url)
     try:
         yield
     finally:

@@ -98,6 +98,8 @@ def test_strangers_sites_are_refused_by_the_name_of_the_host(
     server = served(write_run(tmp_path / "run"))
     for host in ("evil.com", "127.0.0.1.evil.com", "localhost.evil.com:80", "", "[::2]:80", "0x7f.1"):
         assert get(server, "/", Host=host)[0] == 403, host
+    assert get(server, "/events", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors")[0] == 403
+    assert get(server, "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate")[0] == 200
     for host in ("localhost", "localhost:1", "127.0.0.1:99", "[::1]:80", "LOCALHOST"):
         assert is_loopback(host), host
 
