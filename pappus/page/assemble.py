@@ -20,8 +20,9 @@ from pappus.telemetry.files import jsonable
 ASSETS = Path(__file__).parent / "assets"
 STYLES = ("vendor/uPlot.min.css", "page.css")
 SCRIPTS = (
-    "vendor/uPlot.iife.min.js", "basics.js", "model.js", "chart.js", "curves.js", "figure.js", "figure_lines.js",
-    "roles.js", "panels.js", "header.js", "runs.js", "page.js",
+    "vendor/uPlot.iife.min.js", "basics.js", "model.js", "chart_tools.js", "chart.js", "curves.js", "boxes.js",
+    "figure.js", "figure_lines.js", "edge_labels.js", "roles.js", "panels.js", "events.js", "config.js", "tiles.js",
+    "header.js", "runs.js", "runs_together.js", "page.js",
 )
 MARKS = ("STYLE", "SCRIPT", "POLICY", "DATA")
 UNSAFE = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}

@@ -17,7 +17,8 @@ function dressed(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else if (name === 'style') Object.entries(value).forEach(([property, one]) => node.style.setProperty(property, one));
+    else if (name === 'style')
+      Object.entries(value).forEach(([property, one]) => node.style.setProperty(property, one));
     else node.setAttribute(name, value === true ? '' : value);
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
@@ -38,7 +39,12 @@ function figure(value) {
   if (!known(value)) return UNKNOWN;
   const size = Math.abs(value);
   if (size >= 1e15 || (size > 0 && size < 1e-4)) return value.toExponential(1).replace('e+', 'e');
-  for (const [unit, letter] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'K']]) {
+  for (const [unit, letter] of [
+    [1e12, 'T'],
+    [1e9, 'G'],
+    [1e6, 'M'],
+    [1e3, 'K'],
+  ]) {
     if (size >= 0.9995 * unit) return trimmed(value / unit) + letter;
   }
   return trimmed(value);
@@ -67,7 +73,11 @@ function memoryText(bytes) {
 
 function byteRate(bytes) {
   if (!known(bytes)) return '';
-  for (const [unit, name] of [[1e9, 'GB/s'], [1e6, 'MB/s'], [1e3, 'kB/s']]) {
+  for (const [unit, name] of [
+    [1e9, 'GB/s'],
+    [1e6, 'MB/s'],
+    [1e3, 'kB/s'],
+  ]) {
     if (bytes >= 0.9995 * unit) return `${trimmed(bytes / unit)} ${name}`;
   }
   return `${Math.round(bytes)} B/s`;
@@ -79,7 +89,11 @@ function duration(seconds) {
   if (seconds < 0.9995) return seconds <= 0 ? '0 s' : `${trimmed(seconds)} s`;
   if (seconds < 10) return `${trimmed(Math.round(10 * seconds) / 10)} s`;
   const rounded = Math.round(seconds);
-  for (const [unit, name, small, smaller] of [[86400, 'd', 3600, 'h'], [3600, 'h', 60, 'min'], [60, 'min', 1, 's']]) {
+  for (const [unit, name, small, smaller] of [
+    [86400, 'd', 3600, 'h'],
+    [3600, 'h', 60, 'min'],
+    [60, 'min', 1, 's'],
+  ]) {
     if (rounded < unit) continue;
     const rest = Math.floor((rounded % unit) / small);
     return `${Math.floor(rounded / unit)} ${name}${rest ? ` ${rest} ${smaller}` : ''}`;
@@ -149,25 +163,46 @@ const choices = {
 
 /** A button that is on or off; `changed` hears which. */
 function toggle(label, on, changed, attributes = {}) {
-  const button = h('button', { type: 'button', class: 'toggle', 'aria-pressed': String(on), ...attributes, onclick: () => {
-    const next = button.getAttribute('aria-pressed') !== 'true';
-    button.setAttribute('aria-pressed', String(next));
-    changed(next);
-  } }, label);
+  const button = h(
+    'button',
+    {
+      type: 'button',
+      class: 'toggle',
+      'aria-pressed': String(on),
+      ...attributes,
+      onclick: () => {
+        const next = button.getAttribute('aria-pressed') !== 'true';
+        button.setAttribute('aria-pressed', String(next));
+        changed(next);
+      },
+    },
+    label,
+  );
   return button;
 }
 
 /** One of several: `options` are [value, label]. */
 function choice(name, options, chosen, changed) {
-  const buttons = options.map(([value, label]) => h('button', { type: 'button', role: 'radio', onclick: () => set(value) }, label));
-  const group = h('span', { class: 'choice', role: 'radiogroup', 'aria-label': name, onkeydown: (event) => {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const next = (buttons.indexOf(document.activeElement) + step + buttons.length) % buttons.length;
-    buttons[next].focus();
-    set(options[next][0]);
-  } }, buttons);
+  const buttons = options.map(([value, label]) =>
+    h('button', { type: 'button', role: 'radio', onclick: () => set(value) }, label),
+  );
+  const group = h(
+    'span',
+    {
+      class: 'choice',
+      role: 'radiogroup',
+      'aria-label': name,
+      onkeydown: (event) => {
+        const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        const next = (buttons.indexOf(document.activeElement) + step + buttons.length) % buttons.length;
+        buttons[next].focus();
+        set(options[next][0]);
+      },
+    },
+    buttons,
+  );
   function mark(value) {
     buttons.forEach((button, i) => {
       button.setAttribute('aria-checked', String(options[i][0] === value));
@@ -190,8 +225,15 @@ function section(id, title, tools, ...children) {
 }
 
 function searchBox(label, heard) {
-  return h('input', { type: 'search', class: 'search', placeholder: label, 'aria-label': label, autocomplete: 'off',
-    spellcheck: 'false', oninput: (event) => heard(event.target.value.trim().toLowerCase()) });
+  return h('input', {
+    type: 'search',
+    class: 'search',
+    placeholder: label,
+    'aria-label': label,
+    autocomplete: 'off',
+    spellcheck: 'false',
+    oninput: (event) => heard(event.target.value.trim().toLowerCase()),
+  });
 }
 
 /** Whether every word of a search stands in a text. */

@@ -1,64 +1,52 @@
 // A card with curves: drawn by uPlot while it can be seen, with values under the pointer, and a log scale.
 
-const SERIES_COLOURS = 8;
-const FAINT_LINES = 4; // more lines than these are shown smoothed only
-const DASHES = [[], [6, 4], [2, 3]];
-const CHART_HEIGHT = 200;
-const WIDE_HEIGHT = 300;
-
-/** What holds for all curves: the x axis, and how much is smoothed. */
-const curveView = { x: choices.get('x', 'step'), smoothing: choices.get('smoothing', 0) };
-const charts = new Set();
-const hovering = window.uPlot && uPlot.sync('pappus');
-
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    const chart = entry.target.chart;
-    chart.visible = entry.isIntersecting;
-    if (chart.visible) chart.draw();
-  }
-}, { rootMargin: '150px' });
-
-const sized = new ResizeObserver((entries) => entries.forEach((entry) => entry.target.chart.fit()));
-
-/** Every chart is drawn anew, at once or when it comes into view. */
-function redrawCharts(rebuild = false) {
-  for (const chart of charts) chart.changed(rebuild);
-}
-
-window.addEventListener('beforeprint', () => charts.forEach((chart) => chart.draw()));
-
-/** The value that a colour of the style sheet has in this theme. */
-function colourOf(name) {
-  const probe = h('span', { class: 'probe', style: { color: `var(--${name})` } });
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
-}
-
-function seriesColour(index) {
-  return colourOf(`series-${(index % SERIES_COLOURS) + 1}`);
-}
-
-function faded(colour, alpha) {
-  const [red, green, blue] = colour.match(/[\d.]+/g);
-  return `rgba(${red}, ${green}, ${blue}, ${alpha})`;
-}
-
 class Chart {
   /** `read()` returns lines: {label, x, y, low, high, dots, colour}; x ascends, unknown values are null. `format` makes
    * values text. */
   constructor({ title, note = '', read, wide = false, close = null, format = figure }) {
-    Object.assign(this, { title, read, wide, format, visible: false, dirty: true, log: false, zoomed: false, plot: null });
+    Object.assign(this, {
+      title,
+      read,
+      wide,
+      format,
+      visible: false,
+      dirty: true,
+      log: false,
+      zoomed: false,
+      plot: null,
+    });
     this.legend = h('div', { class: 'legend' });
     this.canvas = h('div', { class: 'plot', tabindex: '0', role: 'img', onkeydown: (event) => this.key(event) });
     this.canvas.chart = this;
     this.empty = h('p', { class: 'empty', hidden: true });
-    const tools = h('span', { class: 'card-tools' },
-      toggle('log', false, (on) => { this.log = on; this.changed(true); }, { 'aria-label': `${title}: log scale`, title: 'logarithmic scale' }),
-      toggle('wide', wide, (on) => { this.wide = on; this.widen(); }, { class: 'toggle only-wide', 'aria-label': `${title}: whole width`, title: 'whole width' }),
-      close && h('button', { type: 'button', class: 'toggle', 'aria-label': `remove ${title}`, title: 'remove', onclick: close }, '×'));
+    const tools = h(
+      'span',
+      { class: 'card-tools' },
+      toggle(
+        'log',
+        false,
+        (on) => {
+          this.log = on;
+          this.changed(true);
+        },
+        { 'aria-label': `${title}: log scale`, title: 'logarithmic scale' },
+      ),
+      toggle(
+        'wide',
+        wide,
+        (on) => {
+          this.wide = on;
+          this.widen();
+        },
+        { class: 'toggle only-wide', 'aria-label': `${title}: whole width`, title: 'whole width' },
+      ),
+      close &&
+        h(
+          'button',
+          { type: 'button', class: 'toggle', 'aria-label': `remove ${title}`, title: 'remove', onclick: close },
+          '×',
+        ),
+    );
     const head = h('figcaption', {}, h('span', { class: 'card-title', title: note }, title), tools);
     this.node = h('figure', { class: 'card chart' }, head, this.legend, this.canvas, this.empty);
     this.widen();
@@ -103,7 +91,8 @@ class Chart {
     const data = this.aligned();
     const drawable = this.lines.length && data[0].length > 0;
     this.empty.hidden = Boolean(drawable);
-    if (!drawable) setText(this.empty, this.log ? 'no positive values for a logarithmic scale' : 'nothing measured yet');
+    if (!drawable)
+      setText(this.empty, this.log ? 'no positive values for a logarithmic scale' : 'nothing measured yet');
     const shape = JSON.stringify([this.lines.map((line) => [line.label, line.role]), this.log, curveView.x, this.wide]);
     if (!this.plot || this.rebuild || shape !== this.shape) this.build(data);
     else if (!this.zoomed) this.plot.setData(data);
@@ -129,7 +118,9 @@ class Chart {
       const one = { ...line, y, colour, dash: DASHES[Math.floor(colour / SERIES_COLOURS) % DASHES.length] };
       if (line.low) {
         for (const side of ['high', 'low']) {
-          const edge = smoothed(line[side], line.dots ? 0 : curveView.smoothing).map((value) => (this.log && !(value > 0) ? null : value));
+          const edge = smoothed(line[side], line.dots ? 0 : curveView.smoothing).map((value) =>
+            this.log && !(value > 0) ? null : value,
+          );
           found.push({ ...one, y: edge, role: side });
         }
       }
@@ -144,7 +135,8 @@ class Chart {
   /** One column of x and one for each layer. */
   aligned() {
     if (!this.lines.length) return [[]];
-    if (this.lines.every((line) => line.x === this.lines[0].x)) return [this.lines[0].x, ...this.lines.map((line) => line.y)];
+    if (this.lines.every((line) => line.x === this.lines[0].x))
+      return [this.lines[0].x, ...this.lines.map((line) => line.y)];
     return uPlot.join(this.lines.map((line) => [line.x, line.y]));
   }
 
@@ -153,32 +145,64 @@ class Chart {
     this.zoomed = false;
     const text = colourOf('muted');
     const axis = {
-      stroke: text, font: '11px system-ui, sans-serif', grid: { stroke: colourOf('grid'), width: 1 }, ticks: { show: false },
+      stroke: text,
+      font: '11px system-ui, sans-serif',
+      grid: { stroke: colourOf('grid'), width: 1 },
+      ticks: { show: false },
     };
-    this.plot = new uPlot({
-      width: this.canvas.clientWidth, height: this.height, padding: [8, 18, 0, 0], legend: { show: false },
-      cursor: { sync: { key: hovering.key, scales: ['x', null] }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
-      scales: { x: { time: false }, y: this.log ? { distr: 3 } : { range: (plot, low, high) => roomy(low, high) } },
-      axes: [
-        { ...axis, size: 26, space: 64, values: (plot, values) => values.map((value) => xText(value)) },
-        { ...axis, size: 48, space: 34, values: (plot, values) => values.map((value) => (value === null ? '' : this.format(value))) },
-      ],
-      series: [{}, ...this.lines.map((line) => seriesOf(line))],
-      bands: this.lines.flatMap((line, i) => (line.role === 'high'
-        ? [{ series: [i + 1, i + 2], fill: faded(seriesColour(line.colour), 0.18) }] : [])),
-      hooks: {
-        setCursor: [(plot) => this.show(plot.cursor.idx)],
-        setSelect: [(plot) => { this.zoomed = plot.select.width > 0; }],
+    this.plot = new uPlot(
+      {
+        width: this.canvas.clientWidth,
+        height: this.height,
+        padding: [8, 18, 0, 0],
+        legend: { show: false },
+        cursor: {
+          sync: { key: hovering.key, scales: ['x', null] },
+          y: false,
+          drag: { x: true, y: false },
+          points: { size: 6 },
+        },
+        scales: { x: { time: false }, y: this.log ? { distr: 3 } : { range: (plot, low, high) => roomy(low, high) } },
+        axes: [
+          { ...axis, size: 26, space: 64, values: (plot, values) => values.map((value) => xText(value)) },
+          {
+            ...axis,
+            size: 48,
+            space: 34,
+            values: (plot, values) => values.map((value) => (value === null ? '' : this.format(value))),
+          },
+        ],
+        series: [{}, ...this.lines.map((line) => seriesOf(line))],
+        bands: this.lines.flatMap((line, i) =>
+          line.role === 'high' ? [{ series: [i + 1, i + 2], fill: faded(seriesColour(line.colour), 0.18) }] : [],
+        ),
+        hooks: {
+          setCursor: [(plot) => this.show(plot.cursor.idx)],
+          setSelect: [
+            (plot) => {
+              this.zoomed = plot.select.width > 0;
+            },
+          ],
+        },
       },
-    }, data, this.canvas);
-    this.plot.over.addEventListener('dblclick', () => { this.zoomed = false; });
+      data,
+      this.canvas,
+    );
+    this.plot.over.addEventListener('dblclick', () => {
+      this.zoomed = false;
+    });
   }
 
   /** The legend, with the values at an index or, without one, the newest. */
   show(index) {
-    const named = this.lines.map((line, i) => [line, i]).filter(([line]) => line.role === 'line' || line.role === 'dots');
+    const named = this.lines
+      .map((line, i) => [line, i])
+      .filter(([line]) => line.role === 'line' || line.role === 'dots');
     if (this.legend.childElementCount !== named.length + 1) {
-      this.legend.replaceChildren(...named.map(() => h('span', { class: 'key' }, h('i'), h('span'), h('b'))), h('span', { class: 'at' }));
+      this.legend.replaceChildren(
+        ...named.map(() => h('span', { class: 'key' }, h('i'), h('span'), h('b'))),
+        h('span', { class: 'at' }),
+      );
     }
     named.forEach(([line, i], place) => {
       const values = this.plot.data[i + 1];
@@ -189,7 +213,10 @@ class Chart {
       setText(label, line.label);
       setText(number, this.format(value));
     });
-    setText(this.legend.lastChild, known(index) && known(this.plot.data[0][index]) ? `at ${xText(this.plot.data[0][index])}` : '');
+    setText(
+      this.legend.lastChild,
+      known(index) && known(this.plot.data[0][index]) ? `at ${xText(this.plot.data[0][index])}` : '',
+    );
   }
 
   summary() {
@@ -212,42 +239,4 @@ class Chart {
     const index = clamp((this.plot.cursor.idx ?? (step > 0 ? -1 : xs.length)) + by, 0, xs.length - 1);
     this.plot.setCursor({ left: this.plot.valToPos(xs[index], 'x'), top: 10 });
   }
-}
-
-function seriesOf(line) {
-  const colour = seriesColour(line.colour);
-  if (line.role === 'dots') {
-    return { stroke: faded(colour, 0.6), width: 1, spanGaps: true, points: { show: true, size: 9, fill: colour, stroke: colourOf('card'), width: 1 } };
-  }
-  const hidden = line.role === 'high' || line.role === 'low';
-  const stroke = hidden ? 'transparent' : faded(colour, line.role === 'raw' ? 0.28 : 1);
-  const few = line.y.length <= 2;
-  return { stroke, width: line.role === 'raw' || hidden ? 1 : 2, dash: line.dash, spanGaps: true, points: { show: few && !hidden } };
-}
-
-/** The value at an index, or the nearest before it. */
-function near(values, index) {
-  for (let i = Math.min(index, values.length - 1); i >= 0; i -= 1) if (known(values[i])) return values[i];
-  return null;
-}
-
-/** A range with a little room around it; 0 belongs to it where it is near. */
-function roomy(low, high) {
-  if (!known(low) || !known(high)) return [0, 1];
-  const least = 0.05 * Math.abs(high) || 1; // what hardly moves is not blown up
-  const room = Math.max(0.06 * (high - low), (least - (high - low)) / 2);
-  return [low >= 0 && low < 0.6 * high ? 0 : low - room, high + room];
-}
-
-/** A place on the x axis as text. */
-function xText(value) {
-  return curveView.x === 'time' ? axisDuration(value) : figure(value);
-}
-
-function axisDuration(seconds) {
-  const size = Math.abs(seconds);
-  if (size >= 86400) return `${trimmed(seconds / 86400)} d`;
-  if (size >= 5400) return `${trimmed(seconds / 3600)} h`;
-  if (size >= 90) return `${trimmed(seconds / 60)} min`;
-  return `${trimmed(seconds)} s`;
 }

@@ -3,7 +3,6 @@
 const LANE = 40; // pixels between lanes that pass by other columns
 const UPRIGHT_LANE = 26; // the same where columns lie below each other
 const ASIDE = 0.35; // share of a box's width that is left to the labels of such lanes
-const LABEL_ROOM = 40; // pixels between labels in one gap
 const HEAD = 7; // length of an arrow's head
 
 class FigureLines {
@@ -13,7 +12,9 @@ class FigureLines {
     this.labels = h('div', { class: 'edge-labels' });
     this.lines = run.program ? edgeLines(run) : [];
     this.lines.forEach((line) => this.labels.append(line.node));
-    this.columnOf = new Map(figureColumns(run).flatMap((kinds, column) => kinds.map((kind, row) => [kind.name, { column, row }])));
+    this.columnOf = new Map(
+      figureColumns(run).flatMap((kinds, column) => kinds.map((kind, row) => [kind.name, { column, row }])),
+    );
     this.lanes = this.lines.filter((line) => this.passes(line));
     this.loops();
   }
@@ -54,13 +55,21 @@ class FigureLines {
   /** Where lines touch boxes: along each side evenly, in the order of the boxes they lead to. */
   attached(aside) {
     const sides = new Map();
-    const ends = this.lines.map((line) => ({ from: this.side(line, line.from, line.to), to: this.side(line, line.to, line.from) }));
+    const ends = this.lines.map((line) => ({
+      from: this.side(line, line.from, line.to),
+      to: this.side(line, line.to, line.from),
+    }));
     this.lines.forEach((line, i) => {
-      for (const [end, kind, other] of [['from', line.from, line.to], ['to', line.to, line.from]]) {
+      for (const [end, kind, other] of [
+        ['from', line.from, line.to],
+        ['to', line.to, line.from],
+      ]) {
         const key = `${kind} ${ends[i][end]}`;
         if (!sides.has(key)) sides.set(key, []);
         const towards = this.rectangles.get(other);
-        sides.get(key).push({ i, end, order: [towards.v + towards.height / 2, this.forward(line) ? 0 : 1, line.label] });
+        sides
+          .get(key)
+          .push({ i, end, order: [towards.v + towards.height / 2, this.forward(line) ? 0 : 1, line.label] });
       }
     });
     for (const [key, touching] of sides) {
@@ -71,7 +80,8 @@ class FigureLines {
         const along = side === 'start' || side === 'end';
         const share = (along ? aside : 0) + ((place + 1) / (touching.length + 1)) * (1 - (along ? aside : 0));
         ends[one.i][one.end] = {
-          side, u: along ? (side === 'start' ? box.u : box.u + box.width) : box.u + share * box.width,
+          side,
+          u: along ? (side === 'start' ? box.u : box.u + box.width) : box.u + share * box.width,
           v: along ? box.v + share * box.height : side === 'before' ? box.v : box.v + box.height,
         };
       });
@@ -95,8 +105,26 @@ class FigureLines {
     if (!this.passes(line)) {
       const bent = from.side === 'start' || from.side === 'end';
       const middle = bent ? [(from.u + to.u) / 2, null] : [null, (from.v + to.v) / 2];
-      const controls = bent ? [[middle[0], from.v], [middle[0], to.v]] : [[from.u, middle[1]], [to.u, middle[1]]];
-      return { from, to, controls, label: { u: (from.u + to.u) / 2, v: (from.v + to.v) / 2, gap: `${Math.min(from.u, to.u) | 0}`, side: bent ? 'on' : 'beside' } };
+      const controls = bent
+        ? [
+            [middle[0], from.v],
+            [middle[0], to.v],
+          ]
+        : [
+            [from.u, middle[1]],
+            [to.u, middle[1]],
+          ];
+      return {
+        from,
+        to,
+        controls,
+        label: {
+          u: (from.u + to.u) / 2,
+          v: (from.v + to.v) / 2,
+          gap: `${Math.min(from.u, to.u) | 0}`,
+          side: bent ? 'on' : 'beside',
+        },
+      };
     }
     const lane = this.lanes.indexOf(line);
     const v = (upright ? UPRIGHT_LANE : LANE) * (lane + 0.5);
@@ -111,9 +139,13 @@ class FigureLines {
     for (const kinds of sharedProcesses(this.run)) {
       const inside = kinds.map((kind) => this.rectangles.get(kind));
       const [u, v] = [Math.min(...inside.map((box) => box.u)), Math.min(...inside.map((box) => box.v))];
-      const [right, bottom] = [Math.max(...inside.map((box) => box.u + box.width)), Math.max(...inside.map((box) => box.v + box.height))];
+      const [right, bottom] = [
+        Math.max(...inside.map((box) => box.u + box.width)),
+        Math.max(...inside.map((box) => box.v + box.height)),
+      ];
       const others = [...this.rectangles].filter(([kind]) => !kinds.includes(kind)).map(([, box]) => box);
-      if (others.some((box) => box.u < right && box.u + box.width > u && box.v < bottom && box.v + box.height > v)) continue;
+      if (others.some((box) => box.u < right && box.u + box.width > u && box.v < bottom && box.v + box.height > v))
+        continue;
       const [x, y, across, down] = upright ? [v, u, bottom - v, right - u] : [u, v, right - u, bottom - v];
       found.push(s('rect', { class: 'process', x: x - 10, y: y - 10, width: across + 20, height: down + 20, rx: 14 }));
       found.push(s('text', { class: 'process-label', x: x + 4, y: y + down + 24 }, 'one process'));
@@ -125,7 +157,9 @@ class FigureLines {
 /** A box in the frame's coordinates: u along the flow, v across it. */
 function rectangle(box, frame, upright) {
   const [x, y] = [box.left - frame.left, box.top - frame.top];
-  return upright ? { u: y, v: x, width: box.height, height: box.width } : { u: x, v: y, width: box.width, height: box.height };
+  return upright
+    ? { u: y, v: x, width: box.height, height: box.width }
+    : { u: x, v: y, width: box.width, height: box.height };
 }
 
 function compared(one, other) {
@@ -147,74 +181,11 @@ function sharedProcesses(run) {
   return [...new Map(shared.map((kinds) => [kinds.join(' '), kinds])).values()];
 }
 
-/** Edges between kinds, those of one label together; a label that leads both ways is one line with two heads. */
-function edgeLines(run) {
-  const lines = new Map();
-  for (const edge of run.program.edges) {
-    for (const from of new Set(edge.roles_from.map((name) => kindOf(run, name)))) {
-      for (const to of new Set(edge.roles_to.map((name) => kindOf(run, name)))) {
-        if (!from || !to || from === to || lines.has(`${edge.label}|${from}|${to}`)) continue;
-        const back = lines.get(`${edge.label}|${to}|${from}`);
-        if (back) back.both = true;
-        else lines.set(`${edge.label}|${from}|${to}`, { label: edge.label, kind: edge.kind, from, to, both: edge.kind === 'requests' });
-      }
-    }
-  }
-  const told = new Set();
-  return [...lines.values()].map((line) => {
-    const first = !told.has(line.label);
-    told.add(line.label);
-    return { ...line, ...edgeLabel(run, line, first) };
-  });
-}
-
-/** Name, rate and depth of an edge; a rate is said once, and stands for all edges of its label. */
-function edgeLabel(run, line, first) {
-  const [name, rate, depth] = [h('span', { class: 'edge-name' }, line.label), h('span', { class: 'edge-rate' }), depthGauge()];
-  const node = h('div', { class: `edge-label ${line.kind}`, title: `${line.label}: ${line.from} ${line.both ? '⇄' : '→'} ${line.to}` }, name, first ? [rate, depth.node] : null);
-  return { node, update(place, upright) {
-    const now = (run.now && run.now.edges && run.now.edges[line.label]) || {};
-    const [x, y] = upright ? [place.v, place.u] : [place.u, place.v];
-    node.className = `edge-label ${line.kind} ${place.side || 'on'}`;
-    node.style.setProperty('left', `${x}px`);
-    node.style.setProperty('top', `${y}px`);
-    setText(rate, byteRate(now.bytes_per_second));
-    depth.update(now.depth, now.capacity);
-  } };
-}
-
-/** How full a queue is. */
-function depthGauge() {
-  const [level, text] = [h('i'), h('span')];
-  const node = h('span', { class: 'depth', hidden: true }, h('span', { class: 'tank' }, level), text);
-  return { node, update(depth, capacity) {
-    node.hidden = !known(depth);
-    if (node.hidden) return;
-    node.firstChild.hidden = !known(capacity);
-    level.style.setProperty('width', `${known(capacity) && capacity ? clamp((100 * depth) / capacity, 0, 100) : 0}%`);
-    setText(text, known(capacity) ? `${trimmed(depth)} of ${figure(capacity)}` : `${trimmed(depth)} ready`);
-  } };
-}
-
-/** Labels in one gap keep off each other: the first stands above its line, the last below, others on theirs. */
-function spaceLabels(drawn, upright) {
-  if (upright) return;
-  for (const together of Map.groupBy(drawn.filter((one) => one.label.side === 'on'), (one) => one.label.gap).values()) {
-    together.sort((one, other) => one.label.v - other.label.v);
-    together.forEach(({ label }, i) => {
-      label.side = i === 0 ? 'above' : i === together.length - 1 ? 'below' : 'on';
-    });
-    const between = together.slice(1, -1);
-    for (let i = 1; i < between.length; i += 1) {
-      between[i].label.v = Math.max(between[i].label.v, between[i - 1].label.v + LABEL_ROOM);
-    }
-  }
-}
-
 /** The line of an edge and its heads. */
 function strokes({ line, from, to, controls, lane }, run, upright) {
   const now = (run.now && run.now.edges && run.now.edges[line.label]) || {};
-  const width = line.kind === 'counter' ? 1 : 1.5 + 2.5 * clamp((Math.log10(Math.max(1, now.bytes_per_second || 1)) - 4) / 5, 0, 1);
+  const width =
+    line.kind === 'counter' ? 1 : 1.5 + 2.5 * clamp((Math.log10(Math.max(1, now.bytes_per_second || 1)) - 4) / 5, 0, 1);
   const point = (u, v) => (upright ? `${v.toFixed(1)} ${u.toFixed(1)}` : `${u.toFixed(1)} ${v.toFixed(1)}`);
   const way = controls
     ? `M${point(from.u, from.v)} C${point(...controls[0])} ${point(...controls[1])} ${point(to.u, to.v)}`
@@ -227,13 +198,16 @@ function strokes({ line, from, to, controls, lane }, run, upright) {
 function lanePath(from, to, lane, point) {
   const turn = Math.min(12, Math.abs(from.u - to.u) / 2);
   const sign = Math.sign(to.u - from.u);
-  return `M${point(from.u, from.v)} L${point(from.u, lane + turn)} Q${point(from.u, lane)} ${point(from.u + sign * turn, lane)} `
-    + `L${point(to.u - sign * turn, lane)} Q${point(to.u, lane)} ${point(to.u, lane + turn)} L${point(to.u, to.v)}`;
+  return (
+    `M${point(from.u, from.v)} L${point(from.u, lane + turn)} Q${point(from.u, lane)} ${point(from.u + sign * turn, lane)} ` +
+    `L${point(to.u - sign * turn, lane)} Q${point(to.u, lane)} ${point(to.u, lane + turn)} L${point(to.u, to.v)}`
+  );
 }
 
 /** An arrow's head at an end, pointing into its box. */
 function head(end, line, point) {
   const [du, dv] = { start: [1, 0], end: [-1, 0], before: [0, 1], after: [0, -1] }[end.side];
-  const corner = (side) => point(end.u - HEAD * du + side * 0.6 * HEAD * dv, end.v - HEAD * dv + side * 0.6 * HEAD * du);
+  const corner = (side) =>
+    point(end.u - HEAD * du + side * 0.6 * HEAD * dv, end.v - HEAD * dv + side * 0.6 * HEAD * du);
   return s('path', { class: `head ${line.kind}`, d: `M${point(end.u, end.v)} L${corner(1)} L${corner(-1)} Z` });
 }

@@ -6,18 +6,37 @@ const PHASES = { starting: 'starting', running: 'running', evaluating: 'evaluati
 function topBar(links) {
   const status = h('span', { class: 'status', role: 'status' });
   const themes = ['auto', 'light', 'dark'];
-  const theme = h('button', { type: 'button', class: 'toggle theme', onclick: () => {
-    const next = themes[(themes.indexOf(choices.get('theme', 'auto')) + 1) % themes.length];
-    choices.set('theme', next);
-    applyTheme(next, theme);
-  } });
+  const theme = h('button', {
+    type: 'button',
+    class: 'toggle theme',
+    onclick: () => {
+      const next = themes[(themes.indexOf(choices.get('theme', 'auto')) + 1) % themes.length];
+      choices.set('theme', next);
+      applyTheme(next, theme);
+    },
+  });
   applyTheme(choices.get('theme', 'auto'), theme);
-  const nav = h('nav', { 'aria-label': 'parts of the page' }, links.map(([id, text]) => h('a', { href: `#${id}` }, text)));
-  const node = h('header', { class: 'top' }, h('a', { class: 'skip', href: '#page' }, 'skip to the run'), h('span', { class: 'brand' }, dandelion(), 'Pappus'), nav, status, theme);
-  return { node, say(text, mood) {
-    setText(status, text);
-    status.className = `status ${mood}`;
-  } };
+  const nav = h(
+    'nav',
+    { 'aria-label': 'parts of the page' },
+    links.map(([id, text]) => h('a', { href: `#${id}` }, text)),
+  );
+  const node = h(
+    'header',
+    { class: 'top' },
+    h('a', { class: 'skip', href: '#page' }, 'skip to the run'),
+    h('span', { class: 'brand' }, dandelion(), 'Pappus'),
+    nav,
+    status,
+    theme,
+  );
+  return {
+    node,
+    say(text, mood) {
+      setText(status, text);
+      status.className = `status ${mood}`;
+    },
+  };
 }
 
 function applyTheme(theme, button) {
@@ -29,42 +48,90 @@ function applyTheme(theme, button) {
 
 /** A seed under its tuft: what Pappus is called after. */
 function dandelion() {
-  const rays = [-60, -36, -12, 12, 36, 60].map((angle) => s('path', { d: 'M10 12 L10 3', transform: `rotate(${angle} 10 12)` }));
-  return s('svg', { class: 'mark', viewBox: '0 0 20 22', 'aria-hidden': 'true' }, rays, s('path', { d: 'M10 12 L10 18' }), s('circle', { cx: 10, cy: 19, r: 1.8 }));
+  const rays = [-60, -36, -12, 12, 36, 60].map((angle) =>
+    s('path', { d: 'M10 12 L10 3', transform: `rotate(${angle} 10 12)` }),
+  );
+  return s(
+    'svg',
+    { class: 'mark', viewBox: '0 0 20 22', 'aria-hidden': 'true' },
+    rays,
+    s('path', { d: 'M10 12 L10 18' }),
+    s('circle', { cx: 10, cy: 19, r: 1.8 }),
+  );
 }
 
 /** Title, progress, figures and verdict of a run. */
 function runHead(run) {
   const [title, facts, phase] = [h('h1'), h('p', { class: 'about' }), h('span', { class: 'phase' })];
   const [fill, progress, left] = [h('i'), h('span'), h('span')];
-  const bar = h('div', { class: 'progress', role: 'progressbar', 'aria-label': 'steps', 'aria-valuemin': '0', 'aria-valuemax': '100' }, fill);
+  const bar = h(
+    'div',
+    { class: 'progress', role: 'progressbar', 'aria-label': 'steps', 'aria-valuemin': '0', 'aria-valuemax': '100' },
+    fill,
+  );
   const tiles = runTiles(run);
-  const [verdict, evidence, storage] = [h('p', { class: 'verdict-text' }), h('ul'), h('p', { class: 'storage bad', hidden: true })];
-  const verdictBox = h('section', { class: 'verdict', 'aria-label': 'verdict' }, h('span', { class: 'verdict-title' }, 'Verdict'), verdict, evidence);
-  const node = h('div', { class: 'head', id: 'head' },
-    h('div', { class: 'title-line' }, title, phase), facts,
-    h('div', { class: 'progress-line' }, bar, h('p', {}, progress, left)), tiles.node, storage, verdictBox);
+  const [verdict, evidence, storage] = [
+    h('p', { class: 'verdict-text' }),
+    h('ul'),
+    h('p', { class: 'storage bad', hidden: true }),
+  ];
+  const verdictBox = h(
+    'section',
+    { class: 'verdict', 'aria-label': 'verdict' },
+    h('span', { class: 'verdict-title' }, 'Verdict'),
+    verdict,
+    evidence,
+  );
+  const node = h(
+    'div',
+    { class: 'head', id: 'head' },
+    h('div', { class: 'title-line' }, title, phase),
+    facts,
+    h('div', { class: 'progress-line' }, bar, h('p', {}, progress, left)),
+    tiles.node,
+    storage,
+    verdictBox,
+  );
 
   function update() {
     const { about, now, summary } = run;
     const system = about.topology && about.algorithm ? `${about.topology} × ${about.algorithm}` : about.topology;
-    const named = about.system && about.system !== about.topology ? ` (${system})` : about.algorithm ? ` × ${about.algorithm}` : '';
+    const named =
+      about.system && about.system !== about.topology ? ` (${system})` : about.algorithm ? ` × ${about.algorithm}` : '';
     setText(title, `${about.system || about.topology || 'run'}${named} on ${about.env || UNKNOWN}`);
     document.title = `${about.system || 'run'} on ${about.env || UNKNOWN} · Pappus`;
     setText(phase, PHASES[about.phase] || about.phase || '');
     phase.className = `phase ${about.phase}`;
-    setText(facts, [
-      known(about.seed) ? `seed ${about.seed}` : '', about.directory, about.machine, known(about.began) ? `began ${dateText(about.began)}` : '',
-    ].filter(Boolean).join(' · '));
+    setText(
+      facts,
+      [
+        known(about.seed) ? `seed ${about.seed}` : '',
+        about.directory,
+        about.machine,
+        known(about.began) ? `began ${dateText(about.began)}` : '',
+      ]
+        .filter(Boolean)
+        .join(' · '),
+    );
     facts.title = about.command || '';
     const step = (now && now.step) ?? (summary && summary.steps) ?? lastKnown(columnsOf(run).step) ?? 0;
-    const share = now && known(now.progress) ? now.progress : about.steps_asked ? Math.min(1, step / about.steps_asked) : 0;
+    const share =
+      now && known(now.progress) ? now.progress : about.steps_asked ? Math.min(1, step / about.steps_asked) : 0;
     fill.style.setProperty('width', `${100 * share}%`);
     bar.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     setText(progress, `${percent(share)} · ${whole(step)} of ${whole(about.steps_asked)} steps`);
-    setText(left, about.phase === 'over' ? endOf(run) : now && known(now.eta_seconds) ? `${duration(now.eta_seconds)} left` : '');
+    setText(
+      left,
+      about.phase === 'over' ? endOf(run) : now && known(now.eta_seconds) ? `${duration(now.eta_seconds)} left` : '',
+    );
     tiles.update();
-    setText(verdict, sentence((now && now.verdict && now.verdict.text) || (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.')));
+    setText(
+      verdict,
+      sentence(
+        (now && now.verdict && now.verdict.text) ||
+          (about.phase === 'starting' ? 'Nothing measured yet: the roles are starting.' : 'Nothing measured.'),
+      ),
+    );
     const said = (now && now.verdict && now.verdict.evidence) || [];
     if (evidence.textContent !== said.join('')) evidence.replaceChildren(...said.map((text) => h('li', {}, text)));
     storage.hidden = !(now && now.storage);
@@ -80,51 +147,4 @@ function endOf(run) {
   const { about, summary } = run;
   const took = summary && known(summary.wall_seconds) ? `after ${duration(summary.wall_seconds)}` : '';
   return ['over', took, about.exit_reason ? `· ${about.exit_reason}` : ''].filter(Boolean).join(' ');
-}
-
-/** Large figures with their recent course. */
-function runTiles(run) {
-  const summary = () => run.summary || {};
-  const at = (field, later) => () => (run.now && known(run.now[field]) ? run.now[field] : later ? summary()[later] : null);
-  const offline = run.program && !kindsOf(run).some((kind) => kind.steps_envs);
-  const specs = [
-    !offline && { label: 'Return', hint: 'mean of the last 100 training episodes', value: at('episodic_return', 'episodic_return'), curve: 'charts/episodic_return',
-      under: () => (known(run.now && run.now.episodic_length) ? `${figure(run.now.episodic_length)} steps an episode` : '') },
-    { label: 'Evaluation', hint: 'the last greedy evaluation', value: at('eval_return', 'eval_return'), under: lastEvaluation },
-    { label: 'Steps per second', hint: 'env steps trained on', value: at('steps_per_second', 'steps_per_second'), curve: 'charts/SPS',
-      under: () => (run.now && known(run.now.updates_per_second) ? `${figure(run.now.updates_per_second)} updates/s` : '') },
-    !offline && { label: 'Policy lag', hint: 'updates between acting and learning', value: () => (run.now && run.now.lag ? run.now.lag.mean : lastKnown(columnsOf(run)['learner/policy_lag'])), curve: 'learner/policy_lag',
-      under: () => (run.now && run.now.lag && known(run.now.lag.max) ? `at most ${figure(run.now.lag.max)}` : '') },
-    !offline && { label: 'Episodes', hint: 'finished in training', value: at('episodes'), text: whole },
-    { label: 'Memory', hint: 'of all processes; pages that they share may count several times', value: at('memory_total'), text: memoryText, under: () => (run.now && run.now.restarts ? plural(run.now.restarts, 'restart') : 'no restart') },
-  ].filter(Boolean);
-
-  function lastEvaluation() {
-    const last = (run.evaluations || []).at(-1);
-    if (!last) return 'none yet';
-    return `${known(last.std) ? `± ${figure(last.std)} std, ` : ''}${known(last.episodes) ? plural(last.episodes, 'episode') : ''}`.replace(/, $/, '');
-  }
-
-  const tiles = specs.map((spec) => {
-    const [value, under, spark] = [h('b'), h('span', { class: 'under' }), s('svg', { class: 'spark', viewBox: '0 0 100 24', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, s('path'))];
-    const node = h('div', { class: 'tile', title: spec.hint }, h('span', { class: 'label' }, spec.label), value, under, spec.curve ? spark : null);
-    return { node, update() {
-      setText(value, (spec.text || figure)(spec.value()));
-      setText(under, spec.under ? spec.under() : '');
-      if (spec.curve) spark.firstChild.setAttribute('d', sparkPath(columnsOf(run)[spec.curve] || []));
-    } };
-  });
-  return { node: h('div', { class: 'tiles' }, tiles.map((tile) => tile.node)), update: () => tiles.forEach((tile) => tile.update()) };
-}
-
-/** A course as a path of at most 60 points in a box of 100 × 24. */
-function sparkPath(values) {
-  const all = values.filter(known);
-  if (all.length < 2) return '';
-  const size = Math.ceil(all.length / 60);
-  const means = [];
-  for (let i = 0; i < all.length; i += size) means.push(sum(all.slice(i, i + size)) / Math.min(size, all.length - i));
-  const [low, high] = [Math.min(...means), Math.max(...means)];
-  const place = (value) => 22 - (high > low ? (20 * (value - low)) / (high - low) : 10);
-  return means.map((value, i) => `${i ? 'L' : 'M'}${((100 * i) / Math.max(1, means.length - 1)).toFixed(1)} ${place(value).toFixed(1)}`).join(' ');
 }

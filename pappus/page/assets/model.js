@@ -17,8 +17,11 @@ function roleNow(run, name) {
 }
 
 const PARTS = [
-  ['computing', 'computing'], ['queued', 'waiting for a core'], ['asleep', 'asleep or waiting for something outside'],
-  ['other', 'busy, not divided further'], ['waiting', 'waiting for other roles'],
+  ['computing', 'computing'],
+  ['queued', 'waiting for a core'],
+  ['asleep', 'asleep or waiting for something outside'],
+  ['other', 'busy, not divided further'],
+  ['waiting', 'waiting for other roles'],
 ];
 
 /** Shares of a role's time, which sum to at most 1: the kernel's parts are cut to what the role counted as busy. */
@@ -46,13 +49,17 @@ function meanParts(nows) {
 function waitsOf(nows) {
   const shares = new Map();
   for (const now of nows) {
-    for (const [what, share] of Object.entries(now.waiting || {})) shares.set(what, (shares.get(what) || 0) + share / nows.length);
+    for (const [what, share] of Object.entries(now.waiting || {}))
+      shares.set(what, (shares.get(what) || 0) + share / nows.length);
   }
   return [...shares].filter(([, share]) => share >= 0.005).sort((one, other) => other[1] - one[1]);
 }
 
 function waitsText(nows, most = 2) {
-  return waitsOf(nows).slice(0, most).map(([what, share]) => `${what} ${percent(share)}`).join(', ');
+  return waitsOf(nows)
+    .slice(0, most)
+    .map(([what, share]) => `${what} ${percent(share)}`)
+    .join(', ');
 }
 
 function silent(now) {
@@ -74,7 +81,8 @@ function placesOf(nows) {
   const devices = new Set(nows.map((now) => now.device).filter((device) => device && device !== 'cpu'));
   const on = nodes.size === 1 ? `on ${[...nodes][0]}` : nodes.size ? `on ${nodes.size} nodes` : '';
   return [processes ? plural(processes, 'process').replace('processs', 'processes') : '', on, [...devices].join(', ')]
-    .filter(Boolean).join(' · ');
+    .filter(Boolean)
+    .join(' · ');
 }
 
 function columnsOf(run) {
@@ -102,7 +110,7 @@ function addRows(run, columns) {
   const before = (mine.time || []).length;
   for (const name of new Set([...Object.keys(mine), ...Object.keys(columns)])) {
     mine[name] = mine[name] || new Array(before).fill(null);
-    fresh.forEach((i) => mine[name].push(columns[name] ? columns[name][i] ?? null : null));
+    fresh.forEach((i) => mine[name].push(columns[name] ? (columns[name][i] ?? null) : null));
   }
   if (mine.time.length > MOST_ROWS) thin(mine);
   return true;
@@ -111,7 +119,8 @@ function addRows(run, columns) {
 /** Leaves out every second row of the older half, and keeps the newest. */
 function thin(columns) {
   const length = columns.time.length;
-  for (const name of Object.keys(columns)) columns[name] = columns[name].filter((_, i) => i % 2 === 1 || i >= length / 2);
+  for (const name of Object.keys(columns))
+    columns[name] = columns[name].filter((_, i) => i % 2 === 1 || i >= length / 2);
 }
 
 /** Seconds since the run began, for curves over time. */
@@ -166,7 +175,9 @@ function smoothed(values, weight) {
   });
 }
 
-const T_975 = [12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.2, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.1, 2.09, 2.09];
+const T_975 = [
+  12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.2, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.1, 2.09, 2.09,
+];
 
 /** Mean of several values and its 95 % interval (Student's t); no interval of one value. */
 function meanInterval(values) {

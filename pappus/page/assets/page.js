@@ -23,13 +23,29 @@ class RunPage {
     const roles = rolesSection(run);
     const curves = curvesSection(run);
     this.parts = {
-      head: runHead(run), figure: figureSection(run, (kind) => roles.open(kind)), roles,
-      curves: { node: curves.node, update() { curves.rebuilt(); curves.changed(); } }, lag: lagSection(run),
-      evaluations: evaluationsSection(run), cost: costSection(run), video: videoSection(run), events: eventsSection(run),
+      head: runHead(run),
+      figure: figureSection(run, (kind) => roles.open(kind)),
+      roles,
+      curves: {
+        node: curves.node,
+        update() {
+          curves.rebuilt();
+          curves.changed();
+        },
+      },
+      lag: lagSection(run),
+      evaluations: evaluationsSection(run),
+      cost: costSection(run),
+      video: videoSection(run),
+      events: eventsSection(run),
       config: configSection(run),
     };
     const { head, figure, lag, evaluations, cost, video, events, config } = this.parts;
-    const pair = h('div', { class: 'pair' }, [lag, evaluations, cost, video].map((part) => part.node));
+    const pair = h(
+      'div',
+      { class: 'pair' },
+      [lag, evaluations, cost, video].map((part) => part.node),
+    );
     this.main.replaceChildren(head.node, figure.node, roles.node, curves.node, pair, events.node, config.node);
   }
 
@@ -62,7 +78,8 @@ class RunPage {
   /** What the bar says of a run to which nobody listens. */
   say() {
     const { about, summary } = this.run;
-    if (about.phase === 'over' || summary) this.bar.say(about.exit_reason ? `over: ${about.exit_reason}` : 'over', 'over');
+    if (about.phase === 'over' || summary)
+      this.bar.say(about.exit_reason ? `over: ${about.exit_reason}` : 'over', 'over');
     else this.bar.say('no end is recorded: cut off, or still under way', 'cut');
   }
 }
@@ -78,7 +95,10 @@ class Listener {
 
   open() {
     this.source = new EventSource(`events?after=${encodeURIComponent(this.after)}`);
-    this.source.onopen = () => { this.broken = false; this.last = Date.now(); };
+    this.source.onopen = () => {
+      this.broken = false;
+      this.last = Date.now();
+    };
     this.source.onerror = () => {
       this.broken = true;
       if (this.source.readyState === EventSource.CLOSED && !this.over) setTimeout(() => this.open(), RETRY);
@@ -101,7 +121,8 @@ class Listener {
   tell() {
     const silence = Date.now() - this.last;
     if (this.over || this.page.run.about.phase === 'over') this.page.say();
-    else if (this.broken) this.bar.say(`connection lost ${duration(Math.round(silence / 1000))} ago, trying again`, 'broken');
+    else if (this.broken)
+      this.bar.say(`connection lost ${duration(Math.round(silence / 1000))} ago, trying again`, 'broken');
     else if (silence > SILENCE) this.bar.say(`live, but silent for ${duration(silence / 1000)}`, 'silent');
     else this.bar.say('live', 'live');
   }
@@ -123,8 +144,19 @@ function renewAgain(page, bar) {
   }, RENEWED_EVERY);
 }
 
-const RUN_LINKS = [['topology', 'Topology'], ['roles', 'Roles'], ['curves', 'Curves'], ['events', 'Events'], ['config', 'Config']];
-const RUNS_LINKS = [['runs', 'Runs'], ['curves', 'Curves'], ['differences', 'Differences'], ['target', 'Target']];
+const RUN_LINKS = [
+  ['topology', 'Topology'],
+  ['roles', 'Roles'],
+  ['curves', 'Curves'],
+  ['events', 'Events'],
+  ['config', 'Config'],
+];
+const RUNS_LINKS = [
+  ['runs', 'Runs'],
+  ['curves', 'Curves'],
+  ['differences', 'Differences'],
+  ['target', 'Target'],
+];
 
 function begin() {
   const data = JSON.parse(document.getElementById('pappus-data').textContent);
