@@ -43,6 +43,7 @@ pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
 pappus doctor RUN                         what limits a run, and the one change that would help (--json)
+pappus page RUN                           a run in a browser, also while it goes on; or all runs below a folder
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -52,6 +53,8 @@ pappus completion bash|zsh|fish           what completes commands and options in
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
+WITHOUT_PAGE = ("--no-page", "--page-listen=")
+"""Members of a population are shown together, by one page."""
 ACTIONS = {"--vary": "append", "--trust": "store_true"}
 """Options that are not one value."""
 
@@ -94,7 +97,7 @@ def _dispatch(words: list[str], began: float) -> int:
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
         "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
-        "push": _push, "pull": _pull, "doctor": _doctor,
+        "push": _push, "pull": _pull, "doctor": _doctor, "page": _page,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -296,10 +299,12 @@ def _train_population(
         settled = with_data(config, config.env)[0]
         configs.append(fit(settled, settled.env, system)[0])
         validate(configs[-1])
-        runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
+        own = (*runs[i].words, *chosen_words(config, configs[-1]), *(WITHOUT_PAGE if config.has_page else ()))
+        runs[i] = replace(runs[i], words=own)
+    page = configs[0].page_server if configs[0].has_page else None
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
-        jobs or (usable_cores() if all(config.inline for config in configs) else 1),
+        jobs or (usable_cores() if all(config.inline for config in configs) else 1), page=page,
     ).run(shown)
 
 
@@ -490,6 +495,12 @@ def _doctor(words: list[str], began: float) -> int:
     from pappus.doctor import main as doctor_main
 
     return doctor_main(words)
+
+
+def _page(words: list[str], began: float) -> int:
+    from pappus.page.command import main as page_main
+
+    return page_main(words)
 
 
 def _export(words: list[str], began: float) -> int:

@@ -260,6 +260,21 @@ class WireConfig:
 
 
 @dataclass(frozen=True)
+class PageConfig:
+    """Where the page of a run is served, and to whom."""
+
+    listen: str = ""
+    """HOST:PORT of the page (also as --page-listen, which asks for a page, too); empty: a free port of this machine,
+    for this machine only."""
+    token_file: str = ""
+    """A file that holds the secret which a browser must give once, as ?token=…; needed beyond this machine."""
+    certificate: str = ""
+    """TLS: the server's certificate chain (PEM)."""
+    key: str = ""
+    """TLS: the certificate's private key (PEM)."""
+
+
+@dataclass(frozen=True)
 class ReplayConfig:
     """The replay table. Its items are transitions or sequences, depending on the algorithm."""
 
@@ -397,6 +412,8 @@ class RunConfig:
     """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
     trace: bool = False
     """Write down in what order the roles met each other, so that pappus replay-run can repeat the run in one thread."""
+    page: bool = False
+    """Serve a page that shows the run in a browser while it goes on. It is written as page.html in any case."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()
@@ -408,6 +425,12 @@ class RunConfig:
     cluster: ClusterConfig = ClusterConfig()
     hooks: HooksConfig = HooksConfig()
     cost: CostConfig = CostConfig()
+    page_server: PageConfig = PageConfig()
+
+    @property
+    def has_page(self) -> bool:
+        """Whether the run is shown by a page."""
+        return self.page or bool(self.page_server.listen)
 
     @property
     def system_name(self) -> str:
@@ -473,6 +496,7 @@ class Settings(TypedDict, total=False):
     run_dir: str | Path
     record: str | Path
     trace: bool
+    page: bool
     topology: TopologyConfig | Mapping[str, Any]
     env_options: EnvOptions | Mapping[str, Any]
     network: NetworkConfig | Mapping[str, Any]
@@ -486,6 +510,7 @@ class Settings(TypedDict, total=False):
     cost: CostConfig | Mapping[str, Any]
     price: Mapping[str, float]
     budget: Mapping[str, float]
+    page_server: PageConfig | Mapping[str, Any]
     core: Literal["none", "lstm", "gru"]
     listen: str
     address: str
@@ -493,3 +518,4 @@ class Settings(TypedDict, total=False):
     fallback_dir: str | Path
     callback: Sequence[str]
     log: Sequence[str]
+    page_listen: str

@@ -17,13 +17,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pappus.config import PageConfig
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
+from pappus.page.folder import RunsFolder
+from pappus.page.serving import served_meanwhile
 from pappus.population_view import PopulationView, Row
 from pappus.run_process import OUTPUT, start_run
 from pappus.telemetry.files import last_line
@@ -53,11 +57,15 @@ class Population:
     resumed: bool = False
     trust: bool = False
     """Members that go on run the code that their directories name, whoever wrote them."""
+    page: PageConfig | None = None
+    """How a page of all members is served meanwhile; None for no page."""
 
     def run(self, terminal: Terminal | None = None) -> int:
         """Train all; the exit code."""
-        with on_ending(_stop_waiting):
+        with on_ending(_stop_waiting), ExitStack() as over:
             self._write()
+            if self.page is not None:
+                over.enter_context(served_meanwhile(RunsFolder(self.directory), self.directory, self.page))
             return self._run(PopulationView(terminal or Terminal(), str(self.directory), self.jobs, self.rows))
 
     def _run(self, view: PopulationView) -> int:

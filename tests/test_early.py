@@ -154,7 +154,10 @@ def test_no_option_of_a_system_is_refused_early(name: str) -> None:
     words = [word for option in _options(SYSTEMS[name].defaults) for word in option]
     early.check_options(words, "pappus train")
     for short in ALIASES:
-        special = {"on_storage_failure": "stop", "callback": "module:name", "price": "hour=1", "budget": "joules=1"}
+        special = {
+            "on_storage_failure": "stop", "callback": "module:name", "price": "hour=1", "budget": "joules=1",
+            "page_listen": "localhost:0",
+        }
         word = special.get(short, "none")
         early.check_options([f"--{short}", word], "pappus train")
     early.check_options(["--actors", "auto"], "pappus train")
