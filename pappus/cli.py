@@ -140,13 +140,14 @@ def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
         except UserError:
             ForkServer.discard()  # a command that is refused leaves nothing that still starts
             raise
-        shown.say("loading torch", stays=True)
+        shown.say("loading torch", stays=not planned)
     from pappus import api
 
     system, config = _config(words) if run is None else _resumed_config(run, rest, trust)
     if planned:
         plan = api.plan_memory(config, config.env, system)
-        print("\n".join(plan.lines()))
+        shown.clear()
+        shown.print("\n".join(plan.lines()))
         plan.check()
         return 0
     directory = None if run is None else Path(run).resolve()

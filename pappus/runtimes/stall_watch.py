@@ -135,9 +135,9 @@ class StallWatch:
         for process in self._processes.values():
             if process.pid is not None:
                 beats = process.heartbeats
-                found |= beats.late(now, self._seconds)
                 least = max(enough, 2 * beats.rhythm)
-                found |= {role: quiet for role, quiet in beats.silent(now).items() if still and quiet > least}
+                quiet = beats.silent(now).items() if still else ()
+                found |= beats.late(now, self._seconds) | {role: silent for role, silent in quiet if silent > least}
         return found
 
     def _stopped(self) -> bool:

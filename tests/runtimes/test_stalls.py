@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pappus.config import SupervisionConfig
 from pappus.edges.queue import QueueEdge
 from pappus.edges.replay import ReplayEdge
 from pappus.edges.weights import WeightsEdge
 from pappus.kinds import ACTOR, LEARNER, REPLAY
 from pappus.roles.role import Role
+from pappus.runtimes.heartbeats import Heartbeats
 from pappus.runtimes.inline_watch import InlineWatch
 from pappus.runtimes.stacks import LIBRARIES, OURS, at_work, frames_of, of_role, place
-from pappus.runtimes.stall_watch import Pace
+from pappus.runtimes.stall_watch import Pace, StallWatch
 from pappus.runtimes.stalls import Doing, WaitGraph, explain
 from pappus.topologies.program import Program
 from tests.contracts.queue_contract import SPEC
 from tests.contracts.runtime_contract import FakeController
+from tests.runtimes.test_heartbeats import said
 
 
 def build(*_: Any, **__: Any) -> Any:
@@ -49,6 +53,7 @@ def told(made: Program, first: tuple[str, ...] = ("learner",), **doing: Doing) -
     return explain({role.replace("_", "-"): one for role, one in doing.items()}, WaitGraph(made), first).sentence
 
 
+SUPERVISION = SupervisionConfig()
 STOPPED = Doing("actor", silent=6.0, state="T")
 WAITS = Doing("learner", waits_for="unrolls")
 WANTS_WEIGHTS = Doing("actor", waits_for="weights")
@@ -212,3 +217,69 @@ def test_the_only_thread_may_take_its_time_for_what_is_no_step_of_a_role() -> No
     for now[0] in range(100):
         watch.look()
     assert controller.events == []
+
+
+class Watched:
+    """Three processes of a program, whose reports and states the test makes up, a second after the other."""
+
+    def __init__(self) -> None:
+        made, self.controller, self.now = program(2), TellsOnly(), 0.0
+        self.states: dict[str, str] = {}
+        self.processes = {
+            spec.name: SimpleNamespace(group=spec.name, specs=[spec], pid=1, heartbeats=Heartbeats([spec], SUPERVISION))
+            for spec in made.roles
+        }
+        self.watch = StallWatch(made, self.processes, self.controller, 5.0, self)  # type: ignore[arg-type]
+
+    def state(self, process: Any) -> str:
+        return self.states.get(process.group, "S")
+
+    def ask_for_stack(self, process: Any) -> float:
+        return 1.0
+
+    def stack(self, process: Any) -> str:
+        return DUMP.format(lib=LIBRARIES[0], ours=OURS)
+
+    def go_on(self, seconds: int, **waits: str) -> None:
+        """The roles of `waits` report each second: what they wait for, or an empty text where they get on."""
+        for _ in range(seconds):
+            self.now += 1.0
+            for name, what in waits.items():
+                role = name.replace("_", "-")
+                message: Any = said(role, *([] if what else ["env_steps"]))
+                message["report"] |= {"busy": 0.0, "waiting": {what: 1.0} if what else {}}
+                self.processes[role].heartbeats.hear(message, self.now)
+                self.watch.hear(message["report"], self.now)
+            self.watch.look(self.now)
+
+
+def test_a_stall_has_one_line_when_it_begins_and_one_when_it_ends() -> None:
+    run = Watched()
+    run.go_on(3, actor_0="", actor_1="", learner="")
+    run.states["actor-0"] = "T"
+    run.go_on(12, actor_1="unrolls slots", learner="unrolls")
+    told = "the learner waits for unrolls from actor-0; actor-0 has been stopped by a signal for "
+    assert run.controller.stall.startswith(f"nothing moves for 12 s: {told}12 s; actor-1 waits for unrolls slots")
+    run.go_on(2, actor_0="", actor_1="", learner="")
+    lines = run.controller.events
+    assert len(lines) == 2 and told in lines[0] and lines[1].startswith(": actor-0 moves again after 1")
+    assert run.controller.stall == ""
+
+
+def test_one_role_that_is_stuck_while_the_others_go_on_is_told_with_its_stack() -> None:
+    run = Watched()
+    run.go_on(3, actor_0="", actor_1="", learner="")
+    run.go_on(9, actor_1="", learner="")
+    sentence, *stack = run.controller.events[0].splitlines()
+    assert sentence.startswith(": actor-0 has been stuck for ") and sentence.endswith("; the others go on")
+    assert ", asleep in readinto (socket.py:706), called from step (my_env.py:31)" in sentence
+    assert len(stack) == 3 and 'my_env.py", line 31 in step' in stack[1]
+
+
+def test_a_run_that_ends_or_saves_may_stand_still() -> None:
+    run = Watched()
+    run.go_on(3, actor_0="", actor_1="", learner="")
+    for _ in range(60):
+        run.watch.excuse(run.now)
+        run.go_on(1, actor_0="unrolls slots", actor_1="unrolls slots", learner="its checkpoint")
+    assert run.controller.events == []
