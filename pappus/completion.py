@@ -17,9 +17,11 @@ from pappus.names import PAIRS
 from pappus.settings import ALIASES, option_names
 
 PACKAGE = Path(__file__).parent
-RUNS = ("train", "serve", "chaos", "sweep")
+RUNS = ("train", "serve", "chaos", "sweep", "tune")
 """Commands that take a system and its options."""
-OWN_OPTIONS = ("--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--trust", "--help")
+OWN_OPTIONS = (
+    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--trust", "--tune", "--help"
+)
 """Options of `pappus train` that are no settings."""
 
 BASH = """\

@@ -19,6 +19,8 @@ GROWTH = 4
 """By how much whatever is allowed may change."""
 USUAL_LAG, REPLAY_LAG = 2.0, 8.0
 """Without permission a policy may lag by twice as many updates as the preset's; with replay by so many in any case."""
+OTHER_KIND = 6.0
+"""As far from each other as this many steps of a factor of two are one thread and processes, for example."""
 MOST_ENVS = 1024
 """Of one actor."""
 WAITING_ACTORS = 16
@@ -84,7 +86,8 @@ class Setting:
             (self.runtime, other.runtime), (bool(self.threads), bool(other.threads)), (self.groups, other.groups),
             (self.inference_in, other.inference_in),
         ]
-        return sum(abs(log2(one / another)) for one, another in sizes) + 2.0 * sum(one != two for one, two in kinds)
+        doublings = sum(abs(log2(one / another)) for one, another in sizes)
+        return doublings + OTHER_KIND * sum(one != another for one, another in kinds)
 
 
 def learns_alone(config: RunConfig) -> bool:

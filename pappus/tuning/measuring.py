@@ -19,7 +19,7 @@ from pappus.config import EnvOptions, RunConfig
 from pappus.envs.check import random_action
 from pappus.envs.gym_vector import GymVectorEnv
 from pappus.envs.vector import VectorEnv, backend_of, env_spec, make_env
-from pappus.errors import UserError
+from pappus.errors import RunError
 from pappus.kinds import ACTOR, BUNDLE, EVALUATOR, INFERENCE, LEARNER, MASTER, PARAMETER_SERVER, WORKER
 from pappus.settings import override
 from pappus.system import System
@@ -39,6 +39,8 @@ FEW, MANY = 1, 32
 FEWER = 16
 """By how much fewer envs the second run has in which acting is measured."""
 PROBE_SECONDS = 1.2
+LONGEST_UPDATE = 0.3
+"""Seconds of an update in such a run, if it can be of fewer unrolls."""
 MESSAGES = 2000
 ECHO = "import os\nwhile data := os.read(0, 1): os.write(1, data)"
 STEPPING = tuple(kind.name for kind in (ACTOR, BUNDLE, WORKER))
@@ -82,30 +84,51 @@ def is_one_by_one(env: EnvLike, options: EnvOptions) -> bool:
         return isinstance(one, GymVectorEnv) and isinstance(one.env.unwrapped, SyncVectorEnv)
 
 
-def measure_parts(
-    reference: RunConfig, env: EnvLike, system: System, items: Sequence[int]
-) -> tuple[Line, dict[int, float], float]:
-    """Acting (seconds for n envs), training per env step by the items of an update, and what other roles compute per
-    env step, from runs with one actor."""
-    stand_in = StandIn(env_spec(env, dataclasses.replace(reference.env_options, last_inputs=False)))
-    replays = system.algorithm.learns_from_replay
-    acting, training, others = list[tuple[int, float]](), dict[int, float](), 0.0
-    for count in items:
-        most = MANY if replays else count
-        for n in (max(1, most // FEWER), most) if count == items[0] else (most,):
-            config = override(reference, {
-                "actors": 1, "envs_per_actor": n, "envs": 0, "max_envs": 0, "learners": 1,
-                "batch_size": count if replays else 0, "env_options.backend": BACKEND,
-                "runtime": "inline" if reference.device == "cpu" else "local",
-            })
-            window = watch(config, stand_in, system, PROBE_SECONDS)
-            if not window.rate:
-                raise UserError(f"a run with {n} envs that cost nothing made no update; nothing can be predicted")
-            if count == items[0]:
-                acting.append((n, acting_of(window.metrics, n)))
-        training[count] = per_step(window.metrics, TRAINING)
-        others = per_step(window.metrics, other_kinds(window.metrics))
-    return Line.through(acting), training, others
+class Parts:
+    """All that a step costs beside the env, from runs with one actor whose envs cost nothing."""
+
+    def __init__(self, reference: RunConfig, env: EnvLike, system: System) -> None:
+        options = dataclasses.replace(reference.env_options, last_inputs=False)
+        self._reference, self._system, self._stand_in = reference, system, StandIn(env_spec(env, options))
+        self._replays = system.algorithm.learns_from_replay
+        self.acting = Line(0.0, 0.0)
+        """Seconds for n envs."""
+        self.training: dict[int, float] = {}
+        """Per env step, by the items of an update."""
+        self.others = 0.0
+        """Per env step."""
+
+    def measure(self, items: Sequence[int]) -> None:
+        """For updates of these sizes; for the first of them with few and with many envs, which tells acting."""
+        first = items[0]
+        few, many = (1, MANY) if self._replays else (max(1, first // FEWER), first)
+        points = [(few, acting_of(self._seen(few, first), few))]
+        many = many if self._replays else self._bearable(first)
+        if many > few:
+            points.append((many, acting_of(self._seen(many, first), many)))
+        self.acting = Line.through(points)
+        for count in items[1:]:
+            self._seen(MANY if self._replays else self._bearable(count), count)
+
+    def _bearable(self, count: int) -> int:
+        """As many envs, and so unrolls of an update, as it takes to see several updates: with large networks, what an
+        env step of an update costs does not depend on its size."""
+        known = self.training[min(self.training, key=lambda size: abs(size - count))]
+        most = int(LONGEST_UPDATE / (known * self._reference.unroll_length))
+        return min(count, max(2, most))
+
+    def _seen(self, envs: int, items: int) -> Mapping[str, float]:
+        """What the roles did with so many envs, whose unrolls are an update unless it is of replay."""
+        config = override(self._reference, {
+            "actors": 1, "envs_per_actor": envs, "learners": 1, "batch_size": items if self._replays else 0,
+            "env_options.backend": BACKEND, "runtime": "inline" if self._reference.device == "cpu" else "local",
+        })
+        window = watch(config, self._stand_in, self._system, PROBE_SECONDS)
+        if not window.rate:
+            raise RunError(f"a run with {envs} envs that cost nothing made no update; nothing can be predicted")
+        self.training[items] = per_step(window.metrics, TRAINING)
+        self.others = per_step(window.metrics, other_kinds(window.metrics))
+        return window.metrics
 
 
 def acting_of(metrics: Mapping[str, float], envs: int) -> float:
@@ -151,5 +174,6 @@ def measure(reference: RunConfig, env: EnvLike, system: System, items: Sequence[
     with one_thread():
         in_turn = measure_env(env, reference.env_options)
         threads = measure_env(env, reference.env_options, threads=True) if one_by_one and in_turn.waits else None
-    acting, training, others = measure_parts(reference, env, system, items)
-    return Costs(in_turn, threads, acting, training, others, measure_message(), usable_cores())
+    parts = Parts(reference, env, system)
+    parts.measure(items)
+    return Costs(in_turn, threads, parts.acting, parts.training, parts.others, measure_message(), usable_cores())

@@ -18,6 +18,8 @@ from pappus.tuning.tuner import Found, Tuner, found_json
 from pappus.tuning.wording import file_text, learning, settings_of, table
 
 INTERRUPTED = 130
+NOTICEABLE = 0.2
+"""Cores."""
 
 
 def find(
@@ -82,5 +84,7 @@ def _page(found: Found, seconds: float, written: Path | None) -> list[str]:
     lines += ["learning, beside the preset", *(f"  {line}" for line in learns(found))]
     if written is not None:
         lines += [f"config  {written}", f"  use   pappus train --config {written}"]
+    if found.others >= NOTICEABLE:
+        lines.append(f"others used {found.others:.1f} cores of this machine meanwhile: the figures are as noisy")
     stopped = ", stopped before its time" if found.interrupted else ""
     return [*lines, f"tuned in {seconds:.0f} s{stopped}"]

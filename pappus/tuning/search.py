@@ -17,7 +17,7 @@ from math import exp, log
 from pappus.tuning.candidates import Setting
 from pappus.tuning.model import Prediction
 
-REACH = 2.0
+REACH = 3.0
 """Steps of a factor of two over which a measurement says most of what it says."""
 DOUBT = 0.5
 """Weight of the prediction itself, beside that of measured settings."""
@@ -42,6 +42,8 @@ class Measured:
     error: str = ""
     """Why it could not be measured."""
     interrupted: bool = False
+    others: float = 0.0
+    """Cores that were used meanwhile by what is none of the run's."""
 
 
 @dataclass

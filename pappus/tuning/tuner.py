@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from pappus.api import describe
 from pappus.config import RunConfig
 from pappus.errors import PappusError, UserError
 from pappus.machine import fit
+from pappus.settings import override
 from pappus.system import System
 from pappus.telemetry.processes import usable_cores
 from pappus.tuning.allowed import Allowed
@@ -46,6 +48,12 @@ class Found:
     first: Trial | None = None
     choice: Trial | None = None
     interrupted: bool = False
+
+    @property
+    def others(self) -> float:
+        """Cores that others used while it was tried, in the mean."""
+        seen = [one.others for trial in self.trials for one in trial.measured if not one.error]
+        return sum(seen) / len(seen) if seen else 0.0
 
     @property
     def gain(self) -> float | None:
@@ -86,9 +94,18 @@ class Tuner:
         found, env = self.found, self._config.env
         items = sorted({*self._space(False).items(), found.start.topology.items_per_update(found.start)})
         items.sort(key=lambda count: count != found.reference.topology.items_per_update(found.reference))
-        found.costs = measure(found.reference, env, self._system, items, self.one_by_one)
+        found.costs = measure(self._as_in_processes(found.reference), env, self._system, items, self.one_by_one)
         for line in costs_text(found.costs):
             self._told(line)
+
+    @cached_property
+    def _precision(self) -> str:
+        """In which processes compute: each trial would measure it anew."""
+        beside = dataclasses.replace(self.found.reference, runtime="local")
+        return describe(beside, self._config.env, self._system).config.precision
+
+    def _as_in_processes(self, config: RunConfig) -> RunConfig:
+        return override(config, {"precision": self._precision})
 
     @cached_property
     def one_by_one(self) -> bool:
@@ -146,16 +163,17 @@ class Tuner:
     def _try(self, setting: Setting) -> Measured:
         found = self.found
         config = found.start if found.first is not None and setting == found.first.setting else None
+        config = config or setting.applied(found.reference)
+        config = config if config.inline else self._as_in_processes(config)
+        patience = min(PATIENCE, 3 * self._window)
         try:
-            window = watch(
-                config or setting.applied(found.reference), self._config.env, self._system, self._window,
-                min(PATIENCE, 3 * self._window),
-            )
+            window = watch(config, self._config.env, self._system, self._window, patience)
         except UserError as error:
             return Measured(0.0, error=sentence(error))
         except PappusError as error:
             return Measured(0.0, error=f"it failed: {sentence(error)}")
-        return Measured(window.rate, window.metrics.get("learner/policy_lag"), interrupted=window.interrupted)
+        lag = window.metrics.get("learner/policy_lag")
+        return Measured(window.rate, lag, interrupted=window.interrupted, others=window.others)
 
 
 def found_json(found: Found) -> dict[str, Any]:
@@ -173,5 +191,5 @@ def found_json(found: Found) -> dict[str, Any]:
         "costs": costs, "start": None if found.first is None else trial(found.first),
         "trials": [trial(one) for one in found.trials],
         "choice": None if found.choice is None else trial(found.choice), "gain": found.gain,
-        "interrupted": found.interrupted,
+        "interrupted": found.interrupted, "cores_of_others": found.others,
     }

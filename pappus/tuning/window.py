@@ -38,6 +38,8 @@ class Window:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Those of metrics.jsonl at its end, which cover the last seconds."""
     interrupted: bool = False
+    others: float = 0.0
+    """Cores that were used meanwhile by processes that are none of the run's."""
 
 
 class Watcher(Callback):
@@ -49,16 +51,38 @@ class Watcher(Callback):
         self.points: list[tuple[float, int]] = []
         """Times, and steps until then, of every line from the first update on."""
         self.metrics: Mapping[str, float] = {}
+        self._begun: tuple[float, float, float] | None = None
+        self.others = 0.0
 
     def on_metrics(self, run: CurrentRun, metrics: Mapping[str, float]) -> None:
         now = self._clock()
         if run.steps:
             self.points.append((now, run.steps))
             self.metrics = dict(metrics)
+            self._look_at_others(now, metrics.get("charts/cpu_seconds", 0.0))
             if now - self.points[0][0] >= self._seconds:
                 run.stop("it has been seen for long enough")
         elif now >= self._until:
             run.stop("it has made no update")
+
+
+    def _look_at_others(self, now: float, own: float) -> None:
+        machine = machine_seconds()
+        if self._begun is None:
+            self._begun = now, own, machine
+            return
+        began, own_then, machine_then = self._begun
+        self.others = max(0.0, machine - machine_then - (own - own_then)) / max(now - began, 1e-9)
+
+
+def machine_seconds() -> float:
+    """CPU seconds of everything that runs on this machine, and of what else has its cores; 0 where nobody says."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            user, nice, system, _, _, *rest = (int(word) for word in file.readline().split()[1:9])
+    except (OSError, ValueError):
+        return 0.0
+    return float(user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def rate_of(points: list[tuple[float, int]]) -> float:
@@ -84,7 +108,8 @@ def watch(
             result = execute(_short(config, folder / "run"), env, system=system, callbacks=[watcher])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Window(rate_of(watcher.points), watcher.metrics, result.summary.exit_reason == "interrupted")
+    interrupted = result.summary.exit_reason == "interrupted"
+    return Window(rate_of(watcher.points), watcher.metrics, interrupted, watcher.others)
 
 
 def _short(config: RunConfig, directory: Path) -> RunConfig:
