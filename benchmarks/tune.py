@@ -72,16 +72,23 @@ def tuned(case: Case, seconds: float, folder: Path) -> tuple[dict[str, Any], flo
     return json.loads(done.stdout), time.monotonic() - began
 
 
-def grid_of(reference: RunConfig, system: System, most: int) -> list[Setting]:
-    """All settings that tuning may choose from; of more than `most`, so many, evenly spread."""
+def grid_of(reference: RunConfig, system: System, most: int, window: float) -> tuple[list[Setting], int]:
+    """All settings that tuning may choose from, but those in which envs that are stepped one after the other sleep
+    longer than a window for a single update, and how many these are; of more than `most`, so many, evenly spread."""
     with one_thread():
-        waits = measure_env(reference.env, reference.env_options).waits
+        cost = measure_env(reference.env, reference.env_options)
     one_by_one = is_one_by_one(reference.env, reference.env_options)
     replays = system.algorithm.learns_from_replay
-    settings = Space(reference, this_machine().cores, replays, waits, one_by_one).settings()
-    if len(settings) <= most:
-        return settings
-    return [settings[i * len(settings) // most] for i in range(most)]
+    settings = Space(reference, this_machine().cores, replays, cost.waits, one_by_one).settings()
+    steps = reference.topology.items_per_update(reference) * reference.unroll_length
+
+    def asleep(setting: Setting) -> float:
+        at_once = setting.actors if setting.runtime == "local" else 1
+        return 0.0 if setting.threads or not cost.waits else steps * cost.asleep.each / at_once
+
+    left = [setting for setting in settings if asleep(setting) < window]
+    hopeless = len(settings) - len(left)
+    return ([left[i * len(left) // most] for i in range(most)] if len(left) > most else left), hopeless
 
 
 def run_case(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -92,13 +99,15 @@ def run_case(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, 
     reference = fit(configure(system, case.env), case.env, system)[0]
 
     def rate(setting: Setting) -> float:
-        seen = watch(setting.applied(reference), case.env, system, arguments.window, 3 * arguments.window)
-        print(f"{name}: {setting}: {seen.rate:,.0f} (others: {seen.others:.1f} cores)", file=sys.stderr, flush=True)
+        seen = watch(setting.applied(reference), case.env, system, arguments.window)
+        text = f"{name}: {setting}: {seen.rate:,.0f} (others: {seen.others:.1f} cores)"
+        print(text, file=sys.stderr, flush=True)
         return seen.rate
 
     choice = Setting(**report["choice"]["setting"])
     with ForkServer.shared():
-        grid = {setting: rate(setting) for setting in grid_of(reference, system, arguments.grid)}
+        settings, hopeless = grid_of(reference, system, arguments.grid, arguments.window)
+        grid = {setting: rate(setting) for setting in settings}
         best = max(grid, key=lambda setting: grid[setting])
         again: dict[Setting, list[float]] = {choice: [], best: []}
         for _ in range(ROUNDS if choice != best else 0):
@@ -112,7 +121,8 @@ def run_case(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, 
         "start": case.start, "start_rate": fmean(start["measured"]) if start["measured"] else None,
         "start_predicted": start["predicted"], "tune_seconds": seconds, "trials": len(report["trials"]),
         "choice": str(choice), "choice_rate": means[choice], "best": str(best), "best_rate": means[best],
-        "best_in_grid": grid[best], "grid": {str(setting): figure for setting, figure in grid.items()},
+        "best_in_grid": grid[best], "hopeless": hopeless,
+        "grid": {str(setting): figure for setting, figure in grid.items()},
         "ratio": means[choice] / means[best], "commit": commit(), "processor": platform.processor() or "CPU",
         "load": os.getloadavg()[0],
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pappus.arguments import Parser
 from pappus.errors import UserError, closest
+from pappus.names import PAIRS
 from pappus.settings import ALIASES
 from pappus.tuning.allowed import ALLOWED, Allowed
 
@@ -69,7 +70,7 @@ def check_early(options: Options, words: Sequence[str]) -> None:
             raise UserError(f"pappus tune takes no {option}; {instead}")
     if "ray" in words or "--runtime=ray" in words:
         raise UserError("--runtime ray: pappus tune measures this machine, and a cluster has others; use local")
-    if words and words[0].endswith("@offline"):
+    if words and PAIRS.get(words[0], words[0]).endswith("@offline"):
         raise UserError(f"{words[0]} steps no envs; pappus tune is for systems that do")
     if options.out:
         check_out(Path(options.out))

@@ -62,6 +62,8 @@ def gains(found: Found) -> list[str]:
     if found.choice is None or found.first is None:
         return []
     choice, first = found.choice, found.first
+    if not choice.measured:
+        return [f"{choice.predicted.rate:,.0f} steps/s with {choice.setting}, as predicted: nothing was tried"]
     if choice.setting == first.setting:
         return [f"{choice.rate:,.0f} steps/s: the settings that it started with are the fastest"]
     how = "measured" if first.measured else "predicted"

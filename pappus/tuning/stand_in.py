@@ -10,12 +10,12 @@ import optree
 
 from pappus.config import EnvOptions
 from pappus.envs.vector import VectorEnv
-from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Nest, Timestep
+from pappus.types import ACTION_MASK, Array, ArraySpec, EnvSpec, Episodes, Nest, Timestep
 
 BACKEND = f"{__name__}:make_stand_in"
 """The env backend that makes them."""
-LENGTH = 200
-"""Steps of an episode."""
+SHORTEST = 100
+"""Steps of the shortest episode; none is twice as long."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,32 @@ class StandIn:
 
 
 class StandInEnv(VectorEnv):
-    """N envs that always show the same random observation, and end every so many steps, not all at once."""
+    """N envs that always show the same random observation, and whose episodes do not end all at once."""
 
     def __init__(self, spec: EnvSpec, num_envs: int, seed: int) -> None:
         self.spec, self.num_envs = spec, num_envs
         random = np.random.default_rng(seed)
         self._shown: Nest = _shown(spec, num_envs, random)
-        self._time = random.integers(0, LENGTH, num_envs)
+        self._time = np.zeros(num_envs, np.int64)
+        self._lengths = SHORTEST + np.arange(num_envs) % SHORTEST
 
     def reset(self) -> Timestep:
+        self._time[:] = 0
         no = np.zeros(self.num_envs, np.bool_)
         nothing = np.zeros(self.num_envs, np.float32)
         return Timestep(self._shown, ~no, nothing, nothing.copy(), no)
 
     def step(self, action: Array) -> Timestep:
         self._time += 1
-        first = self._time >= LENGTH
-        self._time[first] = 0
+        first = self._time >= self._lengths
         going_on = (~first).astype(np.float32)
-        return Timestep(self._shown, first, going_on, going_on.copy(), np.ones(self.num_envs, np.bool_))
+        envs = first.nonzero()[0]
+        lengths = self._time[envs]
+        episodes = Episodes(lengths.astype(np.float64), lengths, envs) if len(envs) else None
+        self._time[first] = 0
+        return Timestep(
+            self._shown, first, np.ones(self.num_envs, np.float32), going_on, np.ones(self.num_envs, np.bool_), episodes
+        )
 
 
 def make_stand_in(env: Any, num_envs: int, seed: int, options: EnvOptions) -> StandInEnv:

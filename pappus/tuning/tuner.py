@@ -11,8 +11,10 @@ from typing import Any
 
 from pappus.api import describe
 from pappus.config import RunConfig
+from pappus.envs.external import has_no_env
 from pappus.errors import PappusError, UserError
 from pappus.machine import fit
+from pappus.runtimes.inline import ROUNDS_PER_REPORT
 from pappus.settings import override
 from pappus.system import System
 from pappus.telemetry.processes import usable_cores
@@ -21,7 +23,7 @@ from pappus.tuning.candidates import Setting, Space, setting_of, shape_of, with_
 from pappus.tuning.measuring import is_one_by_one, measure
 from pappus.tuning.model import Costs, Prediction, predict
 from pappus.tuning.search import Measured, Search, Trial
-from pappus.tuning.window import PATIENCE, sentence, watch
+from pappus.tuning.window import FIRST_ITEMS, PATIENCE, sentence, watch
 from pappus.tuning.wording import costs_text, line_of
 from pappus.validation import validate
 
@@ -29,6 +31,8 @@ WINDOWS = 24
 """A trial watches for so small a part of all the time."""
 SHORTEST, LONGEST = 1.5, 4.0
 """Seconds for which a trial watches."""
+LONGEST_SILENCE = 5.0
+"""Seconds after which one thread must have heard that a trial is over."""
 END_SECONDS = 0.5
 """For what comes after the last trial."""
 
@@ -74,6 +78,8 @@ class Tuner:
         self._end = began + seconds - END_SECONDS
         self._window = min(LONGEST, max(SHORTEST, seconds / WINDOWS))
         self._config = config
+        if config.topology.uses_data == "only" or has_no_env(config.env) or config.actors == 0:
+            raise UserError(f"{system.name} steps no envs here; pappus tune is for systems that do")
         start = fit(config, config.env, system)[0]
         asked = with_defaults(config, plain, fixed)
         reference = fit(asked, config.env, system)[0]
@@ -127,12 +133,17 @@ class Tuner:
         assert found.costs is not None
         settings = self._space(found.costs.env.waits).settings()
         predictions = {one: self._predicted(one, one.applied(found.reference)) for one in settings}
-        predictions = {one: rate for one, rate in predictions.items() if self._can_be_seen(one, rate)}
+        seen = {one: rate for one, rate in predictions.items() if self._can_be_seen(one, rate)}
         start = setting_of(found.start, self._system.algorithm.learns_from_replay)
         found.first = Trial(start, self._predicted(start, found.start))
-        self._told(f"{len(predictions)} settings would learn alike; trying the best of them, {self._window:.1f} s each")
+        if not seen:
+            self._told("an update takes longer than a trial may; the choice is what is predicted to be fastest")
+            fastest = max(predictions, key=lambda one: predictions[one].rate, default=start)
+            found.choice = Trial(fastest, predictions.get(fastest, found.first.predicted))
+            return
+        self._told(f"{len(seen)} settings would learn alike; trying the best of them, {self._window:.1f} s each")
         search = Search(
-            predictions, self._try, time.monotonic, self._end, lambda trial: self._told(line_of(trial)), self._price
+            seen, self._try, time.monotonic, self._end, lambda trial: self._told(line_of(trial)), self._price
         )
         found.trials = search.trials
         try:
@@ -153,21 +164,24 @@ class Tuner:
         return config.topology.policy_lag(config)
 
     def _can_be_seen(self, setting: Setting, prediction: Prediction) -> bool:
-        """Whether it makes several updates within the time of a trial."""
-        reference = self.found.reference
-        if self._system.algorithm.learns_from_replay:
-            return True
-        items = max(1, setting.batch_size * setting.learners) or reference.topology.items_per_update(reference)
-        return items * reference.unroll_length / prediction.rate < self._window
+        """Whether a trial sees an update soon, and whoever drives one thread hears soon enough that it is to end."""
+        reference, replays = self.found.reference, self._system.algorithm.learns_from_replay
+        assert self.found.costs is not None
+        env = self.found.costs.env_threads if setting.threads else self.found.costs.env
+        turn = setting.actors * (env or self.found.costs.env).seconds(setting.envs)
+        if setting.runtime == "inline" and ROUNDS_PER_REPORT * turn > LONGEST_SILENCE:
+            return False
+        items = setting.batch_size * setting.learners or reference.topology.items_per_update(reference)
+        steps = FIRST_ITEMS if replays else items * reference.unroll_length
+        return steps / prediction.rate < (PATIENCE / 2 if replays else self._window)
 
     def _try(self, setting: Setting) -> Measured:
         found = self.found
         config = found.start if found.first is not None and setting == found.first.setting else None
         config = config or setting.applied(found.reference)
         config = config if config.inline else self._as_in_processes(config)
-        patience = min(PATIENCE, 3 * self._window)
         try:
-            window = watch(config, self._config.env, self._system, self._window, patience)
+            window = watch(config, self._config.env, self._system, self._window)
         except UserError as error:
             return Measured(0.0, error=sentence(error))
         except PappusError as error:

@@ -25,8 +25,8 @@ from pappus.system import System
 ENDLESS = 10**15
 FIRST_ITEMS = 500
 """Items in a replay table before the first update: the start is no part of what is measured."""
-PATIENCE = 10.0
-"""Seconds until a run must have made its first update."""
+PATIENCE, PATIENCE_ON_GPU = 8.0, 30.0
+"""Seconds until a run must have made its first update: a GPU's first one comes late."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,10 @@ def rate_of(points: list[tuple[float, int]]) -> float:
     return (last - first) / (ended - began)
 
 
-def watch(
-    config: RunConfig, env: EnvLike, system: System, seconds: float, patience: float = PATIENCE
-) -> Window:
+def watch(config: RunConfig, env: EnvLike, system: System, seconds: float) -> Window:
     """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it."""
     folder = Path(tempfile.mkdtemp(prefix="pappus-tune-"))
-    watcher = Watcher(seconds, patience)
+    watcher = Watcher(seconds, PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU)
     try:
         with silence():
             result = execute(_short(config, folder / "run"), env, system=system, callbacks=[watcher])
