@@ -46,7 +46,9 @@ class EnvOptions:
     last_inputs: bool = False
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
-    """Threads that step the natively vectorised envs (ale, envpool) of an actor; 0: its share of the cores."""
+    """Threads that step the envs of an actor. Those of ale and envpool: 0 is its share of the cores. Those that
+    Gymnasium makes one by one: 0 is none beside its own; more help only envs that wait for something outside, and these
+    envs must not share state. A vector env of your own has its own way."""
     metrics: tuple[str, ...] = ()
     """Keys of the envs' infos that are metrics, too, such as `is_success`; those in info["metrics"] always are."""
     step_timeout: float = 0.0
@@ -335,6 +337,14 @@ class TopologyConfig:
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """Actors that a machine with so many cores has use for; `heavy` envs take a core each."""
         return 1
+
+    def items_per_update(self, config: RunConfig) -> int:
+        """Unrolls (of one env each), or items of replay, from which all learners of an update learn together."""
+        return config.batch_envs * config.learners
+
+    def policy_lag(self, config: RunConfig) -> float:
+        """Updates by which the weights that act may be behind, where actors are as far ahead as they can be."""
+        return 0.0
 
     def takes_turns(self, config: RunConfig) -> bool:
         """Whether at any time only one of the roles can do anything: then one thread is as fast, and deterministic."""
