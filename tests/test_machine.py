@@ -16,6 +16,7 @@ from pappus.errors import UserError
 from pappus.machine import PROBE_ENVS, PROBE_SECONDS, Machine, _kind_of_step, chosen_words, fit
 from pappus.settings import override, parse
 from pappus.systems import find_system
+from pappus.telemetry.usage import ThreadClock
 from pappus.types import ACTION_MASK
 from pappus.validation import validate
 
@@ -77,7 +78,8 @@ def test_a_step_of_fifty_microseconds_is_slow_even_if_others_took_longer(
 SLEEPING = "benchmarks.synthetic:sleeping"
 
 
-def test_an_env_that_sleeps_waits() -> None:
+def test_an_env_that_sleeps_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThreadClock, "read", lambda self: (0.0, 0.0))  # whatever else runs on this machine
     assert _kind_of_step(configure("ppo", SLEEPING), SLEEPING) == "waiting"
 
 
