@@ -112,8 +112,7 @@ class StallWatch:
     def excuse(self, now: float) -> None:
         """The run is ending, or saves: then it may stand still."""
         self._pace.excuse(now)
-        if self._stall is not None:
-            self._end(now)
+        self._end(now)
 
     def look(self, now: float) -> None:
         """Tell a stall that begins, or ends."""
@@ -125,7 +124,7 @@ class StallWatch:
             self._begin(now, silent)
         elif self._stall is not None and now >= self._stall.due:
             if not silent and not still:
-                return self._end(now)
+                return self._end(now, moves=True)
             self._tell(now, silent, still)
             self._next_look = now + AGAIN_SECONDS
 
@@ -193,10 +192,13 @@ class StallWatch:
                 )
         return doing
 
-    def _end(self, now: float) -> None:
+    def _end(self, now: float, moves: bool = False) -> None:
+        """Forget a stall: whoever it was due to `moves` again, or need not any more."""
         stall, self._stall = self._stall, None
-        if stall is not None and stall.told:
-            seconds = now - stall.since
+        if stall is None or not stall.told:
+            return
+        seconds = now - stall.since
+        self._controller.moves_again(seconds)
+        if moves:
             verb = "move" if " and " in stall.culprits else "moves"
             self._controller.event(f"{stall.culprits} {verb} again after {seconds:.0f} s")
-            self._controller.moves_again(seconds)

@@ -73,9 +73,15 @@ def picture(run_stats: RunStats, run: str, width: int, height: int) -> Renderabl
     return Group(
         Panel(header, title=Text(printable(title(run_stats)), style="bold"), title_align="left", width=width),
         _progress(run_stats, width), _numbers(run_stats), _roles(views, width < NARROW), _events(run_stats),
-        *([Text(f"■ {printable(run_stats.stall)}", style="bold red")] if run_stats.stall else []),
-        Text(f"▸ {run_stats.verdict()}", style="bold"),
+        _judgement(run_stats),
     )
+
+
+def _judgement(run_stats: RunStats) -> Text:
+    """The verdict; of a run that stands still, why."""
+    if run_stats.stall:
+        return Text(f"■ {printable(run_stats.stall)}", style="bold red")
+    return Text(f"▸ {run_stats.verdict()}", style="bold")
 
 
 def shown_roles(views: Sequence[RoleView], rows: int) -> list[RoleView]:

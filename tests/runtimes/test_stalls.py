@@ -276,6 +276,14 @@ def test_one_role_that_is_stuck_while_the_others_go_on_is_told_with_its_stack() 
     assert len(stack) == 3 and 'my_env.py", line 31 in step' in stack[1]
 
 
+def test_a_run_that_ends_during_a_stall_is_not_said_to_move() -> None:
+    run = Watched()
+    run.go_on(3, actor_0="", actor_1="", learner="")
+    run.go_on(12, actor_1="unrolls slots", learner="unrolls")
+    run.watch.excuse(run.now)
+    assert len(run.controller.events) == 1 and run.controller.stall == ""
+
+
 def test_a_run_that_ends_or_saves_may_stand_still() -> None:
     run = Watched()
     run.go_on(3, actor_0="", actor_1="", learner="")

@@ -77,6 +77,23 @@ def test_before_the_first_report_the_picture_is_calm():
     assert "starting" in text and NO_EPISODE in text and "nan" not in text.lower()
 
 
+def test_a_run_that_stands_still_shows_why_in_place_of_the_verdict():
+    subject = _running(FakeTime())
+    subject.stall = "nothing moves for 6 s: the learner waits for unrolls from actor-0"
+    output = Output(record=True, width=80, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", 80, height=30))
+    text = output.export_text()
+    assert "■ nothing moves for 6 s: the learner waits for unrolls from actor-0" in text and "▸" not in text
+
+
+def test_the_picture_and_the_line_show_losses():
+    subject = _running(FakeTime())
+    subject.add(report("learner", 0.3, {}, counts={"updates": 1}, means={"losses/policy_loss": [0.5, 2.0]}))
+    output = Output(record=True, width=80, file=io.StringIO())
+    output.print(picture(subject, "runs/demo", 80, height=30))
+    assert "policy loss 0.25" in output.export_text() and "policy loss 0.25" in status_line(subject)
+
+
 def test_storage_that_fails_is_shown_as_long_as_it_does():
     subject = run_stats(FakeTime())
     for text in ("metrics.jsonl cannot be written", ""):
