@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -129,7 +130,7 @@ class Population:
 
     def table(self) -> Table:
         table = Table(title=str(self.directory))
-        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at", "cost"):
+        for column in ("run", "state", "steps", "steps/s", "return", "greedy", "solved at"):
             table.add_column(column, justify="left" if column in ("run", "state") else "right")
         for member in self.members:
             table.add_row(member.name, *self._row(member))
@@ -148,7 +149,6 @@ class Population:
             _number(known.get("steps_per_second", now.get("charts/SPS"))),
             _number(known.get("episodic_return", now.get("charts/episodic_return")), 1),
             _number(known.get("eval_return", now.get("eval/episodic_return")), 1), _number(known.get("solved_at_step")),
-            _cost(known.get("cost") or {name.removeprefix("cost/"): value for name, value in now.items()}),
         ]
 
     def verdict(self) -> list[str]:
@@ -161,6 +161,7 @@ class Population:
             words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
+            words += _costs([known["cost"] for known in found if known.get("cost")])
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
         return lines
 
@@ -218,12 +219,11 @@ def _commands(members: Sequence[Member]) -> Asked:
     return Asked("its runs", words, "runs commands")
 
 
-def _cost(amounts: dict[str, Any]) -> str:
-    """Money where there are prices, core hours elsewhere."""
-    if (paid := amounts.get("money")) is not None:
-        return f"{paid:.3g}"
-    hours = amounts.get("core_hours")
-    return "–" if hours is None else f"{hours:.3g} h"
+def _costs(costs: Sequence[dict[str, Any]]) -> list[str]:
+    """What a run cost on average: core hours, and money where there are prices."""
+    found = {name: [cost[name] for cost in costs if name in cost] for name in ("core_hours", "money")}
+    means = [f"{fmean(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
+    return [f"{' and '.join(means)} each"] if means else []
 
 
 def _number(value: float | None, digits: int = 0) -> str:
