@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pappus.config import PageConfig
@@ -144,13 +145,11 @@ class Population:
         code = self.codes.get(member.name, 0)
         if code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
-        cost = known.get("cost") or {name.removeprefix("cost/"): value for name, value in now.items()}
         return Row(
             member.name, state, known.get("steps", now.get("step")),
             known.get("steps_per_second", now.get("charts/SPS")),
             known.get("episodic_return", now.get("charts/episodic_return")),
             known.get("eval_return", now.get("eval/episodic_return")), known.get("solved_at_step"),
-            cost.get("core_hours"), cost.get("money"),
         )
 
     def verdict(self) -> list[str]:
@@ -163,6 +162,7 @@ class Population:
             words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
+            words += _costs([known["cost"] for known in found if known.get("cost")])
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
         return lines
 
@@ -218,6 +218,13 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
+
+
+def _costs(costs: Sequence[dict[str, Any]]) -> list[str]:
+    """What a run cost on average: core hours, and money where there are prices."""
+    found = {name: [cost[name] for cost in costs if name in cost] for name in ("core_hours", "money")}
+    means = [f"{fmean(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
+    return [f"{' and '.join(means)} each"] if means else []
 
 
 def _stop_waiting(number: signal.Signals) -> None:
