@@ -13,7 +13,9 @@ LANES := processes long faults ray quick values learning
 unexport PYTHONDONTWRITEBYTECODE
 # else each of the many processes of the tests compiles all of Pappus
 
-.PHONY: setup demo test test-fast check docs docs-serve clean $(LANES:%=test-%)
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
+
+.PHONY: setup browser demo test test-fast check docs docs-serve clean $(LANES:%=test-%)
 
 setup: $(STAMP)
 
@@ -26,6 +28,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $(STAMP)
 
+# tests/page drives a browser: root gets Debian's here; who cannot have it goes without, and these tests are skipped
+browser:
+	@which $(BROWSERS) | grep -q . || { test "$$(id -u)" = 0 && apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	  apt-get -qq install --yes --no-install-recommends chromium >/dev/null; } \
+	  || { echo "no browser: tests/page needs chromium in PATH, which root gets with apt-get from Debian" >&2; test "$$CI" != true; }
+
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
@@ -34,6 +42,8 @@ test: $(STAMP)
 
 $(LANES:%=test-%): test-%: $(STAMP)
 	$(BIN)/python -m pytest -m $*
+
+test-processes: browser
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m quick --numprocesses 2

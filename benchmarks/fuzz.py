@@ -3,8 +3,9 @@
     python -m benchmarks.fuzz --messages 1000000
 
 Good messages are mutated (bits, bytes, pieces lost, doubled, moved), from a seed, and given to the code that listens:
-the wire of envs, the replay server, the node agents, and the driver's TCP listener (that one over sockets). After it, a
-client without a fault must be served. Memory is what the process holds after a tenth of the messages, and at the end.
+the wire of envs, the replay server, the node agents, the driver's TCP listener and the page of a run (these two over
+sockets). After it, a client without a fault must be served. Memory is what the process holds after a tenth of the
+messages, and at the end.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import os
 import random
 import socket
 import struct
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import grpc
@@ -26,6 +29,9 @@ import grpc.aio
 import numpy as np
 
 from pappus.config import WireConfig
+from pappus.page.folder import OneRun
+from pappus.page.following import FollowedRun
+from pappus.page.server import PageServer
 from pappus.replay.service.service import Service
 from pappus.replay.tables.table import Table, queue
 from pappus.replay.wire.messages import decode, encode
@@ -269,8 +275,37 @@ class DriverListener:
         self._listener.close()
 
 
+class RunPage:
+    """The page of a run, over real sockets; every request has an answer."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        (Path(self._folder.name) / "metrics.jsonl").write_text('{"step": 1, "time": 1.0}\n')
+        self._server = PageServer(OneRun(FollowedRun(Path(self._folder.name))))
+        self._server.start()
+        self._good = b"GET /data?token=x HTTP/1.1\r\nHost: localhost\r\nCookie: a=b\r\nRange: bytes=0-3\r\n\r\n"
+
+    def hear(self, rng: random.Random, count: int) -> None:
+        for _ in range(count):
+            assert self._answer(mutate(rng, self._good)).startswith(b"HTTP/1.0 ")
+
+    def _answer(self, request: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self._server.port), timeout=SECONDS) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+    def serves(self) -> bool:
+        return b'"mode":"run"' in self._answer(self._good)
+
+    def close(self) -> None:
+        self._server.close()
+        self._folder.cleanup()
+
+
 TARGETS: dict[str, type[Any]] = {
-    "wire": Wire, "replay": Replay, "node agent": NodeAgent, "driver": DriverListener,
+    "wire": Wire, "replay": Replay, "node agent": NodeAgent, "driver": DriverListener, "page": RunPage,
 }
 
 

@@ -2,6 +2,7 @@
 
     --env benchmarks.synthetic:vectors     4 numbers, 2 actions, as CartPole
     --env benchmarks.synthetic:frames      84 × 84 bytes of which the network sees 4, 6 actions, as Pong
+    --env benchmarks.synthetic:sleeping    as vectors, one by one; every step sleeps for 5 ms, as if for a device
     --env-options.kwargs step_us 500       microseconds of work per env and step
 """
 
@@ -68,3 +69,29 @@ def vectors(num_envs: int = 1, step_us: float = 0.0) -> Synthetic:
 def frames(num_envs: int = 1, step_us: float = 0.0, size: int = 84) -> Synthetic:
     """As Pong, in size."""
     return Synthetic(num_envs, (size, size), "uint8", 6, 4, step_us)
+
+
+class Sleeping(gym.Env[Any, Any]):
+    """One env that computes nothing and waits."""
+
+    def __init__(self, sleep_ms: float) -> None:
+        self.observation_space, self.action_space = gym.spaces.Box(-4.0, 4.0, (4,), np.float32), gym.spaces.Discrete(2)
+        self._seconds, self._time = 1e-3 * sleep_ms, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = int(self.np_random.integers(100))
+        return self._shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self._seconds)
+        self._time += 1
+        return self._shown(), float(action == self._time % 2), self._time >= 200, False, {}
+
+    def _shown(self) -> Any:
+        return self.np_random.normal(size=4).astype(np.float32).clip(-4, 4)
+
+
+def sleeping(sleep_ms: float = 5.0) -> Sleeping:
+    """Waits for so many milliseconds in every step."""
+    return Sleeping(sleep_ms)

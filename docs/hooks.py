@@ -20,7 +20,7 @@ PACKAGE = ROOT / "pappus"
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.MULTILINE)
 COMMAND_FILES = (
     PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "policy_commands.py", PACKAGE / "preset_listing.py",
-    *(PACKAGE / name / "command.py" for name in ("chaos", "comparing", "sweeping")),
+    *(PACKAGE / name / "command.py" for name in ("chaos", "comparing", "page", "sweeping", "tuning")),
 )
 BASES = ("AlgorithmConfig", "TopologyConfig")
 

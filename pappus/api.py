@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from pappus.judging.report import Estimate, Estimates
 from pappus.machine import fit, machine_for, why_no_gpu, with_actors
 from pappus.networks.flat import FlatParameters
 from pappus.origin import origin_of, plain_config
+from pappus.page.running import page_beside
 from pappus.policy import TrainedPolicy
 from pappus.precision import choose_precision
 from pappus.presets import presets_for
@@ -60,6 +61,7 @@ from pappus.telemetry.terminal import Terminal
 from pappus.telemetry.weights import stored_weights, weights_roles
 from pappus.topologies.program import Program, Run
 from pappus.trained import Evaluation, evaluate, load_policy
+from pappus.transports.addresses import check_free as check_address
 from pappus.trust import asked_by, remember
 from pappus.validation import validate
 
@@ -172,6 +174,8 @@ def execute(
     notes += [f"auto: {chosen}"] if chosen else []
     validate(config)
     check_measurable(config, meter := meter_for(config, tree, began))
+    if config.page_server.listen:
+        check_address(config.page_server.listen)
     if not config.inline and config.runtime != "ray":
         check_limits(config)
     run = describe(config, env, system)
@@ -288,11 +292,12 @@ def _execute(
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds, usual=usual_config(system, config))
-    with open_log(directory, config, metadata["steps"] if metadata else None) as log:
+    with open_log(directory, config, metadata["steps"] if metadata else None) as log, ExitStack() as ended:
+        page = ended.enter_context(page_beside(run_stats, program, directory, system))
         console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(
             config, run_stats, log, console, store, program.weights_roles, began=began or time.monotonic(),
-            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter, before),
+            fallback=spare, hooks=hooks, spending=Spending(run_stats, meter, before), page=page,
         )
         begins = [] if run.first_weights is None else [f"begins with the weights of {run.first_weights}"]
         small = [text] if (text := disk_warning(run, program, directory)) else []

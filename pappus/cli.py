@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
 import math
 import os
 import sys
@@ -21,6 +24,7 @@ from pappus.trace.products import same_products
 if TYPE_CHECKING:
     from pappus.config import RunConfig
     from pappus.system import System
+    from pappus.tuning.command import Options as TuningOptions
 
 USAGE = """\
 pappus train SYSTEM --env ID [options]    train an agent (pappus train SYSTEM --help lists every option); SYSTEM is a
@@ -29,6 +33,7 @@ pappus train SYSTEM … --seeds 1..5        several runs side by side (also --va
 pappus train SYSTEM … --quiet             nothing but errors and the result; --json: for programs, an object per line
 pappus train --resume RUN [options]       continue from the newest checkpoint (--trust: whoever made it)
 pappus train SYSTEM … --plan              print what memory the run would take, and end
+pappus train SYSTEM … --tune              find out what is fast here for a minute, then train with that
 pappus train SYSTEM … --resume-or-start   the same command starts a run in --run-dir, continues it, or finds it finished
 pappus eval RUN [--episodes N]            play greedily (--video DIR records it, --checkpoint best|latest)
 pappus verify RUN [--from step-…]         re-run from a checkpoint to the next one, and compare the hashes of all state
@@ -43,6 +48,8 @@ pappus pull DIR RUN                       a run directory of such a folder
 pappus data COMMAND                       data sets of recorded experience (pappus data lists the commands)
 pappus sweep SYSTEM --env ID --space FILE  search settings by many short runs (--resume DIR goes on with a sweep)
 pappus doctor RUN                         what limits a run, and the one change that would help (--json)
+pappus page RUN                           a run in a browser, also while it goes on; or all runs below a folder
+pappus tune SYSTEM --env ID [options]     what is fast here: measures, predicts, tries, and writes a config
 pappus compare RUNS…                      what finished runs say together: means, intervals, probabilities, curves
 pappus presets [SYSTEM] [--env ID]        settings per env, and the runs that show that they work
 pappus systems [SYSTEM]                   every system in a table, or the figure of one
@@ -52,6 +59,9 @@ pappus completion bash|zsh|fish           what completes commands and options in
 
 HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
+WITHOUT_PAGE = ("--no-page", "--page-listen=")
+"""Members of a population are shown together, by one page."""
+TUNE = "--tune"
 ACTIONS = {"--vary": "append", "--trust": "store_true"}
 """Options that are not one value."""
 
@@ -67,6 +77,7 @@ Train from whatever connects: docs/guide/external-simulators.md describes how. T
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     began = time.monotonic()
+    atexit.register(gc.freeze)  # when all is over, nobody need look through what torch has made: it takes 0.3 s
     words = list(sys.argv[1:] if words is None else words)
     try:
         return _dispatch(words, began)
@@ -94,7 +105,7 @@ def _dispatch(words: list[str], began: float) -> int:
         "train": _train, "serve": _serve, "actor": _actor, "eval": _eval, "verify": _verify, "chaos": _chaos,
         "replay": _replay, "replay-run": _replay_run, "data": _data, "systems": _systems, "check-env": _check_env,
         "completion": _completion, "compare": _compare, "sweep": _sweep, "presets": _presets, "export": _export,
-        "push": _push, "pull": _pull, "doctor": _doctor,
+        "push": _push, "pull": _pull, "doctor": _doctor, "page": _page, "tune": _tune,
     }
     if words[0] not in commands:
         raise UserError(f"unknown command {words[0]!r}{closest(words[0], list(commands))}; see pappus --help")
@@ -104,6 +115,8 @@ def _dispatch(words: list[str], began: float) -> int:
 def _train(words: list[str], began: float) -> int:
     if RESUME_OR_START in words:
         return _resume_or_start([word for word in words if word != RESUME_OR_START], began)
+    if TUNE in words:
+        return _train_tuned([word for word in words if word != TUNE], began)
     style, words = style_of(words)
     with terminal(style) as shown:
         return _train_shown(_with_system(words), began, shown)
@@ -173,6 +186,8 @@ def _resume_or_start(words: list[str], began: float) -> int:
     given, rest = _taken(words, "--run-dir", "--resume", "--config", "--trust")
     if any(word in HELP for word in words):
         return _train(words, began)
+    if TUNE in words:
+        raise UserError(f"{RESUME_OR_START} may continue a run, which {TUNE} cannot change; use pappus tune before it")
     if "--trace" in words:
         raise UserError(f"--trace records a run from its beginning, which {RESUME_OR_START} may continue; leave it out")
     if not given["--run-dir"] or given["--resume"]:
@@ -297,10 +312,12 @@ def _train_population(
         settled = with_data(config, config.env)[0]
         configs.append(fit(settled, settled.env, system)[0])
         validate(configs[-1])
-        runs[i] = replace(runs[i], words=(*runs[i].words, *chosen_words(config, configs[-1])))
+        own = (*runs[i].words, *chosen_words(config, configs[-1]), *(WITHOUT_PAGE if config.has_page else ()))
+        runs[i] = replace(runs[i], words=own)
+    page = configs[0].page_server if configs[0].has_page else None
     return population.Population(
         population.new_directory(directory["--run-dir"], words[0], configs[0].env), runs,
-        jobs or (usable_cores() if all(config.inline for config in configs) else 1),
+        jobs or (usable_cores() if all(config.inline for config in configs) else 1), page=page,
     ).run(shown)
 
 
@@ -475,6 +492,46 @@ def _sweep(words: list[str], began: float) -> int:
     return command.begin(options, command.plan_of(options, rest, config))
 
 
+def _tune(words: list[str], began: float) -> int:
+    from pappus.tuning import command
+
+    options, rest = command.parse(words)
+    return _find_fast(options, rest, began)[1]
+
+
+def _train_tuned(words: list[str], began: float) -> int:
+    """Tune, and train with what that finds."""
+    if any(word in HELP for word in words):
+        return _train(words, began)
+    from pappus.tuning import command
+
+    style, plain = style_of(words)
+    with terminal(style), contextlib.ExitStack() as hidden:  # what tuning tells is no result of the training
+        if style == "quiet":
+            hidden.enter_context(contextlib.redirect_stdout(hidden.enter_context(open(os.devnull, "w"))))
+        found, code = _find_fast(command.Options(writes=False), plain, began)
+    return code or _train([*words, *found], began)
+
+
+def _find_fast(options: TuningOptions, words: list[str], began: float) -> tuple[list[str], int]:
+    """What `pappus tune` finds, as options of `pappus train`, and the exit code."""
+    from pappus.runtimes.forkserver import ForkServer
+    from pappus.tuning import command
+
+    words = _with_system(words)
+    given, rest = _taken(words, "--trust")
+    command.check_early(options, rest)
+    _check_early(None, rest, bool(given["--trust"]), several=False)
+    with ForkServer.shared():
+        ForkServer.prestart()
+        _check_feasible(rest, bool(given["--trust"]))
+        from pappus import api
+        from pappus.tuning.report import find
+
+        system, config = _config(words)
+        return find(options, system, config, api.configure(system, config.env), command.given_names(rest), began)
+
+
 def _presets(words: list[str], began: float) -> int:
     from pappus.preset_listing import main as presets_main
 
@@ -491,6 +548,12 @@ def _doctor(words: list[str], began: float) -> int:
     from pappus.doctor import main as doctor_main
 
     return doctor_main(words)
+
+
+def _page(words: list[str], began: float) -> int:
+    from pappus.page.command import main as page_main
+
+    return page_main(words)
 
 
 def _export(words: list[str], began: float) -> int:

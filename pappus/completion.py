@@ -17,11 +17,11 @@ from pappus.names import PAIRS
 from pappus.settings import ALIASES, option_names
 
 PACKAGE = Path(__file__).parent
-RUNS = ("train", "serve", "chaos", "sweep")
+RUNS = ("train", "serve", "chaos", "sweep", "tune")
 """Commands that take a system and its options."""
 OWN_OPTIONS = (
-    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--plan", "--trust", "--quiet",
-    "--json", "--help",
+    "--config", "--resume", "--resume-or-start", "--seeds", "--vary", "--jobs", "--plan", "--tune", "--trust",
+    "--quiet", "--json", "--help",
 )
 """Options of `pappus train` that are no settings."""
 

@@ -46,7 +46,9 @@ class EnvOptions:
     last_inputs: bool = False
     """Show the network its last action and reward, too (R2D2)."""
     threads: int = 0
-    """Threads that step the natively vectorised envs (ale, envpool) of an actor; 0: its share of the cores."""
+    """Threads that step the envs of an actor. Those of ale and envpool: 0 is its share of the cores. Those that
+    Gymnasium makes one by one: 0 is none beside its own; more help only envs that wait for something outside, and these
+    envs must not share state. A vector env of your own has its own way."""
     metrics: tuple[str, ...] = ()
     """Keys of the envs' infos that are metrics, too, such as `is_success`; those in info["metrics"] always are."""
     step_timeout: float = 0.0
@@ -260,6 +262,21 @@ class WireConfig:
 
 
 @dataclass(frozen=True)
+class PageConfig:
+    """Where the page of a run is served, and to whom."""
+
+    listen: str = ""
+    """HOST:PORT of the page (also as --page-listen, which asks for a page, too); empty: a free port of this machine,
+    for this machine only."""
+    token_file: str = ""
+    """A file that holds the secret which a browser must give once, as ?token=…; needed beyond this machine."""
+    certificate: str = ""
+    """TLS: the server's certificate chain (PEM)."""
+    key: str = ""
+    """TLS: the certificate's private key (PEM)."""
+
+
+@dataclass(frozen=True)
 class ReplayConfig:
     """The replay table. Its items are transitions or sequences, depending on the algorithm."""
 
@@ -320,6 +337,14 @@ class TopologyConfig:
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """Actors that a machine with so many cores has use for; `heavy` envs take a core each."""
         return 1
+
+    def items_per_update(self, config: RunConfig) -> int:
+        """Unrolls (of one env each), or items of replay, from which all learners of an update learn together."""
+        return config.batch_envs * config.learners
+
+    def policy_lag(self, config: RunConfig) -> float:
+        """Updates by which the weights that act may be behind, where actors are as far ahead as they can be."""
+        return 0.0
 
     def takes_turns(self, config: RunConfig) -> bool:
         """Whether at any time only one of the roles can do anything: then one thread is as fast, and deterministic."""
@@ -397,6 +422,8 @@ class RunConfig:
     """Where everything that the actors experience is written, as a Minari data set; empty: nowhere."""
     trace: bool = False
     """Write down in what order the roles met each other, so that pappus replay-run can repeat the run in one thread."""
+    page: bool = False
+    """Serve a page that shows the run in a browser while it goes on. It is written as page.html in any case."""
     topology: TopologyConfig = TopologyConfig()
     env_options: EnvOptions = EnvOptions()
     network: NetworkConfig = NetworkConfig()
@@ -408,6 +435,12 @@ class RunConfig:
     cluster: ClusterConfig = ClusterConfig()
     hooks: HooksConfig = HooksConfig()
     cost: CostConfig = CostConfig()
+    page_server: PageConfig = PageConfig()
+
+    @property
+    def has_page(self) -> bool:
+        """Whether the run is shown by a page."""
+        return self.page or bool(self.page_server.listen)
 
     @property
     def system_name(self) -> str:
@@ -473,6 +506,7 @@ class Settings(TypedDict, total=False):
     run_dir: str | Path
     record: str | Path
     trace: bool
+    page: bool
     topology: TopologyConfig | Mapping[str, Any]
     env_options: EnvOptions | Mapping[str, Any]
     network: NetworkConfig | Mapping[str, Any]
@@ -486,6 +520,7 @@ class Settings(TypedDict, total=False):
     cost: CostConfig | Mapping[str, Any]
     price: Mapping[str, float]
     budget: Mapping[str, float]
+    page_server: PageConfig | Mapping[str, Any]
     core: Literal["none", "lstm", "gru"]
     listen: str
     address: str
@@ -493,3 +528,4 @@ class Settings(TypedDict, total=False):
     fallback_dir: str | Path
     callback: Sequence[str]
     log: Sequence[str]
+    page_listen: str

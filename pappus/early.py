@@ -18,6 +18,7 @@ from pappus.imports import check_there
 from pappus.names import PAIRS, check_system, run_file
 from pappus.settings import ALIASES, load_file, option_names, parse
 from pappus.trace.log import FOLDER
+from pappus.transports.addresses import check_page
 from pappus.trust import RUN_FILE, is_name
 from pappus.validation import NO_DATA, NO_ENV, validate_device_name, validate_numbers
 
@@ -48,6 +49,7 @@ def check_options(
     validate_numbers(replace(config, actors=max(0, config.actors)))  # auto is a negative number
     validate_device_name(config.device)
     check_hooks(config)
+    check_page(config.page_server)
 
 
 def started(name: str, env: str, data: str, file: str, trust: bool) -> Callable[[], RunConfig] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Collection
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,14 +16,21 @@ from pappus.config import AUTO, RunConfig
 from pappus.data.specs import spec_of
 from pappus.envs.external import has_no_env
 from pappus.envs.vector import make_env
+from pappus.errors import UserError
 from pappus.system import System
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import cpu_seconds, usable_cores
+from pappus.telemetry.usage import ThreadClock, descendants
 from pappus.types import ACTION_MASK, Array, ContinuousAction, EnvSpec
 
 HEAVY_SECONDS = 50e-6
 """An env whose step takes longer than this deserves a core: one core makes fewer than 20,000 such steps a second."""
 PROBE_ENVS, PROBE_SECONDS = 4, 0.2
 """Envs that are stepped to find that out, and for how long."""
+StepKind: TypeAlias = Literal["cheap", "slow", "waiting"]
+WAITING_SHARE = 0.5
+"""An env waits if nothing is computed in so large a part of a step that is not cheap."""
+WAITING_ACTORS = 4
+"""For each core, where envs wait: each is a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,13 @@ def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = N
             where = f"cpu: {reason}" if reason else f"cuda ({machine.gpu}): the network sees pictures"
             line.append(f"the learner computes on {where}")
     if machine is not None and config.actors == AUTO:
-        heavy = machine.cores > 2 and _is_heavy(config, env)
-        config = with_actors(config, machine.cores, heavy)
-        cost = "" if machine.cores <= 2 else ", whose steps are slow" if heavy else ", whose steps are cheap"
+        step = _kind_of_step(config, env)
+        config = with_actors(config, machine.cores, heavy=step == "slow" and machine.cores > 2)
+        cost = f", whose steps are {step}" if machine.cores > 2 else ""
+        if step == "waiting":
+            can_spread = config.runtime not in ("inline", "ray")  # one thread waits for each; a cluster counts cores
+            config = _spread(config, machine.cores) if can_spread else config
+            cost = ", which wait for something outside"
         many = config.actors > 1
         share = f"{_envs_per_actor(config)} envs{' each' * many}{cost}"
         line.append(f"{machine.cores} cores: {config.actors} actor{'s' * many} with {share}")
@@ -88,6 +100,8 @@ def with_actors(config: RunConfig, cores: int = 0, heavy: bool = False) -> RunCo
 def chosen_words(config: RunConfig, fitted: RunConfig) -> list[str]:
     """What `fit` chose, as options: runs that are started together must not choose again, beside each other."""
     actors = ["--actors", str(fitted.actors)] if config.actors == AUTO else []
+    if actors and not config.envs and fitted.envs_per_actor != config.envs_per_actor:
+        actors += ["--envs-per-actor", str(fitted.envs_per_actor)]
     return [*actors, *(["--device", fitted.device] if config.device == "auto" else [])]
 
 
@@ -127,17 +141,54 @@ def _sees_pictures(config: RunConfig, env: Any, system: System) -> bool:
     return any(isinstance(module, torch.nn.Conv2d) for module in algorithm.build_network().modules())
 
 
-def _is_heavy(config: RunConfig, env: Any, clock: Callable[[], float] = time.perf_counter) -> bool:
-    """Whether a step of one env takes long. The fastest of many counts: others may have waited for a core."""
+def _kind_of_step(config: RunConfig, env: Any, clock: Callable[[], float] = time.perf_counter) -> StepKind:
+    """Whether a step of one env is cheap, computes for long, or waits for something outside. The fastest of many
+    counts: others may have waited for a core."""
     if has_no_env(env):
-        return True
+        return "slow"
+    before = set(descendants(os.getpid()))  # none of them computes for the envs
     with closing(make_env(env, PROBE_ENVS, 0, config.env_options)) as envs:
-        shown, fastest, end = envs.reset().observation, float("inf"), clock() + PROBE_SECONDS
-        while clock() < end:
-            action, began = _allowed(envs.spec, shown), clock()
+        shown, fastest = envs.reset().observation, float("inf")
+        work, began = Work(before), clock()
+        while (now := clock()) < began + PROBE_SECONDS and fastest / PROBE_ENVS > HEAVY_SECONDS:
+            action, now = _allowed(envs.spec, shown), clock()
             shown = envs.step(action).observation
-            fastest = min(fastest, clock() - began)
-    return fastest / PROBE_ENVS > HEAVY_SECONDS
+            fastest = min(fastest, clock() - now)
+        asleep = 1.0 - work.seconds() / (now - began)
+    if fastest / PROBE_ENVS <= HEAVY_SECONDS:
+        return "cheap"
+    return "waiting" if asleep > WAITING_SHARE else "slow"
+
+
+class Work:
+    """Seconds in which this process computed, or had no core, or processes that it has started since `before`."""
+
+    def __init__(self, before: Collection[int]) -> None:
+        self._before, self._thread = before, ThreadClock()
+        self._began = self._read()
+
+    def seconds(self) -> float:
+        """Since it was made."""
+        return self._read() - self._began
+
+    def _read(self) -> float:
+        _, queued = self._thread.read()
+        started = (pid for pid in descendants(os.getpid()) if pid not in self._before)
+        return time.process_time() + (queued or 0.0) + sum(cpu_seconds(pid) or 0.0 for pid in started)
+
+
+def _spread(config: RunConfig, cores: int) -> RunConfig:
+    """The same envs, and the same batches, on as many actors as there may be: while one waits, others go on."""
+    envs, items = config.actors * config.envs_per_actor, config.topology.items_per_update(config)
+    for actors in range(min(envs, WAITING_ACTORS * cores), config.actors, -1):
+        spread = replace(config, actors=actors, envs_per_actor=envs // actors)
+        if envs % actors or _envs_per_actor(spread) != spread.envs_per_actor:
+            continue
+        with suppress(UserError):
+            spread.topology.check(spread)
+            if spread.topology.items_per_update(spread) == items:
+                return spread
+    return config
 
 
 def _allowed(spec: EnvSpec, shown: Any) -> Array:

@@ -9,7 +9,7 @@ from pappus.presets import evidence_on, presets_for
 from pappus.settings import differences
 from pappus.system import System
 
-OF_A_COMMAND = ("env", "seed", "run-dir", "data", "record", "init-from", "trace")
+OF_A_COMMAND = ("env", "seed", "run-dir", "data", "record", "init-from", "trace", "page", "page-server.listen")
 """What every command names anew."""
 SHOWN = 6
 """Options that are named; a config file may change dozens."""
@@ -45,4 +45,6 @@ def _changed(system: System, config: RunConfig) -> list[str]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={one}" for name, one in value.items())
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -17,13 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from pappus.config import PageConfig
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member
 from pappus.ops.intervals import interval
+from pappus.page.folder import RunsFolder
+from pappus.page.serving import served_meanwhile
 from pappus.population_view import PopulationView, Row
 from pappus.run_process import OUTPUT, start_run
 from pappus.telemetry.files import last_line
@@ -53,11 +58,15 @@ class Population:
     resumed: bool = False
     trust: bool = False
     """Members that go on run the code that their directories name, whoever wrote them."""
+    page: PageConfig | None = None
+    """How a page of all members is served meanwhile; None for no page."""
 
     def run(self, terminal: Terminal | None = None) -> int:
         """Train all; the exit code."""
-        with on_ending(_stop_waiting):
+        with on_ending(_stop_waiting), ExitStack() as over:
             self._write()
+            if self.page is not None:
+                over.enter_context(served_meanwhile(RunsFolder(self.directory), self.directory, self.page))
             return self._run(PopulationView(terminal or Terminal(), str(self.directory), self.jobs, self.rows))
 
     def _run(self, view: PopulationView) -> int:
@@ -138,13 +147,11 @@ class Population:
             state = str(known.get("exit_reason", "interrupted"))
         elif code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
-        cost = known.get("cost") or {name.removeprefix("cost/"): value for name, value in now.items()}
         return Row(
             member.name, state, known.get("steps", now.get("step")),
             known.get("steps_per_second", now.get("charts/SPS")),
             known.get("episodic_return", now.get("charts/episodic_return")),
             known.get("eval_return", now.get("eval/episodic_return")), known.get("solved_at_step"),
-            cost.get("core_hours"), cost.get("money"),
         )
 
     def verdict(self) -> list[str]:
@@ -157,6 +164,7 @@ class Population:
             words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
+            words += _costs([known["cost"] for known in found if known.get("cost")])
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
         return lines
 
@@ -212,6 +220,13 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
 def _commands(members: Sequence[Member]) -> Asked:
     words = [list(member.words) for member in members]
     return Asked("its runs", words, "runs commands")
+
+
+def _costs(costs: Sequence[dict[str, Any]]) -> list[str]:
+    """What a run cost on average: core hours, and money where there are prices."""
+    found = {name: [cost[name] for cost in costs if name in cost] for name in ("core_hours", "money")}
+    means = [f"{fmean(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
+    return [f"{' and '.join(means)} each"] if means else []
 
 
 def _stop_waiting(number: signal.Signals) -> None:

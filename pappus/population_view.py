@@ -20,7 +20,7 @@ SHORT = {
     "stopped by a callback": "stopped", "storage failed": "disk failed", "a callback failed": "failed",
 }
 LEGEND = "± is half of the 95 % interval of the mean over seeds (Student's t)"
-COLUMNS, GAP = ("run", "state", "steps", "steps/s", "return", "greedy", "cost"), 2
+COLUMNS, GAP = ("run", "state", "steps", "steps/s", "return", "greedy"), 2
 REPORT_LOOKS = 20
 """As JSON, runs are told again after so many looks."""
 
@@ -36,8 +36,6 @@ class Row:
     episodic_return: float | None
     eval_return: float | None
     solved_at_step: int | None
-    core_hours: float | None = None
-    money: float | None = None
 
     def cells(self) -> list[str]:
         known = (self.steps_per_second, self.episodic_return, self.eval_return)
@@ -45,18 +43,12 @@ class Row:
         state = ", ".join(one for one in (SHORT.get(outcome, outcome), rest) if one)
         return [
             state, "–" if self.steps is None else f"{self.steps:,}",
-            *("–" if value is None else figure(value) for value in known), self._cost(),
+            *("–" if value is None else figure(value) for value in known),
         ]
-
-    def _cost(self) -> str:
-        """Money where there are prices, core hours elsewhere."""
-        if self.money is not None:
-            return f"{self.money:.3g}"
-        return "–" if self.core_hours is None else f"{self.core_hours:.2g} h"
 
     def line(self) -> str:
         """`seed-1: solved after 104,800 steps, 3,211/s, return 480.1, greedy 500`."""
-        state, steps, speed, shown, greedy, _ = self.cells()
+        state, steps, speed, shown, greedy = self.cells()
         known = [f"{speed}/s", f"return {shown}", f"greedy {greedy}"]
         after = f" after {steps} steps" if self.steps else ""
         return ", ".join([f"{self.run}: {state}{after}", *(text for text in known if "–" not in text)])

@@ -33,6 +33,7 @@ ALIASES = {
     "core": "network.core", "listen": "topology.wire.listen", "address": "cluster.address",
     "on_storage_failure": "storage.on_failure", "fallback_dir": "storage.fallback_dir",
     "callback": "hooks.callbacks", "log": "hooks.loggers", "price": "cost.price", "budget": "cost.budget",
+    "page_listen": "page_server.listen",
 }
 """Short names of settings that live deeper."""
 
@@ -40,7 +41,7 @@ AUTOMATIC = ("actors", "--actors")
 """Numbers that may be `auto`."""
 WITHOUT_INFLUENCE = (
     "run_dir", "record", "seconds", "target_return", "evaluation", "checkpoint", "storage", "supervision", "cluster",
-    "hooks", "cost",
+    "hooks", "cost", "page", "page_server",
 )
 """Settings that do not change what is learnt from one update to the next."""
 REPEATED = ("hooks.callbacks", "hooks.loggers")

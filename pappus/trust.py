@@ -33,7 +33,7 @@ CODE = (
 """Settings whose `module:name`, or each of several, is imported and called."""
 REACHES = {
     "cluster.address": "hands this machine to a cluster", "topology.wire.listen": "listens there",
-    "record": "writes a data set there",
+    "record": "writes a data set there", "page_server.listen": "serves a page there",
 }
 """Settings by which a run that goes on reaches beyond its directory."""
 ENV = ("env", "env_options.kwargs", "env_options.backend")

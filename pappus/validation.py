@@ -16,7 +16,7 @@ from typing import Any
 from pappus.config import RunConfig
 from pappus.errors import UserError, install_line
 from pappus.telemetry.cost import check_cost
-from pappus.transports.addresses import check_files
+from pappus.transports.addresses import check_files, check_page
 
 RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     ("must be at least 1", lambda value: value >= 1, (
@@ -84,6 +84,7 @@ def validate_settings(config: RunConfig) -> None:
             "or impala, seed-vtrace or ppo"
         )
     config.topology.check(config)
+    check_page(config.page_server)
     _validate_cluster(config)
 
 

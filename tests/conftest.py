@@ -28,10 +28,9 @@ LANES = {
     "ray": ("runtimes/test_ray.py", "test_ray_processes.py"),
     "learning": ("test_learning.py",),
     "processes": (
-        "replay/test_serve.py", "runtimes/test_local.py", "runtimes/test_many_processes.py", "telemetry/test_saves.py",
-        "test_doctor.py",
-        "test_api.py", "test_kinds.py", "test_processes.py", "test_systems.py", "test_trace_processes.py",
-        "test_without_ray.py",
+        "page/test_in_browser.py", "replay/test_serve.py", "runtimes/test_local.py", "runtimes/test_many_processes.py",
+        "telemetry/test_saves.py", "test_doctor.py", "test_api.py", "test_kinds.py", "test_processes.py",
+        "test_systems.py", "test_trace_processes.py", "test_without_ray.py", "tuning/test_run.py",
     ),
     "faults": (
         "benchmarks/test_architectures.py", "chaos/test_runs.py", "clients/", "test_offline_processes.py",

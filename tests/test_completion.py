@@ -16,6 +16,7 @@ from pappus.names import PAIRS
     ("pappus tr", "train"), ("pappus train imp", "impala"),
     ("pappus train impala --optimizer.lea", "--optimizer.learning-rate"),
     ("pappus eval --vid", "--video"), ("pappus chaos ppo --minu", "--minutes"), ("pappus push --che", "--checkpoint"),
+    ("pappus tune impala --allo", "--allow"), ("pappus train impala --tun", "--tune"),
     ("pappus chaos ppo --algorithm.gae", "--algorithm.gae-lambda"),
 ])
 def test_bash_completes(words: str, expected: str) -> None:

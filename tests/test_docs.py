@@ -32,7 +32,9 @@ IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\.venv/bin/)?pappus (.+?)(?: +#.*)?$")
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
-CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "plan", "env-spec", "help", "version"}
+CLI_OPTIONS = {
+    "config", "resume", "resume-or-start", "seeds", "vary", "jobs", "plan", "tune", "env-spec", "help", "version",
+}
 COMMANDS = (
     "train", "serve", "actor", "eval", "verify", "chaos", "replay", "replay-run", "export", "push", "pull", "data",
     "sweep", "compare", "presets", "systems", "check-env", "completion", "doctor", "page", "tune", "--help",
@@ -119,7 +121,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_commands_name_systems_that_exist(page: Path) -> None:
     for words in (command.split() for command in commands_in(page)):
         assert words[0] in COMMANDS, words
-        if words[0] in ("train", "serve", "chaos", "sweep") and len(words) > 1 and not words[1].startswith("-"):
+        if words[0] in ("train", "serve", "chaos", "sweep", "tune") and len(words) > 1 and not words[1].startswith("-"):
             assert is_system(words[1]), f"{page.name}: pappus {' '.join(words)}"
 
 
@@ -143,7 +145,7 @@ def test_the_commands_page_holds_every_command() -> None:
     page = hooks.on_page_markdown((DOCS / "reference" / "cli.md").read_text())
     own = ("data record", "data info", "data list", "data convert", "data import")
     runs = ("train", "serve", "actor", "eval", "verify", "chaos", "replay serve")
-    others = ("compare", "sweep", "presets", "systems", "check-env", "export", "push", "pull")
+    others = ("compare", "sweep", "tune", "presets", "systems", "check-env", "export", "push", "pull")
     for command in (*runs, *own, *others):
         assert f"## `pappus {command}`" in page
     for option in ("--connect", "--video", "--checkpoints", "--backend"):

@@ -77,6 +77,13 @@ REFUSED = {
     "train rainbow --env ALE/Pong-v5": "unknown system 'rainbow'; did you mean 'apex-dqn' (prioritized, double",
     "train ppo --env CartPole-v1 --gamma 0.9": "--gamma; did you mean 'algorithm.discount', as it is called here?",
     "train dqn --env CartPole-v1 --gae 0.9": "'algorithm.gae-lambda' in systems that have it, and this one has not",
+    "tune impala": "--env is missing",
+    "tune impala --env CartPole-v1 --seconds 3": "--seconds 3 must be at least 10",
+    "tune impala --env CartPole-v1 --allow lags": "--allow 'lags' is unknown; did you mean 'lag'?",
+    "tune bc --env CartPole-v1": "bc steps no envs",
+    "tune impala --env CartPole-v1 --seeds 1..3": "pappus tune takes no --seeds",
+    "tune impala --env CartPole-v1 --out empty/config.yaml": "is there, and not from pappus tune",
+    "train impala --env CartPole-v1 --tune --runtime ray": "pappus tune measures this machine",
     "completion tcsh": "invalid choice: 'tcsh'",
     "train --resume nowhere": "'nowhere' is no run directory",
     "train --resume empty": "'empty' holds no checkpoint to resume from",
@@ -154,7 +161,10 @@ def test_no_option_of_a_system_is_refused_early(name: str) -> None:
     words = [word for option in _options(SYSTEMS[name].defaults) for word in option]
     early.check_options(words, "pappus train")
     for short in ALIASES:
-        special = {"on_storage_failure": "stop", "callback": "module:name", "price": "hour=1", "budget": "joules=1"}
+        special = {
+            "on_storage_failure": "stop", "callback": "module:name", "price": "hour=1", "budget": "joules=1",
+            "page_listen": "localhost:0",
+        }
         word = special.get(short, "none")
         early.check_options([f"--{short}", word], "pappus train")
     early.check_options(["--actors", "auto"], "pappus train")

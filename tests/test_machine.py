@@ -13,9 +13,10 @@ from pappus import api, machine
 from pappus.api import configure, system_here
 from pappus.config import AUTO, RunConfig
 from pappus.errors import UserError
-from pappus.machine import PROBE_ENVS, PROBE_SECONDS, Machine, _is_heavy, chosen_words, fit
+from pappus.machine import PROBE_ENVS, PROBE_SECONDS, Machine, _kind_of_step, chosen_words, fit
 from pappus.settings import override, parse
 from pappus.systems import find_system
+from pappus.telemetry.usage import ThreadClock
 from pappus.types import ACTION_MASK
 from pappus.validation import validate
 
@@ -30,7 +31,7 @@ def fitted(system: str, env: str, on: Machine, **settings: Any) -> tuple[RunConf
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All envs count as slow."""
-    monkeypatch.setattr(machine, "_is_heavy", lambda config, env: True)
+    monkeypatch.setattr(machine, "_kind_of_step", lambda config, env: "slow")
     yield
 
 
@@ -57,18 +58,63 @@ def test_slow_envs_get_the_cores_that_other_roles_leave(system: str, actors: int
 
 @pytest.mark.parametrize(("system", "actors"), [("impala", 4), ("ppo", 1), ("apex-dqn", 1), ("a3c", 16)])
 def test_cheap_envs_are_stepped_by_few_actors(system: str, actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_is_heavy", lambda config, env: False)
+    monkeypatch.setattr(machine, "_kind_of_step", lambda config, env: "cheap")
     config, line = fitted(system, "CartPole-v1", SERVER)
     assert config.actors == actors and "whose steps are cheap" in line
 
 
-@pytest.mark.parametrize(("micros", "heavy"), [(49.0, False), (51.0, True)])
-def test_a_step_of_fifty_microseconds_is_slow_even_if_others_took_longer(micros: float, heavy: bool) -> None:
+@pytest.mark.parametrize(("micros", "kind"), [(49.0, "cheap"), (51.0, "slow")])
+def test_a_step_of_fifty_microseconds_is_slow_even_if_others_took_longer(
+    micros: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine.Work, "seconds", lambda self: PROBE_SECONDS)  # it computed all the time
     took = PROBE_ENVS * np.array([1e-3, 1e-6 * micros, 1e-3])  # the others waited for a core
     begun = np.linspace(0.0, 0.9 * PROBE_SECONDS, len(took))
     looks = np.stack([begun, begun, begun + took], 1).ravel()  # before each step, as it begins, and when it is done
     clock = iter([0.0, *looks, PROBE_SECONDS]).__next__
-    assert _is_heavy(configure("ppo", "CartPole-v1"), "CartPole-v1", clock) == heavy
+    assert _kind_of_step(configure("ppo", "CartPole-v1"), "CartPole-v1", clock) == kind
+
+
+SLEEPING = "benchmarks.synthetic:sleeping"
+
+
+def test_an_env_that_sleeps_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThreadClock, "read", lambda self: (0.0, 0.0))  # whatever else runs on this machine
+    assert _kind_of_step(configure("ppo", SLEEPING), SLEEPING) == "waiting"
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All envs count as waiting."""
+    monkeypatch.setattr(machine, "_kind_of_step", lambda config, env: "waiting")
+    yield
+
+
+@pytest.mark.parametrize(("system", "usual", "actors"), [
+    ("impala", (1, 64), 8), ("seed-vtrace", (1, 128), 8), ("ppo", (1, 16), 8), ("apex-dqn", (1, 16), 8),
+    ("dqn", (1, 4), 1), ("a3c", (2, 8), 2),
+])
+def test_envs_that_wait_are_spread_over_more_actors_and_learning_stays_as_it_is(
+    system: str, usual: tuple[int, int], actors: int, waiting: None
+) -> None:
+    config, line = fitted(system, "CartPole-v1", LAPTOP)
+    before = override(config, {"actors": usual[0], "envs_per_actor": usual[1]})
+    assert config.actors == actors
+    assert config.actors * config.envs_per_actor == usual[0] * usual[1]
+    assert config.topology.items_per_update(config) == before.topology.items_per_update(before)
+    assert line.endswith("which wait for something outside")
+    validate(config)
+
+
+def test_one_thread_waits_for_each_env_however_many_actors_there_are(waiting: None) -> None:
+    config, _ = fitted("impala", SLEEPING, LAPTOP, runtime="inline")
+    assert config.actors == 1
+
+
+def test_runs_side_by_side_get_the_actors_that_were_chosen_once_and_their_envs(waiting: None) -> None:
+    asked = configure("impala", SLEEPING)
+    words = chosen_words(asked, fit(asked, SLEEPING, find_system("impala"), LAPTOP)[0])
+    assert words[:4] == ["--actors", "8", "--envs-per-actor", "8"]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +263,7 @@ def test_runs_that_start_together_choose_once() -> None:
 def test_the_env_is_timed_with_actions_that_it_allows() -> None:
     env = "tests.test_machine:full_columns"
     clock = iter([0.0, 0.0, 0.0, 1.0, PROBE_SECONDS]).__next__
-    assert _is_heavy(configure("ppo", env), env, clock), "it took a second, and raised nothing"
+    assert _kind_of_step(configure("ppo", env), env, clock) != "cheap", "it took a second, and raised nothing"
 
 
 def full_columns() -> gym.Env[Any, Any]:

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from pappus.errors import UserError
-from pappus.settings import WITHOUT_INFLUENCE, load_file
+from pappus.settings import load_file
+from pappus.telemetry.differing import different, flat, shown
 from pappus.telemetry.history import GREEDY, TRAINING, History, read_history
 from pappus.trust import RUN_FILE
 from pappus.types import Array
 
 LONG = 8
 """Letters of a number beyond which it is rounded, where that tells all groups apart."""
-OF_ONE_RUN = ("system", "env", "seed", "trace", *WITHOUT_INFLUENCE)
-"""Settings that make no group of their own."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +111,10 @@ def groups_of(runs: Sequence[Run]) -> list[Group]:
         by_system.setdefault(run.system, []).append(run)
     groups = []
     for system, members in by_system.items():
-        names = _different(members)
+        names = different([(run.env, run.settings) for run in members])
         settings: dict[tuple[str, ...], dict[str, list[Run]]] = {}
         for run in members:
-            values = tuple(_shown(run.settings.get(name)) for name in names)
+            values = tuple(shown(run.settings.get(name)) for name in names)
             settings.setdefault(values, {}).setdefault(run.env, []).append(run)
         short = {values: tuple(map(_rounded, values)) for values in settings}
         if len(set(short.values())) < len(short):
@@ -150,38 +149,10 @@ def _read(directory: Path) -> Run | str:
         return f"{directory} has a summary.json that cannot be read"
     if summary.get("exit_reason") == "failed":
         return f"{directory} failed"
-    settings = dict(_flat(load_file(directory / RUN_FILE)))
+    settings = flat(load_file(directory / RUN_FILE))
     if "system" not in settings:
         return f"{directory} has a {RUN_FILE} that is not of a run"
     return Run(directory, settings, summary)
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _different(runs: Sequence[Run]) -> list[str]:
-    """Names of the settings that are not the same in all runs on one env."""
-    names = [name for name in dict.fromkeys(name for run in runs for name in run.settings) if not _of_one_run(name)]
-    by_env: dict[str, list[Run]] = {}
-    for run in runs:
-        by_env.setdefault(run.env, []).append(run)
-    return [
-        name for name in names
-        if any(len({_shown(run.settings.get(name)) for run in some}) > 1 for some in by_env.values())
-    ]
-
-
-def _of_one_run(name: str) -> bool:
-    return name.partition(".")[0] in OF_ONE_RUN
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _rounded(text: str) -> str:

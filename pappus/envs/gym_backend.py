@@ -15,6 +15,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import SyncVectorEnv
 
 from pappus.config import EnvOptions
+from pappus.envs.env_threads import ThreadedVectorEnv
 from pappus.envs.gym_vector import GymVector, GymVectorEnv, trusting
 from pappus.envs.vector import first_env_seed
 from pappus.errors import UserError, closest
@@ -23,15 +24,19 @@ from pappus.imports import imported_module
 
 def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: EnvOptions) -> GymVectorEnv:
     """N envs of a Gymnasium id, a `module:function` or a factory."""
-    return GymVectorEnv(make_gym_vector(env, num_envs, options.kwargs), first_env_seed(seed, num_envs), options.metrics)
+    made = make_gym_vector(env, num_envs, options.kwargs, options.threads)
+    return GymVectorEnv(made, first_env_seed(seed, num_envs), options.metrics)
 
 
-def make_gym_vector(env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
+def make_gym_vector(
+    env: str | Callable[..., Any], num_envs: int, kwargs: dict[str, Any], threads: int = 0
+) -> GymVector:
+    """`threads` step envs that are made one by one; with 0 or 1 they are stepped one after the other."""
     source = _resolve(env) if isinstance(env, str) else env
     try:
         if isinstance(source, GymSpec):
-            return _from_spec(source, num_envs, kwargs)
-        return _from_factory(source, num_envs, kwargs)
+            return _from_spec(source, num_envs, kwargs, threads)
+        return _from_factory(source, num_envs, kwargs, threads)
     except gym.error.DependencyNotInstalled as missing:
         raise UserError(f"env {env!r} needs a package that is missing: {missing}") from None
 
@@ -62,13 +67,13 @@ def find_spec(env_id: str, name: str, functions: list[str]) -> GymSpec:
         raise UserError(f"env {name!r} is no Gymnasium id and no function of a module{hint}") from None
 
 
-def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any]) -> GymVector:
+def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any], threads: int) -> GymVector:
     if _native_is_equivalent(spec, kwargs):
         return trusting(gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs))
     _check_kwargs(spec, kwargs)
     # Passive checks cost a third of a step of a small env; `check_env` does more, once.
     kwargs = {"disable_env_checker": True, **kwargs}
-    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs)
+    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs, threads)
 
 
 def _check_kwargs(spec: GymSpec, kwargs: dict[str, Any]) -> None:
@@ -105,14 +110,14 @@ def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
     return set(kwargs) <= set(inspect.signature(creator).parameters)
 
 
-def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, Any]) -> GymVector:
+def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, Any], threads: int) -> GymVector:
     try:
         makes_several = "num_envs" in inspect.signature(factory).parameters
     except ValueError:  # some classes written in C have no signature
         makes_several = False
     _check_taken(factory, kwargs, f"env {_name(factory)!r}", [])
     if not makes_several:
-        return _one_by_one(lambda: factory(**kwargs), num_envs)
+        return _one_by_one(lambda: factory(**kwargs), num_envs, threads)
     made = factory(num_envs=num_envs, **kwargs)
     if not isinstance(made, gym.vector.VectorEnv):
         raise UserError(f"{_name(factory)} takes num_envs but returned a {type(made).__name__}; return a VectorEnv")
@@ -121,7 +126,7 @@ def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, 
     return made
 
 
-def _one_by_one(make: Callable[[], Any], num_envs: int) -> GymVector:
+def _one_by_one(make: Callable[[], Any], num_envs: int, threads: int) -> GymVector:
     def make_checked() -> gym.Env[Any, Any]:
         env = make()
         if not isinstance(env, gym.Env):
@@ -131,6 +136,8 @@ def _one_by_one(make: Callable[[], Any], num_envs: int) -> GymVector:
             )
         return env
 
+    if threads > 1 and num_envs > 1:
+        return ThreadedVectorEnv([make_checked] * num_envs, threads)
     return SyncVectorEnv([make_checked] * num_envs, copy=False)
 
 

@@ -62,7 +62,7 @@ class EpochTraining(Training):
             updates, of_all, scalars = self._alone(fresh, steps)
         else:
             updates, of_all, scalars = yield from self._with_others(self._synced, gradient.others, fresh)
-        gradient.metrics.mean("learner/policy_lag", lag)
+        gradient.metrics.lag(lag)
         for name, value in scalars.items():
             gradient.metrics.mean(f"losses/{name}", value)
         gradient.observe(unroll, moments)

@@ -198,7 +198,7 @@ class UnrollTraining(Training):
                 metrics.mean(f"losses/{name}", value)
         if self._counter is None:
             metrics.gauge("queue/depth", self._depth)
-            metrics.mean("learner/policy_lag", updates - scalars["mean_version"])
+            metrics.lag(updates - scalars["mean_version"])
             metrics.maximum("learner/policy_lag_max", updates - scalars["oldest_version"])
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pappus.config import RunConfig
 from pappus.errors import StorageError
@@ -30,6 +30,7 @@ from pappus.telemetry.saves import Saves
 from pappus.telemetry.spending import Spending
 from pappus.telemetry.storage import CHECKPOINTS
 
+Phase: TypeAlias = Literal["running", "evaluating", "saving", "over"]
 LOG_SECONDS = 1.0
 DOCTOR_SECONDS = 5.0
 """How often the run directory says anew what the doctor found."""
@@ -57,6 +58,13 @@ class Controls(Protocol):
         """Have the state written into `directory`, then call `Controller.saved`, or `save_failed` if it cannot be."""
 
 
+class Watcher(Protocol):
+    """Who is told what the run does, and shows it to others."""
+
+    def update(self, phase: Phase, scalars: Mapping[str, float]) -> None:
+        """The phase that the run is in, and what is worth a curve. It never raises."""
+
+
 class Controller:
     """One run from start to summary."""
 
@@ -64,17 +72,19 @@ class Controller:
         self, config: RunConfig, run_stats: RunStats, log: RunLog, console: Console, store: CheckpointStore,
         weights_roles: Sequence[str] = (), clock: Callable[[], float] = time.monotonic, began: float | None = None,
         fallback: CheckpointStore | None = None, hooks: Hooks | None = None, spending: Spending | None = None,
+        page: Watcher | None = None,
     ) -> None:
         """`weights_roles` are the roles that save the weights, in the order of their shards. Checkpoints that cannot be
-        written to `store` go to `fallback`. `hooks` hear what happens. `spending` knows what the run costs."""
-        self._hooks = hooks or Hooks()
+        written to `store` go to `fallback`. `hooks` hear what happens, `page` what the run does. `spending` knows what
+        the run costs."""
+        self._hooks, self._page = hooks or Hooks(), page
         self._spending = spending or Spending(run_stats, Meter(clock=clock, began=began))
         self._config, self._run_stats, self._log, self._console = config, run_stats, log, console
         self._clock, self._weights_roles = clock, list(weights_roles)
         stores = [store] if fallback is None else [store, fallback]
         self._saves, self._storage = Saves(stores, config.checkpoint.every_seconds, clock), log.storage
         self._controls: Controls
-        self._phase: Literal["running", "evaluating", "saving", "over"] = "running"
+        self._phase: Phase = "running"
         self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
         self._learned = self._interrupted = self._last_save = False
@@ -519,6 +529,8 @@ class Controller:
             written = self._log.write(steps, scalars)
             self._hooks.tell("on_metrics", steps, scalars, written)
             self._console.metrics(steps, written, scalars)
+            if self._page is not None:
+                self._page.update(self._phase, scalars)
             self._console.update()
         if now - self._diagnosed >= DOCTOR_SECONDS and not self.finishing:
             self._diagnose()

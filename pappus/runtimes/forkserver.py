@@ -26,7 +26,7 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from pappus.polling import allow_many_descriptors, readable
@@ -37,6 +37,7 @@ MAX_DESCRIPTORS = 250
 """The kernel passes at most 253 descriptors with one packet."""
 _PACKET = 1 << 16
 _prestarted: ForkServer | None = None
+_shared = False
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -69,9 +70,23 @@ class ForkServer:
         return server
 
     @classmethod
+    @contextlib.contextmanager
+    def shared(cls) -> Iterator[None]:
+        """Runs in here, one after the other, have the same server: only the first one waits for its imports."""
+        global _shared
+        _shared = True
+        try:
+            yield
+        finally:
+            _shared = False
+            cls.discard()
+
+    @classmethod
     def discard(cls) -> None:
         """End the server that was prestarted: a run in one thread needs neither its core nor its memory."""
         global _prestarted
+        if _shared:
+            return
         server, _prestarted = _prestarted, None
         if server is not None:
             server._process.kill()
@@ -105,6 +120,14 @@ class ForkServer:
             return PacketConnection(self.socket).receive()
         except ConnectionResetError:
             return [{"closed": True}]
+
+    def release(self, idle: bool, timeout: float) -> None:
+        """The run is over. Another one may have the server if it is `idle`: no process is left, and none to come."""
+        global _prestarted
+        if _shared and idle and _prestarted is None:
+            _prestarted = self
+        else:
+            self.close(timeout)
 
     def close(self, timeout: float) -> None:
         """End the server and with it every process that is left."""

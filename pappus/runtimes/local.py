@@ -60,6 +60,8 @@ class LocalRuntime(Supervisor):
         self.ledger = Ledger(self._rows, self._accounts.memory)
         self._server = ForkServer.started()
         self._server.prepare([name for name in sys.modules if name.startswith(SHARED_PACKAGES)])
+        self._idle = False
+        """Whether the fork server has nothing left of this run."""
         self._fault_logs: dict[str, int] = {}
         """Files that faulthandler writes to when a process crashes."""
         self._read: dict[str, int] = {}
@@ -186,6 +188,7 @@ class LocalRuntime(Supervisor):
                 if process.failure:
                     details = process.failure.get("died", "").rstrip()
                     self._controller.event(f"{process.group} failed while it stopped\n{details}", process.group)
+        self._idle = not self._coming()
 
     def _await_end(self, running: set[str], deadline: float) -> bool:
         while running and time.monotonic() < deadline:
@@ -197,7 +200,7 @@ class LocalRuntime(Supervisor):
         return not running
 
     def _clean_up(self) -> None:
-        self._server.close(self._supervision.stop_seconds)
+        self._server.release(self._idle, self._supervision.stop_seconds)
         for process in self._processes.values():
             process.close()
             self._close_fault_log(process)

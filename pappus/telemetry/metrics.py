@@ -17,11 +17,19 @@ MAX_NAMES, MAX_LETTERS = 100, 100
 """Names of what envs measure, and the letters of each."""
 CHECKPOINT = "its checkpoint"
 """What a role waits for while its state is written."""
+EXACT_LAGS = 16
+"""Lags up to this one are counted one by one, larger ones together up to the next power of two."""
 MAX_EVENTS = 100
 """Events that a report carries; further ones are counted in a last line."""
 
 Measure: TypeAlias = Callable[[], Mapping[str, tuple[float, float]]]
 """What envs measured since the last call: by name, the sum of the values and how many they were."""
+
+
+def lag_bucket(versions: float) -> str:
+    """The bucket of a policy lag, by its largest lag; JSON has text for keys."""
+    whole = max(0, round(versions))
+    return str(whole if whole <= EXACT_LAGS else 1 << (whole - 1).bit_length())
 
 
 class Sums:
@@ -114,6 +122,8 @@ class Report(TypedDict):
     usage: Usage
     durations: dict[str, float]
     """Steps of envs by bucket of their duration."""
+    lags: dict[str, float]
+    """Updates by bucket of their policy lag."""
     events: list[str]
 
 
@@ -171,6 +181,12 @@ class Metrics:
     def gauge(self, name: str, value: float) -> None:
         self._gauges[name] = float(value)
 
+    def lag(self, versions: float) -> None:
+        """An update was made from steps of a policy that was so many versions behind, on average."""
+        self.mean("learner/policy_lag", versions)
+        bucket = lag_bucket(versions)
+        self._lags[bucket] = self._lags.get(bucket, 0) + 1
+
     def watch(self, name: str, meter: Meter) -> None:
         """Report what a meter counts from now on; meters of the same name add up."""
         self._meters.append((name, meter))
@@ -224,7 +240,7 @@ class Metrics:
         report = Report(
             role=self.role, time=self._wall_time(), counts=self._counts, means=self._means, maxima=self._maxima,
             gauges=self._gauges, episodes=list(self._episodes), busy=busy, waiting=waiting, start=self._start,
-            usage=usage, durations=durations, events=self._events + more,
+            usage=usage, durations=durations, lags=self._lags, events=self._events + more,
         )
         self._start = None
         self._reset()
@@ -250,6 +266,7 @@ class Metrics:
         self._means: dict[str, list[float]] = {}
         self._maxima: dict[str, float] = {}
         self._gauges: dict[str, float] = {}
+        self._lags: dict[str, float] = {}
         self._episodes: deque[list[float]] = deque(maxlen=MAX_EPISODES)
         self._unfolded: list[tuple[Iterable[float], Iterable[float]]] = []
         self._events: list[str] = []

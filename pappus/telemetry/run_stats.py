@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry.doctor import Doctor
+from pappus.telemetry.doctor import Doctor, OwnGpu
 from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
@@ -59,7 +59,7 @@ class RunStats:
         self.cost: dict[str, float] = {}
         """What the run has cost so far, by full name (`telemetry.spending`)."""
         self.cores = cores or usable_cores()
-        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores))
+        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=OwnGpu(config.device).busy))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}
@@ -161,18 +161,33 @@ class RunStats:
 
     @property
     def steps_per_second(self) -> float:
-        return sum(totals.rate("env_steps") for totals in self._training_windows())
+        return self.rate("env_steps")
 
     @property
     def updates_per_second(self) -> float:
-        return sum(totals.rate("updates") for totals in self._training_windows())
+        return self.rate("updates")
+
+    def rate(self, count: str, whole_run: bool = False) -> float:
+        """What all who train count per second, lately or in the whole run."""
+        return sum(totals.rate(count) for totals in self._training(whole_run))
 
     @property
     def policy_lag(self) -> tuple[float, float] | None:
         """Mean and maximum of the versions between acting and learning, None while unknown."""
-        scalars = window_scalars({"learner": self._training_windows()})
+        return self.policy_lag_of()
+
+    def policy_lag_of(self, whole_run: bool = False) -> tuple[float, float] | None:
+        """The same, lately or in the whole run."""
+        scalars = window_scalars({"learner": self._training(whole_run)})
         mean = scalars.get("learner/policy_lag")
         return None if mean is None else (mean, scalars.get("learner/policy_lag_max", mean))
+
+    def lags(self, whole_run: bool = False) -> dict[str, float]:
+        """Updates by bucket of their policy lag (`metrics.lag_bucket`)."""
+        together = Totals()
+        for totals in self._training(whole_run):
+            together.add(totals)
+        return together.lags
 
     @property
     def queue_depth(self) -> float | None:
@@ -194,7 +209,7 @@ class RunStats:
 
     def losses(self) -> dict[str, float]:
         """What the roles that train minimise, and what belongs to it, by the name below `losses/`; lately."""
-        scalars = window_scalars({"": self._training_windows()})
+        scalars = window_scalars({"": self._training()})
         return {name.removeprefix(LOSSES): value for name, value in scalars.items() if name.startswith(LOSSES)}
 
     def measured_here(self) -> dict[str, float]:
@@ -217,8 +232,10 @@ class RunStats:
             windows.setdefault(role.kind, []).append(role.window.totals())
         return {kind: members for kind, members in windows.items() if members}
 
-    def _training_windows(self) -> list[Totals]:
-        return [role.window.totals() for role in self._roles.values() if role.kind.trains]
+    def _training(self, whole_run: bool = False) -> list[Totals]:
+        """What the roles that train did."""
+        roles = [role for role in self._roles.values() if role.kind.trains]
+        return [role.run if whole_run else role.window.totals() for role in roles]
 
     def gauges(self) -> dict[str, float]:
         """Newest gauges by full name, averaged over the roles that set them."""
@@ -240,12 +257,15 @@ class RunStats:
         doing = Counter((view.kind.name, view.state) for view in self.views())
         return "; ".join(f"{kind}{f' ×{count}' * (count > 1)} {state}" for (kind, state), count in doing.items())
 
+    def places(self, whole_run: bool = False) -> dict[str, tuple[int | None, float]]:
+        """The process of every role, None while unknown, and the env steps that it makes or learns from per second."""
+        totals = {name: role.run if whole_run else role.window.totals() for name, role in self._roles.items()}
+        return {name: (role.pid, totals[name].rate("env_steps")) for name, role in self._roles.items()}
     def diagnosis(self, whole_run: bool = False) -> Diagnosis:
         """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
         if whole_run and self._doctor.final is not None:
             return self._doctor.final
-        runs = [role.run for role in self._roles.values() if role.kind.trains]
-        return self._doctor.diagnosis(self.views(whole_run), runs if whole_run else self._training_windows(), whole_run)
+        return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run)
 
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
@@ -260,7 +280,7 @@ class RunStats:
         known = {
             "charts/episodic_return": self.episodic_return, "charts/episodic_length": self.episodic_length,
         }
-        if self._training_windows():
+        if self._training():
             known |= {"charts/SPS": self.steps_per_second, "charts/updates": float(self.updates)}
         known |= window_scalars({kind.name: members for kind, members in self.windows().items()}) | self.gauges()
         known |= {f"{kind}/{what}": float(n) for what, kinds in self.faults().items() for kind, n in kinds.items()}

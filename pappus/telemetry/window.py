@@ -28,6 +28,7 @@ class Totals:
     waiting: dict[str, float] = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
     durations: dict[str, float] = field(default_factory=dict)
+    lags: dict[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -68,6 +69,7 @@ class Totals:
         _add(self.waiting, other.waiting)
         _add(self.usage, other.usage)
         _add(self.durations, other.durations)
+        _add(self.lags, other.lags)
         self.busy += other.busy
         for name, value in other.maxima.items():
             self.maxima[name] = max(value, self.maxima.get(name, value))
@@ -107,6 +109,7 @@ def totals_of(report: Report) -> Totals:
     return Totals(
         report["counts"], {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},
         report["maxima"], report["busy"], report["waiting"], report["usage"], report["durations"],
+        report["lags"],
     )
 
 

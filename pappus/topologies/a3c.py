@@ -67,6 +67,14 @@ class A3CConfig(TopologyConfig):
         """A worker computes all the time, and so do parameter servers on a cluster."""
         return max(2, cores - (self.shards if config.runtime == "ray" else 0))
 
+    def items_per_update(self, config: RunConfig) -> int:
+        """A worker learns from what its own envs did."""
+        return config.envs_per_actor
+
+    def policy_lag(self, config: RunConfig) -> float:
+        """The others make an update each meanwhile."""
+        return config.actors - 1.0
+
     def check(self, config: RunConfig) -> None:
         if config.actors < 1:
             raise UserError(f"actors={config.actors} must be at least 1")

@@ -52,6 +52,14 @@ class ApexConfig(TopologyConfig):
         if self.refresh_every < 1 or self.prefetch < 1:
             raise UserError(f"refresh_every={self.refresh_every} and prefetch={self.prefetch} must be at least 1")
 
+    def items_per_update(self, config: RunConfig) -> int:
+        return config.batch_size
+
+    def policy_lag(self, config: RunConfig) -> float:
+        """Updates of the steps that all envs make before their actors look for weights."""
+        steps = config.actors * max(self.refresh_every, config.envs_per_actor)
+        return steps * self.replay.samples_per_insert / config.batch_size
+
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """Learner and replay server need a core each. One actor of cheap envs is faster than the learner."""
         return cores - 2 if heavy else 1

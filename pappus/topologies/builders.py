@@ -12,7 +12,7 @@ import torch
 from pappus.config import ReplayConfig
 from pappus.core import Algorithm, ItemSink, ShardWeights, Sink, Source, StepCounter, StepTotal, WeightsReader
 from pappus.data.recorder import Recording
-from pappus.envs.vector import VectorEnv, make_env
+from pappus.envs.vector import VectorEnv, backend_of, make_env
 from pappus.errors import UserError
 from pappus.layout import cut
 from pappus.recording.direct import ReplaySpec, layout_for
@@ -31,7 +31,8 @@ def actor_env(run: Run, num_envs: int, seed: int) -> VectorEnv:
     """Envs of an actor. Natively vectorised ones step in threads of their own: each of several actors takes its share
     of the cores, unless the threads are given."""
     config, options = run.config, run.config.env_options
-    share = max(1, usable_cores() // config.actors) if config.actors > 1 else 0
+    native = backend_of(run.env, options) != "gymnasium"
+    share = max(1, usable_cores() // config.actors) if native and config.actors > 1 else 0
     return make_env(run.env, num_envs, seed, replace(options, threads=options.threads or share))
 
 

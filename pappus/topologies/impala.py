@@ -68,6 +68,11 @@ class ImpalaConfig(TopologyConfig):
         free = cores - config.learners
         return free if heavy or config.device != "cpu" else min(MOST_CHEAP * config.learners, free)
 
+    def policy_lag(self, config: RunConfig) -> float:
+        """Every env is part of the unrolls in the queue, and of the one that is being filled."""
+        ahead = config.actors * config.envs_per_actor * (config.queue_size + 1)
+        return ahead / self.items_per_update(config)
+
     def fewest_actors(self, learners: int) -> int:
         return learners
 

@@ -111,6 +111,11 @@ class SeedConfig(TopologyConfig):
         wire = replace(self.wire, listen=with_port(self.wire.listen))
         return replace(self, env_groups=self.env_groups or (2 if overlap else 1), wire=wire)
 
+    def policy_lag(self, config: RunConfig) -> float:
+        """Batches that wait, and unrolls that are being filled with the newest weights of each step."""
+        filling = config.actors * config.envs_per_actor / self.items_per_update(config)
+        return config.queue_size + filling
+
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """The learner needs a core, and so does inference in a process of its own. One learner on a CPU keeps up with a
         few actors of cheap envs."""

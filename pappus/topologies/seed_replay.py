@@ -60,6 +60,13 @@ class SeedReplayConfig(SeedConfig):
     prefetch: int = 16
     """Batches that are drawn ahead of the learner."""
 
+    def items_per_update(self, config: RunConfig) -> int:
+        return config.batch_size
+
+    def policy_lag(self, config: RunConfig) -> float:
+        """All envs act with the newest weights; updates are as far ahead of a step of them as it calls for."""
+        return config.actors * config.envs_per_actor * self.replay.samples_per_insert / config.batch_size
+
     @property
     def max_remote_envs(self) -> int:
         """Envs from elsewhere that there is room for: what they write stays in the table until items are made of it."""

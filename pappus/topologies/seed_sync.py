@@ -48,6 +48,9 @@ class SeedSyncConfig(SeedConfig):
         if not config.network.factory:  # the program asks an own network whether it has a memory
             config.algorithm.check_batch(config.unroll_length, config.batch_envs, config.network.core != "none")
 
+    def policy_lag(self, config: RunConfig) -> float:
+        return float(self.ahead)
+
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:
         """Cheap envs are stepped fastest in the learner's own thread."""
         return super().actors_for(config, cores, heavy) if heavy or config.device != "cpu" else 1

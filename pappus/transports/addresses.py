@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from pappus.config import WireConfig
+from pappus.config import PageConfig, WireConfig
 from pappus.errors import UserError, install_line
 from pappus.transports.private_folder import private_path
 
@@ -73,6 +73,24 @@ def check_wire(wire: WireConfig, prefix: str = "--topology.wire.") -> None:
         raise UserError(
             f"listen={wire.listen!r} is open to other machines, and anybody could join; give "
             f"{prefix}token-file or {prefix}client-authority, or say {prefix}insecure"
+        )
+
+
+def check_page(page: PageConfig, prefix: str = "--page-server.") -> None:
+    """Raise `UserError` for a page that no browser could reach, or that anybody could."""
+    check_files(page.token_file, page.certificate, page.key, "", prefix)
+    read_token(page.token_file)
+    if not page.listen:
+        return
+    address = Address.parse(page.listen)
+    if address.path:
+        raise UserError(
+            f"{prefix}listen={page.listen!r} is nothing that a browser can open; give HOST:PORT, such as 127.0.0.1:8000"
+        )
+    if not address.private and not page.token_file:
+        raise UserError(
+            f"{prefix}listen={page.listen!r} is open to other machines, and anybody could see the run; give "
+            f"{prefix}token-file"
         )
 
 

@@ -1,0 +1,180 @@
+// The page: builds its parts from the data in it, and keeps them up to date while the run lives.
+
+const RETRY = 3000; // ms between attempts where the browser itself gave up
+const RENEWED_EVERY = 20000; // ms between two looks at a folder of runs
+const SILENCE = 10000; // ms without news after which the page says so
+
+/** The parts of a page of one run, and what each event of the stream changes. */
+class RunPage {
+  constructor(run, bar, main) {
+    Object.assign(this, { bar, main, waiting: new Set() });
+    this.build(run);
+    document.addEventListener('visibilitychange', () => {
+      if (document.hidden) return;
+      this.draw();
+      redrawCharts();
+    });
+  }
+
+  /** All parts anew: at first, and when the program becomes known or the run is sent as a whole. */
+  build(run) {
+    this.run = run;
+    charts.forEach((chart) => chart.remove());
+    const roles = rolesSection(run);
+    const curves = curvesSection(run);
+    this.parts = {
+      head: runHead(run),
+      figure: figureSection(run, (kind) => roles.open(kind)),
+      roles,
+      curves: {
+        node: curves.node,
+        update() {
+          curves.rebuilt();
+          curves.changed();
+        },
+      },
+      lag: lagSection(run),
+      evaluations: evaluationsSection(run),
+      cost: costSection(run),
+      video: videoSection(run),
+      events: eventsSection(run),
+      config: configSection(run),
+    };
+    const { head, figure, lag, evaluations, cost, video, events, config } = this.parts;
+    const pair = h(
+      'div',
+      { class: 'pair' },
+      [lag, evaluations, cost, video].map((part) => part.node),
+    );
+    this.main.replaceChildren(head.node, figure.node, roles.node, curves.node, pair, events.node, config.node);
+  }
+
+  /** What came by an event of that name. */
+  hear(name, news) {
+    const { run } = this;
+    if (name === 'now') return this.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now: news });
+    if (name === 'rows') return addRows(run, news.columns) && this.refresh(['curves', 'head']);
+    if (name === 'curves') return this.refresh(['curves', 'head'], { curves: news });
+    if (name === 'events') return this.refresh(['events'], { events: [...(run.events || []), ...news] });
+    if (name === 'phase') return this.refresh(['head'], { about: news });
+    if (name === 'run') return this.build(news);
+    if (news.program) return this.build({ ...run, ...news });
+    return this.refresh(Object.keys(this.parts), news); // `changes` and `over`
+  }
+
+  /** Draws once for all news of a moment, and not while nobody looks. */
+  refresh(names, news = {}) {
+    Object.assign(this.run, news);
+    names.forEach((name) => this.waiting.add(name));
+    if (!document.hidden) requestAnimationFrame(() => this.draw());
+  }
+
+  draw() {
+    const names = [...this.waiting];
+    this.waiting.clear();
+    names.forEach((name) => this.parts[name].update());
+  }
+
+  /** What the bar says of a run to which nobody listens. */
+  say() {
+    const { about, summary } = this.run;
+    if (about.phase === 'over' || summary)
+      this.bar.say(about.exit_reason ? `over: ${about.exit_reason}` : 'over', 'over');
+    else this.bar.say('no end is recorded: cut off, or still under way', 'cut');
+  }
+}
+
+/** Listens to the run; says when the connection broke, and connects again from where it was. */
+class Listener {
+  constructor(page, bar, after) {
+    Object.assign(this, { page, bar, after, last: Date.now(), over: false, broken: false });
+    this.open();
+    setInterval(() => this.tell(), 1000);
+    this.tell();
+  }
+
+  open() {
+    this.source = new EventSource(`events?after=${encodeURIComponent(this.after)}`);
+    this.source.onopen = () => {
+      this.broken = false;
+      this.last = Date.now();
+    };
+    this.source.onerror = () => {
+      this.broken = true;
+      if (this.source.readyState === EventSource.CLOSED && !this.over) setTimeout(() => this.open(), RETRY);
+    };
+    for (const name of ['now', 'rows', 'curves', 'events', 'phase', 'changes', 'run', 'over']) {
+      this.source.addEventListener(name, (event) => this.hear(name, event));
+    }
+  }
+
+  hear(name, event) {
+    Object.assign(this, { last: Date.now(), broken: false, after: event.lastEventId || this.after });
+    this.page.hear(name, JSON.parse(event.data));
+    if (name === 'over') {
+      this.over = true;
+      this.source.close();
+    }
+    this.tell();
+  }
+
+  tell() {
+    const silence = Date.now() - this.last;
+    if (this.over || this.page.run.about.phase === 'over') this.page.say();
+    else if (this.broken)
+      this.bar.say(`connection lost ${duration(Math.round(silence / 1000))} ago, trying again`, 'broken');
+    else if (silence > SILENCE) this.bar.say(`live, but silent for ${duration(silence / 1000)}`, 'silent');
+    else this.bar.say('live', 'live');
+  }
+}
+
+/** A folder is looked at again now and then, while somebody looks at its page. */
+function renewAgain(page, bar) {
+  bar.say(`as of ${clockText(Date.now() / 1000)}`, 'live');
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const answer = await fetch('data');
+      if (!answer.ok) throw new Error(answer.statusText);
+      page.renew((await answer.json()).runs || []);
+      bar.say(`as of ${clockText(Date.now() / 1000)}`, 'live');
+    } catch {
+      bar.say('connection lost, trying again', 'broken');
+    }
+  }, RENEWED_EVERY);
+}
+
+const RUN_LINKS = [
+  ['topology', 'Topology'],
+  ['roles', 'Roles'],
+  ['curves', 'Curves'],
+  ['events', 'Events'],
+  ['config', 'Config'],
+];
+const RUNS_LINKS = [
+  ['runs', 'Runs'],
+  ['curves', 'Curves'],
+  ['differences', 'Differences'],
+  ['target', 'Target'],
+];
+
+function begin() {
+  const data = JSON.parse(document.getElementById('pappus-data').textContent);
+  const many = data.mode === 'runs';
+  const main = document.getElementById('page');
+  const bar = topBar(many ? RUNS_LINKS : RUN_LINKS);
+  document.body.prepend(bar.node);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => redrawCharts(true));
+  if (many) {
+    const page = runsPage(data.runs || []);
+    main.append(...page.nodes);
+    document.title = 'Runs · Pappus';
+    if (data.live && location.protocol !== 'file:') renewAgain(page, bar);
+    return;
+  }
+  const page = new RunPage(data.run, bar, main);
+  if (data.live && location.protocol !== 'file:') new Listener(page, bar, data.after || '');
+  else page.say();
+}
+
+begin();

@@ -1,0 +1,122 @@
+"""What tuning found, in words, as a table, and as a file that `pappus train --config` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from pappus.config import RunConfig
+from pappus.settings import differences
+from pappus.tuning.candidates import Setting
+from pappus.tuning.model import Costs, Line
+from pappus.tuning.search import Trial
+
+HEAD = "# pappus tune"
+"""How a file begins that tuning wrote."""
+
+
+def duration(seconds: float) -> str:
+    """`3.1 µs`, `5.1 ms`, `1.2 s`."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def costs_text(costs: Costs) -> list[str]:
+    """What was measured, one line each."""
+    lines = [f"env step        {_line(costs.env.computing)}" + (
+        f", and sleeps {_line(costs.env.asleep)}" if costs.env.waits else ""
+    )]
+    if costs.env_threads is not None:
+        threads = costs.env_threads
+        lines.append(f"  in threads    {_line(threads.computing)}, and sleeps {_line(threads.asleep)}")
+    training = ", ".join(f"{duration(cost)} (updates of {n})" for n, cost in costs.training.items())
+    return [
+        *lines, f"forward pass    {_line(costs.acting)}", f"training        per env step {training}",
+        *([f"other roles     per env step {duration(costs.others)}"] if costs.others > 1e-9 else []),
+        f"message         {duration(costs.message)}",
+    ]
+
+
+def _line(line: Line) -> str:
+    return f"{duration(line.fixed)} + {duration(line.each)} per env"
+
+
+def table(trials: Sequence[Trial], choice: Trial | None) -> list[str]:
+    """Every setting that was tried, in that order."""
+    width = max([len("setting"), *(len(str(trial.setting)) for trial in trials)])
+    lines = [f"  {'setting':<{width}}  {'predicted':>10}  {'measured':>10}  limit, as predicted"]
+    for trial in trials:
+        mark = "→" if trial is choice else " "
+        predicted = f"{trial.predicted.rate:,.0f}"
+        lines.append(f"{mark} {trial.setting!s:<{width}}  {predicted:>10}  {_measured(trial):>10}  {_why(trial)}")
+    return [*lines, "  (env steps per second, trained on)"]
+
+
+def _measured(trial: Trial) -> str:
+    return f"{trial.rate:,.0f}" if trial.measured and not trial.failed else "–"
+
+
+def _why(trial: Trial) -> str:
+    error = next((one.error for one in trial.measured if one.error), "")
+    return error or trial.predicted.limit
+
+
+def line_of(trial: Trial) -> str:
+    """One trial, as soon as it is over."""
+    again = " (again)" if len(trial.measured) > 1 else ""
+    last = trial.measured[-1]
+    found = last.error or f"{last.rate:,.0f} steps/s, predicted {trial.predicted.rate:,.0f}"
+    return f"tried {trial.setting}{again}: {found}"
+
+
+def learning(config: RunConfig, reference: RunConfig, lag: float | None) -> list[str]:
+    """What the chosen settings change in learning, beside the preset as it would run here. `lag` is the mean number of
+    updates between acting and learning, as measured."""
+    topology = config.topology
+    items, before = (one.topology.items_per_update(one) for one in (config, reference))
+    what = "rows of replay" if hasattr(topology, "replay") else "unrolls"
+    lines = [f"batch           {items} {what} per update, as the preset"]
+    if items != before:
+        few = " and as many fewer updates per step" if what == "unrolls" else ""
+        lines = [f"batch           {items} {what} per update instead of {before}{few}: it learns less per step"]
+    lines.append(f"updates         {_updates(config, reference)}")
+    lines.append(f"policy lag      {_lag(topology.policy_lag(config), topology.policy_lag(reference), lag)}")
+    envs, usual = (one.actors * one.envs_per_actor for one in (config, reference))
+    if envs != usual:
+        lines.append(f"envs            {envs} in all instead of {usual}: other episodes are under way at a time")
+    if reference.inline and not config.inline:
+        lines.append("one seed        no longer gives the same run to the bit: that needs one thread")
+    return lines
+
+
+def _updates(config: RunConfig, reference: RunConfig) -> str:
+    now, before = (getattr(getattr(one.topology, "replay", None), "samples_per_insert", None)
+                   for one in (config, reference))
+    if now is not None and now != before:
+        return f"every item is sampled {now:g} times instead of {before:g}: fewer updates per step"
+    return "as many per step as the preset" if now is not None else "as many per batch as the preset"
+
+
+def _lag(most: float, usual: float, measured: float | None) -> str:
+    text = f"at most about {most:.3g} updates"
+    text += f" instead of {usual:.3g}" if abs(most - usual) > 0.05 * max(most, usual) else ", as the preset"
+    return text if measured is None else f"{text}; {measured:.2g} in the mean, as measured"
+
+
+def settings_of(config: RunConfig, plain: RunConfig, choice: Setting) -> dict[str, Any]:
+    """What a file must hold for `pappus train --config` to run `config`: its system and env, what was chosen, and what
+    else differs from what its preset says."""
+    other = {name.replace("-", "_"): value for name, value in differences(config, plain).items()}
+    found = {"system": config.system, "env": config.env, **other, **choice.settings()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+def file_text(settings: Mapping[str, Any], comments: Sequence[str]) -> str:
+    """The file: why, then what."""
+    head = "".join(f"# {line}\n" for line in comments)
+    first = f"{HEAD} {settings['system']} --env {settings['env']}\n"
+    return first + head + yaml.safe_dump(dict(settings), sort_keys=False)
