@@ -143,7 +143,9 @@ class Population:
             known, now = {}, last_line(self.directory / member.name / "metrics.jsonl")
         state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
         code = self.codes.get(member.name, 0)
-        if code:
+        if code == -signal.SIGINT:  # we asked, before or after it could hear that
+            state = str(known.get("exit_reason", "interrupted"))
+        elif code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
         return Row(
             member.name, state, known.get("steps", now.get("step")),

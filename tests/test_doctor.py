@@ -66,16 +66,12 @@ def test_an_env_that_sleeps_is_told_from_one_that_computes(tmp_path: Path) -> No
 
 def test_an_env_that_is_slow_now_and_then_is_named(tmp_path: Path) -> None:
     found = looked_at(tmp_path, "impala", uneven, "uneven env", envs_per_actor=8, unroll_length=5)
-    assert found.top.what == "uneven env"
+    assert found.top.what == "uneven env", found
 
 
 def test_a_slow_learner_is_named(tmp_path: Path) -> None:
-    settings = {"algorithm.epochs": 16, "algorithm.minibatches": 1}
-    found = looked_at(tmp_path, "appo", "CartPole-v1", "slow learner", **settings)
-    names = [finding.what for finding in found.findings]
-    assert "slow learner" in names or found.top.what in ("full cores", "starved cores")
-    learner = next(fact for fact in found.facts if fact.startswith("the learner"))
-    assert "computes" in learner
+    found = looked_at(tmp_path, "appo", "CartPole-v1", "slow learner", **{"algorithm.epochs": 16})
+    assert "slow learner" in [finding.what for finding in found.findings]
 
 
 def test_a_tiny_queue_is_named(tmp_path: Path) -> None:
@@ -98,7 +94,7 @@ def test_cores_that_other_programs_take_are_named_and_nothing_is_advised(tmp_pat
 
 
 def test_an_evaluator_that_steals_a_core_is_named(tmp_path: Path) -> None:
-    settings = {"evaluation.every_seconds": 0.05, "evaluation.episodes": 2000, "evaluation.max_seconds": 600.0}
+    settings = {"evaluation.every_seconds": 0.05, "evaluation.episodes": 2000, "evaluation.max_seconds": 1.0}
     found = looked_at(tmp_path, "impala", "CartPole-v1", "evaluator", **settings)
     assert "evaluator" in [finding.what for finding in found.findings]
 

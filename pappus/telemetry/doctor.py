@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 from pappus.config import RunConfig
 from pappus.telemetry.case import Case
 from pappus.telemetry.diagnosis import diagnose
 from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
+from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import Totals
+
+
+class OwnGpu:
+    """The GPU on which a run's learner computes; looked for when it is asked for first."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    @cached_property
+    def _gpus(self) -> Gpus | None:
+        name, _, number = self._device.partition(":")
+        return find_gpus([int(number or 0)]) if name == "cuda" else None
+
+    def busy(self) -> float | None:
+        """Share of time in which it computes; None where there is none, or the driver does not say."""
+        return None if self._gpus is None else self._gpus.busy()
 
 
 class Doctor:
@@ -31,4 +50,6 @@ class Doctor:
         own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # its thread is this process
         steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
         machine = self._machine.facts(own, whole_run)
+        if self._config.runtime == "ray" and self._config.cluster.address:  # this is one machine of several
+            machine = replace(machine, cores=max(machine.cores, float(len(views))), others=None, gpu_busy=None)
         return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates))

@@ -117,10 +117,10 @@ def limiter_holds(case: Case) -> Finding | None:
     acting, training, replay = case.stepping, case.training, getattr(case.config.topology, "replay", None)
     if replay is None or acting is None or training is None:
         return None
-    ratio = float(replay.samples_per_insert)
+    ratio, inline = float(replay.samples_per_insert), case.config.inline
     actors, learner = acting.waits_for("replay"), training.waits_for("replay")
     balance = ratio * acting.own / training.own
-    if max(actors, learner) < 3 * NOTICEABLE or (min(actors, learner) > NOTICEABLE and not case.config.inline):
+    if max(actors, learner) < 3 * NOTICEABLE or (max(actors, learner) < 2 * min(actors, learner) and not inline):
         return None
     held, share = (acting, actors) if actors > learner else (training, learner)
     told = f"{held.name} waits {percent(share)} of its time for the rate limiter"

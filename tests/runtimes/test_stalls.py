@@ -93,7 +93,7 @@ def test_a_stuck_learner_is_named_with_the_place_and_those_who_wait_for_it() -> 
 def test_a_stopped_process_explains_more_than_one_that_is_silent_since_it_waits_for_it() -> None:
     silent, stopped = Doing("learner", silent=6.0, state="S"), Doing("replay", silent=6.0, state="T")
     assert told(with_replay(), (), actor_0=Doing("actor", waits_for="replay"), replay=stopped, learner=silent) == (
-        "actor-0 waits for replay from the replay; the replay has been stopped by a signal for 6 s"
+        "actor-0 waits for the replay; the replay has been stopped by a signal for 6 s"
     )
 
 
