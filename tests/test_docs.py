@@ -35,7 +35,7 @@ OPTION = re.compile(r"(?<![\w-])--([a-z][\w.-]*)")
 CLI_OPTIONS = {"config", "resume", "resume-or-start", "seeds", "vary", "jobs", "env-spec", "help", "version"}
 COMMANDS = (
     "train", "serve", "actor", "eval", "verify", "chaos", "replay", "replay-run", "export", "push", "pull", "data",
-    "sweep", "compare", "presets", "systems", "check-env", "completion", "--help",
+    "sweep", "compare", "page", "presets", "systems", "check-env", "completion", "--help",
 )
 """Options of `pappus train` and `pappus serve` that are not fields of the config."""
 PROCESS_TITLE = r"learner|actor-\d+|evaluator|forkserver"
