@@ -40,8 +40,8 @@ from pappus.topologies.program import Program
 
 FILE_SECONDS = 5.0
 """How often now.json is written."""
-MOST_AT_END = 1 << 20
-"""Bytes of metrics.jsonl that are read for the file where nobody has followed the run: 40 ms."""
+MOST_AT_END = 1 << 19
+"""Bytes of metrics.jsonl that are read for the file where nobody has followed the run: 30 ms."""
 PATIENCE = 100.0
 """A look that took a second is followed by the next one after so many."""
 

@@ -81,8 +81,9 @@ function spaceLabels(drawn, upright) {
     (one) => one.label.gap,
   ).values()) {
     together.sort((one, other) => one.label.v - other.label.v);
-    together.forEach(({ label }, i) => {
+    together.forEach(({ label, from, to }, i) => {
       label.side = i === 0 ? 'above' : i === together.length - 1 ? 'below' : 'on';
+      if (label.side !== 'on') label.v = (i === 0 ? Math.min : Math.max)(from.v, to.v);
     });
     const between = together.slice(1, -1);
     for (let i = 1; i < between.length; i += 1) {

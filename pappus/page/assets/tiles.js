@@ -2,15 +2,17 @@
 
 /** Large figures with their recent course. */
 function runTiles(run) {
-  const summary = () => run.summary || {};
-  const at = (field, later) => () =>
-    run.now && known(run.now[field]) ? run.now[field] : later ? summary()[later] : null;
+  const over = () => run.about.phase === 'over' && run.summary;
+  const at = (field) => () => {
+    const whole = run.summary && known(run.summary[field]) ? run.summary[field] : null;
+    return (over() ? whole : null) ?? (run.now && run.now[field]) ?? whole; // at its end a run stands still
+  };
   const offline = run.program && !kindsOf(run).some((kind) => kind.steps_envs);
   const specs = [
     !offline && {
       label: 'Return',
       hint: 'mean of the last 100 training episodes',
-      value: at('episodic_return', 'episodic_return'),
+      value: at('episodic_return'),
       curve: 'charts/episodic_return',
       under: () =>
         known(run.now && run.now.episodic_length) ? `${figure(run.now.episodic_length)} steps an episode` : '',
@@ -18,16 +20,20 @@ function runTiles(run) {
     {
       label: 'Evaluation',
       hint: 'the last greedy evaluation',
-      value: at('eval_return', 'eval_return'),
+      value: at('eval_return'),
       under: lastEvaluation,
     },
     {
       label: 'Steps per second',
       hint: 'env steps trained on',
-      value: at('steps_per_second', 'steps_per_second'),
+      value: at('steps_per_second'),
       curve: 'charts/SPS',
       under: () =>
-        run.now && known(run.now.updates_per_second) ? `${figure(run.now.updates_per_second)} updates/s` : '',
+        over()
+          ? 'over the whole run'
+          : run.now && known(run.now.updates_per_second)
+            ? `${figure(run.now.updates_per_second)} updates/s`
+            : '',
     },
     !offline && {
       label: 'Policy lag',
@@ -65,14 +71,8 @@ function runTiles(run) {
         s('path'),
       ),
     ];
-    const node = h(
-      'div',
-      { class: 'tile', title: spec.hint },
-      h('span', { class: 'label' }, spec.label),
-      value,
-      under,
-      spec.curve ? spark : null,
-    );
+    const row = h('span', { class: 'tile-row' }, value, spec.curve ? spark : null);
+    const node = h('div', { class: 'tile', title: spec.hint }, h('span', { class: 'label' }, spec.label), row, under);
     return {
       node,
       update() {
