@@ -2,10 +2,10 @@
 
 For each case: `pappus tune` as a command, with a config that is bad for the env; then every setting of the grid (all
 that tuning may choose from, or so many of them, evenly) as a real run; then what tuning chose and the best of the grid
-once more, in turn. The ratio is between these last figures: the best of many noisy ones looks better than it is.
+three times more, in turn. The ratio is between these last figures: the best of many noisy ones looks better than it is.
 
     python -m benchmarks.tune --cases cartpole --grid 20
-    python -m benchmarks.tune --out tuning.json        # all five; the file may exist: cases are replaced by name
+    python -m benchmarks.tune --out tuning.json        # all five; what was interrupted goes on from that file
 
 MinAtar needs `pip install minatar`.
 """
@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -91,40 +90,45 @@ def grid_of(reference: RunConfig, system: System, most: int, window: float) -> t
     return ([left[i * len(left) // most] for i in range(most)] if len(left) > most else left), hopeless
 
 
-def run_case(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The figures of one case."""
-    with tempfile.TemporaryDirectory() as folder:
-        report, seconds = tuned(case, arguments.seconds, Path(folder))
+def run_case(
+    case: Case, arguments: argparse.Namespace, state: dict[str, Any], save: Callable[[], None]
+) -> dict[str, Any]:
+    """The figures of one case. `state` is what was found so far, which goes on from there: the grid of a large machine
+    need not be measured at once."""
+    if "report" not in state:
+        with tempfile.TemporaryDirectory() as folder:
+            state["report"], state["tune_seconds"] = tuned(case, arguments.seconds, Path(folder))
+        save()
     system = find_system(case.system)
     reference = fit(configure(system, case.env), case.env, system)[0]
 
-    def rate(setting: Setting) -> float:
+    def rate(setting: Setting) -> tuple[float, float]:
         seen = watch(setting.applied(reference), case.env, system, arguments.window)
-        text = f"{name}: {setting}: {seen.rate:,.0f} (others: {seen.others:.1f} cores)"
+        text = f"{case.env}: {setting}: {seen.rate:,.0f} (others: {seen.others:.1f} cores)"
         print(text, file=sys.stderr, flush=True)
-        return seen.rate
+        return seen.rate, seen.others
 
-    choice = Setting(**report["choice"]["setting"])
+    choice, grid = Setting(**state["report"]["choice"]["setting"]), state.setdefault("grid", {})
+    settings, state["hopeless"] = grid_of(reference, system, arguments.grid, arguments.window)
     with ForkServer.shared():
-        settings, hopeless = grid_of(reference, system, arguments.grid, arguments.window)
-        grid = {setting: rate(setting) for setting in settings}
-        best = max(grid, key=lambda setting: grid[setting])
+        for setting in settings:
+            if str(setting) not in grid:
+                grid[str(setting)] = rate(setting)
+                save()
+        best = max(settings, key=lambda setting: grid[str(setting)][0])
         again: dict[Setting, list[float]] = {choice: [], best: []}
-        for _ in range(ROUNDS if choice != best else 0):
+        for _ in range(ROUNDS):
             for setting, rates in again.items():
-                rates.append(rate(setting))
-    same = choice == best
-    means = {setting: grid[best] if same else fmean(rates) for setting, rates in again.items()}
-    start = report["start"]
+                rates.append(rate(setting)[0])
+    means = {setting: fmean(rates) for setting, rates in again.items()}
+    start = state["report"]["start"]
     return {
         "system": case.system, "env": case.env, "cores": this_machine().cores, "gpu": this_machine().gpu,
         "start": case.start, "start_rate": fmean(start["measured"]) if start["measured"] else None,
-        "start_predicted": start["predicted"], "tune_seconds": seconds, "trials": len(report["trials"]),
-        "choice": str(choice), "choice_rate": means[choice], "best": str(best), "best_rate": means[best],
-        "best_in_grid": grid[best], "hopeless": hopeless,
-        "grid": {str(setting): figure for setting, figure in grid.items()},
-        "ratio": means[choice] / means[best], "commit": commit(), "processor": platform.processor() or "CPU",
-        "load": os.getloadavg()[0],
+        "start_predicted": start["predicted"], "choice": str(choice), "choice_rate": means[choice], "best": str(best),
+        "best_rate": means[best], "ratio": means[choice] / means[best], "again": {str(k): v for k, v in again.items()},
+        "others": fmean(others for _, others in grid.values()), "commit": commit(),
+        "processor": platform.processor() or "CPU", **state,
     }
 
 
@@ -161,11 +165,17 @@ def main(words: Sequence[str] | None = None) -> None:
     results: dict[str, dict[str, Any]] = {}
     if arguments.out is not None and arguments.out.exists():
         results = json.loads(arguments.out.read_text())
-    for name in arguments.cases:
-        results[name] = run_case(name, CASES[name], arguments)
+
+    def save() -> None:
         if arguments.out is not None:
             arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    show(results)
+
+    for name in arguments.cases:
+        begun = results.setdefault(name, {}) if "ratio" not in results.get(name, {}) else {}
+        results[name] = begun
+        results[name] = run_case(CASES[name], arguments, begun, save)
+        save()
+    show({name: one for name, one in results.items() if "ratio" in one})
 
 
 if __name__ == "__main__":

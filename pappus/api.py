@@ -293,6 +293,8 @@ def _execute(
     remember(asked_by(config, system.defaults))
     run_stats = RunStats(config, program.kinds, usual=usual_config(system, config))
     with open_log(directory, config, metadata["steps"] if metadata else None) as log, ExitStack() as ended:
+        if terminal is not None:
+            terminal.clear()  # the page's address is a line of its own
         page = ended.enter_context(page_beside(run_stats, program, directory, system))
         console = Console(run_stats, directory, terminal=terminal)
         controller = Controller(

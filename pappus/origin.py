@@ -45,4 +45,6 @@ def _changed(system: System, config: RunConfig) -> list[str]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{name}={one}" for name, one in value.items())
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -65,9 +65,11 @@ class Population:
         """Train all; the exit code."""
         with on_ending(_stop_waiting), ExitStack() as over:
             self._write()
+            terminal = terminal or Terminal()
+            terminal.clear()
             if self.page is not None:
                 over.enter_context(served_meanwhile(RunsFolder(self.directory), self.directory, self.page))
-            return self._run(PopulationView(terminal or Terminal(), str(self.directory), self.jobs, self.rows))
+            return self._run(PopulationView(terminal, str(self.directory), self.jobs, self.rows))
 
     def _run(self, view: PopulationView) -> int:
         waiting = [member for member in self.members if self.summary(member).get("exit_reason") not in DONE]
@@ -143,7 +145,9 @@ class Population:
             known, now = {}, last_line(self.directory / member.name / "metrics.jsonl")
         state = "trains" if member.name in self.running else str(known.get("exit_reason", "waits"))
         code = self.codes.get(member.name, 0)
-        if code:
+        if code == -signal.SIGINT:  # we asked, before or after it could hear that
+            state = str(known.get("exit_reason", "interrupted"))
+        elif code:
             state = f"{state}, incomplete" if code == INCOMPLETE else f"failed ({code})"
         return Row(
             member.name, state, known.get("steps", now.get("step")),

@@ -76,7 +76,6 @@ class PopulationView:
 
     def __init__(self, terminal: Terminal, directory: str, jobs: int, rows: Callable[[], list[Row]]) -> None:
         self._terminal, self._directory, self._rows = terminal, directory, rows
-        terminal.clear()
         self._console = Console(file=terminal.file)
         self._states: dict[str, str] = {}
         self._looks = 0

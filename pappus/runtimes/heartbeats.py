@@ -19,7 +19,7 @@ TIMES_LONGEST = 20.0
 """A silence so many times as long as the longest before it is a hang."""
 TIMES_START = 2.0
 """The same for the start of a role: an env whose first reset takes a minute may need one again."""
-START_SECONDS = 30.0
+START_SECONDS = 20.0
 """Silence of a role that has not counted anything yet, and of a run before its first update, is worth a line after
 this."""
 TIMES_USUAL = 2.0

@@ -49,7 +49,8 @@ class Doing:
         if self.state == STOPPED:
             return f"has been stopped by a signal{for_long}"
         if not self.runs:
-            return f"has been starting{for_long}" if self.silent else "is starting"
+            where = f", in {self.place}" if self.place else ""
+            return f"has been starting{for_long}{where}" if self.silent else "is starting"
         if not self.silent:
             return "is at work"
         state = STATES.get(self.state, "")
@@ -145,13 +146,18 @@ def _clauses(path: Sequence[str], culprits: Sequence[str], doing: Mapping[str, D
     """`the learner waits for unrolls from actor-0`, `actor-0 has been stopped by a signal for 6 s`."""
     names = [*[named(role, doing) for role in path[:-1]], together(culprits, doing)]
     clauses = [
-        f"{names[i]} waits for {doing[role].waits_for} from {names[i + 1]}" for i, role in enumerate(path[:-1])
+        f"{names[i]} waits for {_of(doing[role].waits_for, names[i + 1])}" for i, role in enumerate(path[:-1])
     ]
     end = doing[path[-1]]
     if end.waits_for:
         return [*clauses, f"{names[-1]} waits for {end.waits_for}, which nobody in this run provides"]
     how = end.how if len(culprits) == 1 else end.how.replace("has ", "have ", 1).replace("is ", "are ", 1)
     return [*clauses, f"{names[-1]} {how}"]
+
+
+def _of(what: str, whose: str) -> str:
+    """`unrolls from actor-0`, but `the replay`."""
+    return whose if whose == f"the {what}" else f"{what} from {whose}"
 
 
 def _others(doing: Mapping[str, Doing], waiting: Sequence[str], told: set[str]) -> list[str]:
@@ -177,7 +183,7 @@ def _circle(start: str, doing: Mapping[str, Doing], graph: WaitGraph) -> str:
             break
         path.append(role)
     steps = [
-        f"{named(one, doing)} {'waits ' * (not i)}for {doing[one].waits_for} from {named(other, doing)}"
+        f"{named(one, doing)} {'waits ' * (not i)}for {_of(doing[one].waits_for, named(other, doing))}"
         for i, (one, other) in enumerate(zip(path, [*path[1:], role], strict=True))
     ]
     return f"{', '.join(steps)}: all wait for each other"

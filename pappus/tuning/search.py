@@ -119,11 +119,14 @@ class Search:
         return choice
 
     def expected(self, setting: Setting) -> float:
-        """The prediction, corrected by how wrong those of settings like it were."""
-        total, weights = 0.0, DOUBT
-        for trial in self.trials:
+        """The prediction, corrected by how wrong those of settings like it were. Where all is faster than predicted, so
+        may this one be; where it is slower, this one need not."""
+        wrong = [log(max(trial.rate, NOTHING) / trial.predicted.rate) for trial in self.trials]
+        hope = max(0.0, sum(wrong) / len(wrong)) if wrong else 0.0
+        total, weights = DOUBT * hope, DOUBT
+        for trial, factor in zip(self.trials, wrong, strict=True):
             weight = exp(-((trial.setting.distance(setting) / REACH) ** 2))
-            total += weight * log(max(trial.rate, NOTHING) / trial.predicted.rate)
+            total += weight * factor
             weights += weight
         return self._predictions[setting].rate * exp(total / weights)
 

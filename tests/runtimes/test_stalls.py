@@ -93,7 +93,7 @@ def test_a_stuck_learner_is_named_with_the_place_and_those_who_wait_for_it() -> 
 def test_a_stopped_process_explains_more_than_one_that_is_silent_since_it_waits_for_it() -> None:
     silent, stopped = Doing("learner", silent=6.0, state="S"), Doing("replay", silent=6.0, state="T")
     assert told(with_replay(), (), actor_0=Doing("actor", waits_for="replay"), replay=stopped, learner=silent) == (
-        "actor-0 waits for replay from the replay; the replay has been stopped by a signal for 6 s"
+        "actor-0 waits for the replay; the replay has been stopped by a signal for 6 s"
     )
 
 
@@ -116,6 +116,7 @@ def test_what_comes_from_outside_the_run_is_said_so() -> None:
 @pytest.mark.parametrize(("one", "how"), [
     (Doing("actor", runs=False), "is starting"),
     (Doing("actor", silent=31.0, runs=False), "has been starting for 31 s"),
+    (Doing("actor", silent=31.0, runs=False, place="reset (a.py:3)"), "has been starting for 31 s, in reset (a.py:3)"),
     (Doing("actor", silent=6.0, state="R"), "has said nothing for 6 s, computing"),
     (Doing("actor", silent=6.0), "has said nothing for 6 s"),
     (Doing("actor"), "is at work"),
@@ -139,7 +140,7 @@ def test_nothing_is_a_stall_that_the_run_does_all_the_time() -> None:
 def test_before_the_first_update_a_run_has_more_time() -> None:
     pace = Pace(5.0)
     pace.moved(1.0, trained=False)
-    assert not pace.stands_still(30.0) and pace.stands_still(32.0)
+    assert not pace.stands_still(20.0) and pace.stands_still(22.0)
 
 
 def test_a_pause_that_a_signal_made_does_not_become_usual() -> None:

@@ -48,6 +48,14 @@ def test_predictions_are_corrected_by_what_was_measured_near_by() -> None:
     assert best is not None and best.setting == INLINE
 
 
+def test_where_all_is_faster_than_predicted_others_are_still_tried() -> None:
+    machine = Machine({MIDDLE: 400.0, INLINE: 420.0})
+    search = machine.search({MIDDLE: 100.0, INLINE: 100.0}, 60.0)
+    best = search.run(first(MIDDLE, 100.0))
+    assert machine.tried[:2] == [MIDDLE, INLINE]
+    assert best is not None and best.setting == INLINE
+
+
 def test_two_that_are_close_are_measured_again() -> None:
     lucky = iter([100.0, 80.0])
     machine = Machine({MIDDLE: lambda: next(lucky), LARGE: 95.0})
