@@ -53,7 +53,6 @@ CASES = {
     "limiter": Case("rate limiter", "apex-dqn --env CartPole-v1 --topology.replay.samples-per-insert 64"),
     "tolerance": Case("tight limiter", "apex-dqn --env CartPole-v1 --topology.replay.tolerance 1"),
     "inline": Case("one thread", "impala --env CartPole-v1 --runtime inline"),
-    "crowd": Case("starved cores", "impala --env CartPole-v1 --actors 16"),
     "evaluator": Case(
         "evaluator", "impala --env CartPole-v1 --evaluation.every-seconds 0.1 --evaluation.episodes 400"
     ),
