@@ -124,6 +124,8 @@ class Parts:
             "env_options.backend": BACKEND, "runtime": "inline" if self._reference.device == "cpu" else "local",
         })
         window = watch(config, self._stand_in, self._system, PROBE_SECONDS)
+        if window.interrupted:
+            raise KeyboardInterrupt
         if not window.rate:
             raise RunError(f"a run with {envs} envs that cost nothing made no update; nothing can be predicted")
         self.training[items] = per_step(window.metrics, TRAINING)
