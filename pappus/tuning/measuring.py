@@ -114,8 +114,9 @@ class Parts:
         """As many envs, and so unrolls of an update, as it takes to see several updates: with large networks, what an
         env step of an update costs does not depend on its size."""
         known = self.training[min(self.training, key=lambda size: abs(size - count))]
-        most = int(LONGEST_UPDATE / (known * self._reference.unroll_length))
-        return min(count, max(2, most))
+        if not known:  # whoever steps envs makes the updates, too
+            return count
+        return min(count, max(2, int(LONGEST_UPDATE / (known * self._reference.unroll_length))))
 
     def _seen(self, envs: int, items: int) -> Mapping[str, float]:
         """What the roles did with so many envs, whose unrolls are an update unless it is of replay."""

@@ -72,6 +72,14 @@ def test_of_a_large_network_smaller_updates_are_measured(monkeypatch: pytest.Mon
     assert found.training == {64: 1e-3}
 
 
+def test_where_whoever_steps_envs_trains_all_of_it_is_acting(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = {"charts/SPS": 1000.0, "worker/busy": 0.5, "worker/env_steps_per_second": 1000.0}
+    found, _ = parts(monkeypatch, [Window(1000.0, workers)])
+    found.measure([64])
+    assert found.training == {64: 0.0}
+    assert found.acting.at(64) == pytest.approx(64 * 0.5e-3)
+
+
 def test_ctrl_c_is_not_lost_while_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = parts(monkeypatch, [Window(1000.0, METRICS, interrupted=True)])
     with pytest.raises(KeyboardInterrupt):
