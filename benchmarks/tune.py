@@ -123,12 +123,12 @@ def run_case(
     means = {setting: fmean(rates) for setting, rates in again.items()}
     start = state["report"]["start"]
     return {
-        "system": case.system, "env": case.env, "cores": this_machine().cores, "gpu": this_machine().gpu,
+        **state, "system": case.system, "env": case.env, "cores": this_machine().cores, "gpu": this_machine().gpu,
         "start": case.start, "start_rate": fmean(start["measured"]) if start["measured"] else None,
         "start_predicted": start["predicted"], "choice": str(choice), "choice_rate": means[choice], "best": str(best),
         "best_rate": means[best], "ratio": means[choice] / means[best], "again": {str(k): v for k, v in again.items()},
         "others": fmean(others for _, others in grid.values()), "commit": commit(),
-        "processor": platform.processor() or "CPU", **state,
+        "processor": platform.processor() or "CPU",
     }
 
 

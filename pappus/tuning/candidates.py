@@ -19,6 +19,8 @@ GROWTH = 4
 """By how much whatever is allowed may change."""
 USUAL_LAG, REPLAY_LAG = 2.0, 8.0
 """Without permission a policy may lag by twice as many updates as the preset's; with replay by so many in any case."""
+MORE_ENVS = 4
+"""Without permission there are so many times the preset's envs at most: with replay each explores in its own way."""
 OTHER_KIND = 6.0
 """As far from each other as this many steps of a factor of two are one thread and processes, for example."""
 MOST_ENVS = 1024
@@ -226,9 +228,12 @@ class Space:
         items, as_before = (one.topology.items_per_update(one) for one in (config, reference))
         if items != as_before and not ("batch" in self.allowed and items <= GROWTH * as_before):
             return False
+        envs, before = (one.actors * one.envs_per_actor for one in (config, reference))
         lag, usual = config.topology.policy_lag(config), reference.topology.policy_lag(reference)
-        most = max(USUAL_LAG * usual, REPLAY_LAG if self.replays else 0.0)
-        return lag <= most * (GROWTH / USUAL_LAG if "lag" in self.allowed else 1.0)
+        most, more = max(USUAL_LAG * usual, REPLAY_LAG if self.replays else 0.0), "lag" in self.allowed
+        if envs > MORE_ENVS * before * (GROWTH if more else 1):
+            return False
+        return lag <= most * (GROWTH / USUAL_LAG if more else 1.0)
 
 
 def with_defaults(config: RunConfig, plain: RunConfig, fixed: Collection[str]) -> RunConfig:

@@ -114,8 +114,9 @@ class Parts:
         """As many envs, and so unrolls of an update, as it takes to see several updates: with large networks, what an
         env step of an update costs does not depend on its size."""
         known = self.training[min(self.training, key=lambda size: abs(size - count))]
-        most = int(LONGEST_UPDATE / (known * self._reference.unroll_length))
-        return min(count, max(2, most))
+        if not known:  # whoever steps envs makes the updates, too
+            return count
+        return min(count, max(2, int(LONGEST_UPDATE / (known * self._reference.unroll_length))))
 
     def _seen(self, envs: int, items: int) -> Mapping[str, float]:
         """What the roles did with so many envs, whose unrolls are an update unless it is of replay."""
@@ -124,6 +125,8 @@ class Parts:
             "env_options.backend": BACKEND, "runtime": "inline" if self._reference.device == "cpu" else "local",
         })
         window = watch(config, self._stand_in, self._system, PROBE_SECONDS)
+        if window.interrupted:
+            raise KeyboardInterrupt
         if not window.rate:
             raise RunError(f"a run with {envs} envs that cost nothing made no update; nothing can be predicted")
         self.training[items] = per_step(window.metrics, TRAINING)

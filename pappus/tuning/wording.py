@@ -35,7 +35,8 @@ def costs_text(costs: Costs) -> list[str]:
         lines.append(f"  in threads    {_line(threads.computing)}, and sleeps {_line(threads.asleep)}")
     training = ", ".join(f"{duration(cost)} (updates of {n})" for n, cost in costs.training.items())
     return [
-        *lines, f"forward pass    {_line(costs.acting)}", f"training        per env step {training}",
+        *lines, f"acting          {_line(costs.acting)}",
+        *([f"training        per env step {training}"] if any(costs.training.values()) else []),
         *([f"other roles     per env step {duration(costs.others)}"] if costs.others > 1e-9 else []),
         f"message         {duration(costs.message)}",
     ]

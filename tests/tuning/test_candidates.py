@@ -53,6 +53,11 @@ def test_policies_lag_by_twice_as_many_updates_at_most_unless_more_is_allowed() 
     assert lags == [2.0, 4.0]
 
 
+@pytest.mark.parametrize(("system", "most"), [("apex-dqn", 64), ("seed-r2d2", 32), ("dqn", 16), ("impala", 128)])
+def test_there_are_not_many_more_envs_than_usual(system: str, most: int) -> None:
+    assert max(one.actors * one.envs for one in space(system).settings()) == most
+
+
 def test_batches_grow_only_where_that_is_allowed() -> None:
     sizes = [{one.batch_size for one in space("impala", allowed=allowed).settings()} for allowed in ((), ("batch",))]
     assert sizes == [{64}, {64, 128, 256}]
