@@ -5,6 +5,7 @@ const MANY_LINES = 8; // more roles than these are shown as a mean and a band
 /** The section of curves; `changed()` after new rows, `rebuilt()` when new names may have appeared. */
 function curvesSection(run) {
   const grid = h('div', { class: 'grid' });
+  const none = h('p', { class: 'empty' }, 'No curve yet: the first values come a second after the first steps.');
   const chosen = new Map();
   const standard = new Map();
   const picker = metricPicker(
@@ -12,7 +13,7 @@ function curvesSection(run) {
     choices.get('metrics', []).filter((name) => hasCurve(run, name)),
     pick,
   );
-  const node = section('curves', 'Curves', [...curveTools(), picker.node], grid);
+  const node = section('curves', 'Curves', [...curveTools(), picker.node], none, grid);
 
   function pick(name, on) {
     if (on && !chosen.has(name)) {
@@ -42,6 +43,7 @@ function curvesSection(run) {
       }
       before = standard.get(one.title).node;
     }
+    none.hidden = standard.size > 0;
     picker.refresh();
   }
 

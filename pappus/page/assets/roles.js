@@ -54,6 +54,7 @@ function rolesSection(run) {
       else head.removeAttribute('aria-sort');
     });
     const wanted = wantedRows(run, state);
+    node.hidden = !run.program;
     wanted.forEach((content, i) => {
       if (!rows.has(content.key))
         rows.set(
