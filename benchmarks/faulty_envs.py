@@ -26,6 +26,8 @@ class Costly(gym.Env[np.ndarray[Any, Any], np.int64]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
+        if not self._steps:  # envs side by side are slow at different times
+            self._steps = int(self.np_random.integers(SLOW_EVERY))
         self._length = 0
         return np.zeros(4, np.float32), {}
 
