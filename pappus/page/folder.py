@@ -27,7 +27,10 @@ VALUES = 300_000
 MOST_OPEN = 32
 """Runs of a folder whose pages are kept up to date at a time."""
 LETTERS = 200
-COMPARED = ("step", "time", "charts/episodic_return", "eval/", "losses/", "charts/SPS", "charts/cpu_seconds")
+COMPARED = (
+    "step", "time", "charts/episodic_return", "eval/", "losses/", "charts/SPS", "cost/wall_seconds", "cost/cpu_seconds",
+    "cost/money",
+)
 """What metrics begin with that are shown of a run among others."""
 ALONE = "all"
 """The group of runs that differ in nothing but their seeds."""

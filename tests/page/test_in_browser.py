@@ -24,6 +24,7 @@ from tests.process_tools import Training, eventually
 TALL = 3000
 """Height of a window in which all of a page can be seen: curves beyond it are not drawn."""
 FITS = "document.documentElement.scrollWidth <= innerWidth"
+UNKNOWN = "–"
 DRAWN = """[...document.querySelectorAll('.chart canvas')].filter(canvas => {
     const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return new Set(new Uint32Array(data.buffer)).size > 20;
@@ -138,6 +139,8 @@ def test_a_folder_of_runs_is_compared_and_leads_to_each(browser: Browser, run: P
         browser.until(f"({DRAWN}) > 0")
         assert texts(browser, "table.runs tbody th") == ["one", "two"]
         assert "algorithm.entropy_cost" in texts(browser, "#differences tbody th")
+        reached = texts(browser, "#target tbody td")
+        assert len(reached) == 2 * 4 and UNKNOWN not in reached, "steps, time and CPU time are known of both"
         browser.value("document.querySelector('table.runs tbody input').click()")
         browser.until("document.querySelector('.count').textContent === '1 of 2 chosen'")
         browser.resize(375)

@@ -14,6 +14,7 @@ from pappus.errors import UserError
 from pappus.hooks.callback import CurrentRun
 from pappus.page import serving
 from pappus.page.document import Now, ProgramDocument
+from pappus.page.folder import COMPARED, RunsFolder
 from pappus.page.reading import shaped
 from pappus.page.running import FILE_SECONDS, PATIENCE, RunPage
 from pappus.topologies.program import Program
@@ -54,13 +55,18 @@ def test_a_run_is_served_while_it_goes_on_and_written_when_it_ends(
 
 
 def test_every_run_writes_what_a_page_needs(tmp_path: Path) -> None:
-    result = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **TINY)
+    result = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", price={"core-hour": 0.04}, **TINY)
     program = json.loads((tmp_path / "run" / "program.json").read_text())
     assert shaped(program["program"], ProgramDocument) == program["program"]
     moment = json.loads((tmp_path / "run" / "now.json").read_text())
     assert moment["phase"] == "over" and shaped(moment["now"], Now) == moment["now"]
     assert moment["now"]["step"] == result.summary.steps and moment["now"]["lag"]["histogram"]
     assert b'"phase":"over"' in (tmp_path / "run" / "page.html").read_bytes()
+    beside = (RunsFolder(tmp_path).page()["runs"] or [])[0]["curves"]["columns"]
+    for name in COMPARED:
+        assert any(column.startswith(name) for column in beside), f"no run has {name}"
+    for name in ("cpu_seconds", "wall_seconds", "money"):
+        assert None not in beside[f"cost/{name}"]
 
 
 def test_an_interrupted_run_has_its_page_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
