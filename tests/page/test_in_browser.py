@@ -183,6 +183,17 @@ def test_what_runs_say_is_shown_as_text(browser: Browser, tmp_path: Path) -> Non
     sound(browser, address)
 
 
+def test_time_adds_up_over_the_parts_of_a_run(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    browser.show(written(page, tmp_path / "run.html"))
+    about, parts = {"began": 5000}, {"time": [1000, 1010, 5002, 5012], "cost/wall_seconds": [1, 11, 14, 24]}
+    taken = "elapsed({})".format
+    assert browser.value(taken(json.dumps({"about": about, "curves": {"columns": parts}}))) == [1, 11, 14, 24]
+    del parts["cost/wall_seconds"]
+    assert browser.value(taken(json.dumps({"about": about, "curves": {"columns": parts}}))) == [0, 10, 4002, 4012]
+    assert browser.complaints == []
+
+
 def test_only_curves_that_can_be_seen_are_drawn(browser: Browser, tmp_path: Path) -> None:
     page = fake_page(live=False)
     assert page["run"] is not None

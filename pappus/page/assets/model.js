@@ -123,10 +123,11 @@ function thin(columns) {
     columns[name] = columns[name].filter((_, i) => i % 2 === 1 || i >= length / 2);
 }
 
-/** Seconds since the run began, for curves over time. */
+/** Seconds that the run has taken, all its parts together; of a run that does not say so, seconds since it began. */
 function elapsed(run) {
-  const times = columnsOf(run).time || [];
-  const began = known(run.about.began) ? run.about.began : times[0];
+  const { time: times = [], 'cost/wall_seconds': taken = [] } = columnsOf(run);
+  if (taken.length && taken.every(known)) return taken;
+  const began = Math.min(...[run.about.began, times.find(known)].filter(known)); // a part that resumes begins anew
   return times.map((time) => (known(time) ? time - began : null));
 }
 
