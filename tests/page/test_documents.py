@@ -19,6 +19,11 @@ from pappus.systems import find_system
 from pappus.topologies.program import Program
 from tests.page.runs import write_program, write_run
 
+BOMB = "\n".join(
+    ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{{', '.join(f'<<: *a{i - 1}' for _ in range(9))}}}" for i in range(1, 12))]
+).encode()
+"""Merge keys that copy what copies: 9 to the power of 11 entries."""
+ODD = [None, b"", b"{", b"\xff\xfe", b"- 1\n- 2", b"[[[[", b'{"a": NaN}', b"&a [*a]", BOMB]
 FILES = ("config.yaml", "metrics.jsonl", "log.txt", "summary.json", "program.json", "now.json")
 
 
@@ -80,7 +85,7 @@ def test_a_run_that_was_killed_is_over_once_it_is_silent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b"- 1\n- 2", b"[[[[", b'{"a": NaN}', b"&a [*a]"])
+@pytest.mark.parametrize("content", ODD)
 def test_whatever_is_odd_there_is_a_page(tmp_path: Path, name: str, content: bytes | None) -> None:
     run = write_run(tmp_path / "run")
     write_program(run)
