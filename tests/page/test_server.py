@@ -196,6 +196,19 @@ def test_no_more_than_so_many_look(
             assert refusal in get(server, "/events")[2]
 
 
+def test_a_look_that_fails_leaves_room_for_others(
+    tmp_path: Path, served: Callable[..., PageServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(servers, "MOST_STREAMS", 1)
+        server = served(write_run(tmp_path / "run"))
+    with monkeypatch.context() as patch:
+        patch.setattr(FollowedRun, "look", lambda run: 1 / 0)
+        get(server, "/events")
+    with events(server, "0") as told:
+        assert next(told)[0] == "run"
+
+
 def test_nonsense_gets_an_answer_and_harms_nobody(
     tmp_path: Path, served: Callable[..., PageServer], capfd: pytest.CaptureFixture[str]
 ) -> None:
