@@ -194,6 +194,23 @@ def test_time_adds_up_over_the_parts_of_a_run(browser: Browser, tmp_path: Path) 
     assert browser.complaints == []
 
 
+def test_a_program_that_is_odd_leaves_the_rest_of_the_page(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["program"] is not None
+    program = page["run"]["program"]
+    program["kinds"][1]["name"] = program["roles"][-2]["kind"] = "deep learner"
+    program["roles"][0]["kind"] = "unheard of"
+    browser.show(written(page, tmp_path / "odd.html"))
+    assert texts(browser, ".box-title") == ["actor×3", "deep learner", "evaluator"]
+    browser.until("document.querySelectorAll('svg.edges path.edge').length === 3")
+    assert browser.complaints == []
+
+    page["run"]["now"]["edges"] = page["run"]["now"]["roles"] = None  # type: ignore[index, typeddict-item]
+    browser.show(written(page, tmp_path / "odder.html"))
+    assert "cannot be shown" in texts(browser, "#page > .empty")[0] and texts(browser, "#config h2") == ["Config"]
+    assert browser.complaints
+
+
 def test_only_curves_that_can_be_seen_are_drawn(browser: Browser, tmp_path: Path) -> None:
     page = fake_page(live=False)
     assert page["run"] is not None

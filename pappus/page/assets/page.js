@@ -20,27 +20,20 @@ class RunPage {
   build(run) {
     this.run = run;
     charts.forEach((chart) => chart.remove());
-    const roles = rolesSection(run);
-    const curves = curvesSection(run);
-    this.parts = {
-      head: runHead(run),
-      figure: figureSection(run, (kind) => roles.open(kind)),
-      roles,
-      curves: {
-        node: curves.node,
-        update() {
-          curves.rebuilt();
-          curves.changed();
-        },
-      },
-      lag: lagSection(run),
-      evaluations: evaluationsSection(run),
-      cost: costSection(run),
-      video: videoSection(run),
-      events: eventsSection(run),
-      config: configSection(run),
+    const makers = {
+      head: runHead,
+      figure: () => figureSection(run, (kind) => this.parts.roles.open(kind)),
+      roles: rolesSection,
+      curves: curvesPart,
+      lag: lagSection,
+      evaluations: evaluationsSection,
+      cost: costSection,
+      video: videoSection,
+      events: eventsSection,
+      config: configSection,
     };
-    const { head, figure, lag, evaluations, cost, video, events, config } = this.parts;
+    this.parts = Object.fromEntries(Object.entries(makers).map(([name, make]) => [name, partOf(run, name, make)]));
+    const { head, figure, roles, curves, lag, evaluations, cost, video, events, config } = this.parts;
     const pair = h(
       'div',
       { class: 'pair' },
@@ -72,7 +65,13 @@ class RunPage {
   draw() {
     const names = [...this.waiting];
     this.waiting.clear();
-    names.forEach((name) => this.parts[name].update());
+    names.forEach((name) => {
+      try {
+        this.parts[name].update();
+      } catch (error) {
+        console.error(`the part ${name} is as it was before: ${error}`);
+      }
+    });
   }
 
   /** What the bar says of a run to which nobody listens. */
@@ -82,6 +81,28 @@ class RunPage {
       this.bar.say(about.exit_reason ? `over: ${about.exit_reason}` : 'over', 'over');
     else this.bar.say('no end is recorded: cut off, or still under way', 'cut');
   }
+}
+
+/** A part of the page, or a sentence in its place where it cannot be shown: the others are. */
+function partOf(run, name, make) {
+  try {
+    return make(run);
+  } catch (error) {
+    console.error(`the part ${name} is left out: ${error}`);
+    const sentence = `The part “${name}” of this page cannot be shown: ${error.message}.`;
+    return { node: h('p', { class: 'empty' }, sentence), update() {}, open() {} };
+  }
+}
+
+function curvesPart(run) {
+  const curves = curvesSection(run);
+  return {
+    node: curves.node,
+    update() {
+      curves.rebuilt();
+      curves.changed();
+    },
+  };
 }
 
 /** Listens to the run; says when the connection broke, and connects again from where it was. */
