@@ -90,6 +90,8 @@ def page_beside(run_stats: RunStats, program: Program, directory: Path, system: 
     over, in whatever way, the page is written as a file."""
     config = run_stats.config
     page = RunPage(run_stats, program, directory, config.has_page)
+    with contextlib.suppress(OSError):
+        (directory / NOW).unlink()  # of the part that this one continues
     write_quickly(directory / PROGRAM, {**started(config, system, page)})
     if config.has_page:
         shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 import pappus
+from pappus.api import configure
 from pappus.errors import UserError
 from pappus.hooks.callback import CurrentRun
 from pappus.page import serving
 from pappus.page.document import Now, ProgramDocument
 from pappus.page.folder import COMPARED, RunsFolder
+from pappus.page.following import FollowedRun
 from pappus.page.reading import shaped
-from pappus.page.running import FILE_SECONDS, PATIENCE, RunPage
+from pappus.page.running import FILE_SECONDS, PATIENCE, RunPage, page_beside
+from pappus.systems import find_system
+from pappus.telemetry.run_stats import RunStats
 from pappus.topologies.program import Program
 from tests.telemetry.helpers import FakeTime, report, run_stats
 
@@ -67,6 +71,15 @@ def test_every_run_writes_what_a_page_needs(tmp_path: Path) -> None:
         assert any(column.startswith(name) for column in beside), f"no run has {name}"
     for name in ("cpu_seconds", "wall_seconds", "money"):
         assert None not in beside[f"cost/{name}"]
+
+
+def test_the_page_of_a_resumed_run_is_not_over(tmp_path: Path) -> None:
+    pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **TINY)
+    config = configure("ppo", "CartPole-v1", TINY | {"run_dir": str(tmp_path / "run")})
+    (tmp_path / "run" / "summary.json").unlink()
+    with page_beside(RunStats(config, {}), Program("none"), tmp_path / "run", find_system("ppo")):
+        about = FollowedRun(tmp_path / "run").document()["about"]
+    assert about["live"] and about["phase"] == "starting"
 
 
 def test_an_interrupted_run_has_its_page_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
