@@ -131,6 +131,7 @@ def test_the_command_writes_a_page_or_says_why_not(
     for words, sentence in (
         ([str(tmp_path / "empty")], "holds no run"), ([str(tmp_path / "none")], "is no folder"),
         ([str(tmp_path / "runs"), "--out", "/nowhere/x"], "cannot be written"),
+        *(([str(tmp_path / "runs"), "--out", out], "names no file") for out in ("", ".", "/")),
         ([str(tmp_path / "runs"), "--port", "99999"], "must lie between"),
         ([str(tmp_path / "runs"), "--listen", "0.0.0.0:1"], "anybody could see the run"),
     ):
