@@ -113,7 +113,8 @@ def started(config: RunConfig, system: System, page: RunPage) -> Started:
         preset = config
     differs = [
         Difference(name=name.replace("-", "_"), preset=_plain(preset, name), value=_plain(config, name))
-        for name in differences(config, preset) if name not in OF_A_COMMAND
+        for name in differences(config, preset)
+        if name not in OF_A_COMMAND and _plain(preset, name) != "auto"  # the run settles that, and nobody changed it
     ]
     command = shlex.join(["pappus", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("pappus", "__main__.py") else ""
     return {
