@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,31 @@ def test_a_folder_shows_runs_by_group(tmp_path: Path) -> None:
     ]
     assert set(runs[0]["curves"]["columns"]) == {"step", "time", "losses/value"}
     assert folder.run("alone") is not None and folder.run("../alone") is None and folder.run("loop/alone") is None
+
+
+def test_a_long_run_that_is_read_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("long", "short"):
+        write_run(tmp_path / name)
+    folder, reads, goes_on = RunsFolder(tmp_path), threading.Event(), threading.Event()
+    short = folder.run("short")
+
+    def read(path: Path, shown_as: str) -> FollowedRun:
+        if shown_as == "long":
+            reads.set()
+            assert goes_on.wait(60)
+        return FollowedRun(path, shown_as=shown_as)
+
+    monkeypatch.setattr("pappus.page.folder.FollowedRun", read)
+    with ThreadPoolExecutor() as threads:
+        long = [threads.submit(folder.run, "long") for _ in range(2)]
+        try:
+            assert reads.wait(60)
+            assert threads.submit(folder.run, "short").result(60) is short
+            assert threads.submit(folder.watched).result(60) == []
+        finally:
+            goes_on.set()
+        first, second = (one.result(60) for one in long)
+    assert first is not None and first is second is folder.run("long")
 
 
 def test_the_command_writes_a_page_or_says_why_not(
