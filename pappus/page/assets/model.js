@@ -80,7 +80,7 @@ function placesOf(nows) {
   const nodes = new Set(nows.map((now) => now.node).filter(Boolean));
   const devices = new Set(nows.map((now) => now.device).filter((device) => device && device !== 'cpu'));
   const on = nodes.size === 1 ? `on ${[...nodes][0]}` : nodes.size ? `on ${nodes.size} nodes` : '';
-  return [processes ? plural(processes, 'process').replace('processs', 'processes') : '', on, [...devices].join(', ')]
+  return [processes ? plural(processes, 'process', 'processes') : '', on, [...devices].join(', ')]
     .filter(Boolean)
     .join(' · ');
 }

@@ -44,15 +44,13 @@ class RunPage {
 
   /** What came by an event of that name. */
   hear(name, news) {
-    const { run } = this;
-    if (name === 'now') return this.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now: news });
-    if (name === 'rows') return addRows(run, news.columns) && this.refresh(['curves', 'head']);
-    if (name === 'curves') return this.refresh(['curves', 'head'], { curves: news });
-    if (name === 'events') return this.refresh(['events'], { events: [...(run.events || []), ...news] });
-    if (name === 'phase') return this.refresh(['head'], { about: news });
-    if (name === 'run') return this.build(news);
-    if (news.program) return this.build({ ...run, ...news });
-    return this.refresh(Object.keys(this.parts), news); // `changes` and `over`
+    HEARD[name](this, news);
+  }
+
+  /** Several parts of the run at once: only a program needs another page. */
+  change(news) {
+    if (news.program) this.build({ ...this.run, ...news });
+    else this.refresh(Object.keys(this.parts), news);
   }
 
   /** Draws once for all news of a moment, and not while nobody looks. */
@@ -105,6 +103,18 @@ function curvesPart(run) {
   };
 }
 
+/** What each event of the stream changes. */
+const HEARD = {
+  now: (page, now) => page.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now }),
+  rows: (page, { columns }) => addRows(page.run, columns) && page.refresh(['curves', 'head']),
+  curves: (page, curves) => page.refresh(['curves', 'head'], { curves }),
+  events: (page, news) => page.refresh(['events'], { events: [...(page.run.events || []), ...news] }),
+  phase: (page, about) => page.refresh(['head'], { about }),
+  run: (page, run) => page.build(run),
+  changes: (page, news) => page.change(news),
+  over: (page, news) => page.change(news),
+};
+
 /** Listens to the run; says when the connection broke, and connects again from where it was. */
 class Listener {
   constructor(page, bar, after) {
@@ -124,7 +134,7 @@ class Listener {
       this.broken = true;
       if (this.source.readyState === EventSource.CLOSED && !this.over) setTimeout(() => this.open(), RETRY);
     };
-    for (const name of ['now', 'rows', 'curves', 'events', 'phase', 'changes', 'run', 'over']) {
+    for (const name of Object.keys(HEARD)) {
       this.source.addEventListener(name, (event) => this.hear(name, event));
     }
   }
