@@ -71,7 +71,7 @@ class _Loader(SafeLoader):  # type: ignore[misc]
         """Called for every mapping before it is built."""
         merge = next((key for key, _ in node.value if key.tag == "tag:yaml.org,2002:merge"), None)
         if merge is not None:
-            raise ValueError(f"line {merge.start_mark.line + 1} has a merge key, <<; write its settings out")
+            raise yaml.YAMLError(f"line {merge.start_mark.line + 1} has a merge key, <<; write its settings out")
 
 
 class _Dumper(SafeDumper):  # type: ignore[misc]

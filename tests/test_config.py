@@ -55,6 +55,8 @@ def test_merge_keys_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"line [23] has a merge key, <<; write its settings out"):
         load_file(tmp_path / "config.yaml")
+    with pytest.raises(UserError, match="is not YAML"):
+        parse(DEFAULTS, ["--env-options.kwargs", "a", "{<<: {x: 1}}"])
 
 
 @dataclass(frozen=True)
