@@ -35,6 +35,7 @@ from pappus.telemetry.files import last_line
 from pappus.telemetry.processes import on_ending
 from pappus.telemetry.run_log import DONE
 from pappus.telemetry.terminal import Terminal
+from pappus.transports.addresses import check_page
 from pappus.trust import Asked, check_trust, remember
 
 FILE = "population.json"
@@ -174,10 +175,11 @@ class Population:
         self.directory.mkdir(parents=True, exist_ok=True)
         content = {
             "jobs": self.jobs, "members": [dataclasses.asdict(member) for member in self.members],
+            "page": dataclasses.asdict(self.page) if self.page is not None else None,
             "results": {member.name: self.summary(member) for member in self.members}, "verdict": self.verdict(),
         }
         (self.directory / FILE).write_text(json.dumps(content, indent=1))
-        remember([_commands(self.members)])
+        remember(_asked(self.members, self.page))
 
 
 def jobs_of(text: str | None) -> int:
@@ -205,8 +207,10 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
     try:
         content = json.loads(path.read_text())
         members = [Member(one["name"], one["setting"], tuple(one["words"])) for one in content["members"]]
-        jobs = int(content["jobs"])
+        jobs, known = int(content["jobs"]), content.get("page")
+        page = None if known is None else PageConfig(**known)
         texts = [text for member in members for text in (member.name, member.setting, *member.words)]
+        texts += [] if page is None else dataclasses.astuple(page)
         if jobs < 1 or not all(isinstance(text, str) for text in texts):
             raise ValueError("it holds no runs")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -215,13 +219,16 @@ def saved_population(directory: Path, trust: bool = False) -> Population:
         if not MEMBER.fullmatch(member.name):  # its folder may be emptied
             raise UserError(f"{str(path)!r}: {member.name!r} is no name of a run in its folder; start in another")
     if not trust:
-        check_trust(f"population {str(directory)!r}", [_commands(members)])
-    return Population(directory.resolve(), members, jobs, resumed=True, trust=trust)
+        check_trust(f"population {str(directory)!r}", _asked(members, page))
+    if page is not None:
+        check_page(page)
+    return Population(directory.resolve(), members, jobs, resumed=True, trust=trust, page=page)
 
 
-def _commands(members: Sequence[Member]) -> Asked:
-    words = [list(member.words) for member in members]
-    return Asked("its runs", words, "runs commands")
+def _asked(members: Sequence[Member], page: PageConfig | None) -> list[Asked]:
+    """What only its reader may want of a population: its commands, and who may look at it."""
+    runs = Asked("its runs", [list(member.words) for member in members], "runs commands")
+    return [runs] if page is None else [runs, Asked("its page", dataclasses.asdict(page), "opens a port")]
 
 
 def _costs(costs: Sequence[dict[str, Any]]) -> list[str]:

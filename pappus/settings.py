@@ -64,7 +64,14 @@ SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Loader(SafeLoader):  # type: ignore[misc]
-    """YAML 1.2's numbers: PyYAML alone reads `1e-3` as text."""
+    """YAML 1.2: its numbers, as PyYAML alone reads `1e-3` as text, and no merge keys. These copy what they refer to, so
+    that a few lines could fill the memory while they are read."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Called for every mapping before it is built."""
+        merge = next((key for key, _ in node.value if key.tag == "tag:yaml.org,2002:merge"), None)
+        if merge is not None:
+            raise yaml.YAMLError(f"line {merge.start_mark.line + 1} has a merge key, <<; write its settings out")
 
 
 class _Dumper(SafeDumper):  # type: ignore[misc]
@@ -112,8 +119,13 @@ def parse(config: RunConfig, words: Sequence[str], source: str = "pappus train")
 
 def load_file(path: Path) -> dict[str, Any]:
     """Settings of a YAML file, as `override` takes them."""
+    return load_content(path.read_bytes, path)
+
+
+def load_content(read: Callable[[], bytes], path: Path) -> dict[str, Any]:
+    """The same of what `read` gives, which a file at `path` holds."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        content = yaml.load(read().decode(), _Loader)
         _check_size(content)
     except Exception as error:  # PyYAML lets many kinds through
         raise UserError(f"config file {str(path)!r} cannot be read: {' '.join(str(error).split())}") from None

@@ -50,6 +50,15 @@ def test_values_for_an_env_are_yaml_on_the_command_line() -> None:
         parse(DEFAULTS, ["--env-options.kwargs", "a", "[1"])
 
 
+@pytest.mark.parametrize("text", ["a: &a {x: 1}\nb: {<<: *a}", "a: &a {x: 1}\nb:\n  ? !!merge c\n  : *a"])
+def test_merge_keys_are_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"line [23] has a merge key, <<; write its settings out"):
+        load_file(tmp_path / "config.yaml")
+    with pytest.raises(UserError, match="is not YAML"):
+        parse(DEFAULTS, ["--env-options.kwargs", "a", "{<<: {x: 1}}"])
+
+
 @dataclass(frozen=True)
 class Rich(AlgorithmConfig):
     """A user's own config."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pappus.cli import main
+from pappus.config import PageConfig
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
 from pappus.ops.intervals import interval
@@ -130,6 +131,24 @@ def test_a_member_that_was_killed_before_its_first_checkpoint_starts_anew(tmp_pa
     assert main(["train", "--resume", str(directory)]) == 0
     assert (directory / "seed-1" / "output.txt").read_text().startswith("what happened\n")
     assert json.loads((directory / "seed-1" / "summary.json").read_text())["exit_reason"] == "steps done"
+
+
+def test_a_population_goes_on_with_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    page = PageConfig("127.0.0.1:0")
+    Population(tmp_path, members_of("ppo", INLINE[1:], [1], {}), jobs=1, page=page)._write()
+    assert saved_population(tmp_path).page == page
+    content = json.loads((tmp_path / "population.json").read_text())
+    for odd, sentence in (
+        ({"listen": "127.0.0.1:80"}, "asks for its page=.*which opens a port here"), ({"listen": 3}, "cannot be read"),
+        ({"ports": "80"}, "cannot be read"), ([], "cannot be read"),
+    ):
+        (tmp_path / "population.json").write_text(json.dumps(content | {"page": odd}))
+        with pytest.raises(UserError, match=sentence):
+            saved_population(tmp_path)
+    (tmp_path / "population.json").write_text(json.dumps(content | {"page": {"listen": "0.0.0.0:80"}}))
+    with pytest.raises(UserError, match="anybody could see the run"):
+        saved_population(tmp_path, trust=True)
 
 
 def test_a_checkpoint_whose_name_was_being_changed_counts(tmp_path: Path) -> None:

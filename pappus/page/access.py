@@ -13,7 +13,6 @@ import ipaddress
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 
 from pappus.config import PageConfig
 
@@ -32,11 +31,8 @@ class Access:
         if not self.token:
             host = headers.get("host", "")
             return "" if is_loopback(host) else f"this page is for this machine only, not for {host!r:.80}"
-        try:
-            given = SimpleCookie(headers.get("cookie", "")).get(self.name)
-        except CookieError:
-            given = None
-        if given is not None and hmac.compare_digest(given.value.encode(), self.proof.encode()):
+        given, proof = cookies(headers.get("cookie", ""), self.name), self.proof.encode()
+        if any(hmac.compare_digest(value.encode(errors="replace"), proof) for value in given):
             return ""
         return "this page needs its token: open the address with ?token=… once"
 
@@ -51,6 +47,12 @@ class Access:
     def cookie(self, secure: bool) -> str:
         """The header that sets it."""
         return f"{self.name}={self.proof}; Path=/; HttpOnly; SameSite=Strict{'; Secure' * secure}"
+
+
+def cookies(header: str, name: str) -> list[str]:
+    """The values of cookies of that name. Those of other programs on the host come along, and may be odd."""
+    pairs = [part.strip().partition("=") for part in header.split(";")]
+    return [value for found, _, value in pairs if found == name]
 
 
 def is_loopback(host: str) -> bool:

@@ -40,8 +40,8 @@ def main(words: list[str]) -> int:
     config = PageConfig(arguments.listen, arguments.token_file, arguments.certificate, arguments.key)
     check_page(config, "--")
     check_folder(directory)
-    if arguments.out:
-        return _write(directory, Path(arguments.out))
+    if arguments.out is not None:
+        return _write(directory, arguments.out)
     return _serve(shown(directory), config, arguments.port)
 
 
@@ -58,7 +58,10 @@ def _serve(shown: Shown, config: PageConfig, port: int) -> int:
     return 0
 
 
-def _write(directory: Path, file: Path) -> int:
+def _write(directory: Path, out: str) -> int:
+    file = Path(out)
+    if not file.name:
+        raise UserError(f"--out {out!r} names no file; give one, such as runs.html")
     try:
         write_page(shown(directory), file)
     except OSError as error:

@@ -27,7 +27,10 @@ VALUES = 300_000
 MOST_OPEN = 32
 """Runs of a folder whose pages are kept up to date at a time."""
 LETTERS = 200
-COMPARED = ("step", "time", "charts/episodic_return", "eval/", "losses/", "charts/SPS", "charts/cpu_seconds")
+COMPARED = (
+    "step", "time", "charts/episodic_return", "eval/", "losses/", "charts/SPS", "cost/wall_seconds", "cost/cpu_seconds",
+    "cost/money",
+)
 """What metrics begin with that are shown of a run among others."""
 ALONE = "all"
 """The group of runs that differ in nothing but their seeds."""
@@ -54,7 +57,7 @@ class RunsFolder:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._lock, self._reading, self._opening = threading.Lock(), threading.Lock(), threading.Lock()
         self._known: dict[str, FollowedRun] = {}
         self._open: dict[str, WatchedRun] = {}
 
@@ -67,20 +70,25 @@ class RunsFolder:
 
     def run(self, name: str) -> WatchedRun | None:
         """Names are compared and never become paths."""
-        if not name:
-            return None
-        with self._lock:
-            if name not in self._open:
-                path = dict(find_runs(self.directory)).get(name)
-                if path is None:
-                    return None
-                self._forget()
-                self._open[name] = WatchedRun(FollowedRun(path, shown_as=name))
-            return self._open[name]
+        known = self._open_run(name)
+        if known is not None or not name:
+            return known
+        with self._opening:  # one at a time: a long run takes a second, and much memory
+            path = None if self._open_run(name) else dict(find_runs(self.directory)).get(name)
+            run = None if path is None else WatchedRun(FollowedRun(path, shown_as=name))
+            with self._lock:
+                if run is not None:
+                    self._forget()
+                    self._open[name] = run
+                return self._open.get(name)
 
     def watched(self) -> list[WatchedRun]:
         with self._lock:
             return [run for run in self._open.values() if run.watched]
+
+    def _open_run(self, name: str) -> WatchedRun | None:
+        with self._lock:
+            return self._open.get(name)
 
     def _looked_at(self, name: str, path: Path) -> FollowedRun:
         known = self._known.get(name)

@@ -16,12 +16,12 @@ from pappus.page.document import VERSION, About, Changes, ConfigDocument, Now, P
 from pappus.page.events import EventLog
 from pappus.page.tail import Tail
 from pappus.page.written import NOW, PROGRAM, Moment, Started
-from pappus.settings import load_file
+from pappus.settings import load_content
 from pappus.telemetry.differing import flat
 from pappus.telemetry.history import FILE as METRICS
 from pappus.trust import RUN_FILE
 
-MOST_METRICS, MOST_LOG, MOST_CONFIG = 64 << 20, 1 << 20, 1 << 20
+MOST_METRICS, MOST_LOG, MOST_CONFIG = 64 << 20, 1 << 20, 1 << 18
 """Bytes of a file that are read at the first look; of the config at all."""
 FRESH_SECONDS = 15.0
 """A run lives if it wrote something so lately; one on this machine also while it holds its lock."""
@@ -179,11 +179,11 @@ def text(value: object) -> str:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """A config by dotted name; empty where it cannot be read."""
-    stamp = reading.stamp(path)
-    if stamp is None or stamp[1] > MOST_CONFIG:
+    content = reading.content(path, MOST_CONFIG)
+    if content is None:
         return {}
     try:
-        found = reading.plain(load_file(path))
+        found = reading.plain(load_content(lambda: content, path))
     except UserError:
         return {}
     return flat(found)

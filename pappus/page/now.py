@@ -17,12 +17,10 @@ def now_of(
     """`scalars` are those of the run (`RunStats.scalars`) at that time. `trained`: what comes now is evaluation, so
     shares and rates are those of the whole training."""
     views, places, diagnosis = run_stats.views(trained), run_stats.places(trained), run_stats.diagnosis(trained)
-    rate = run_stats.rate("env_steps", trained)
-    left = run_stats.config.steps - run_stats.env_steps
     roles = {view.role: _role(view, *places[view.role], run_stats.config.device) for view in views}
     return {
         "time": time, "step": run_stats.env_steps, "progress": run_stats.progress,
-        "eta_seconds": left / rate if rate and left > 0 else None, "steps_per_second": rate,
+        "eta_seconds": run_stats.seconds_left, "steps_per_second": run_stats.rate("env_steps", trained),
         "updates_per_second": run_stats.rate("updates", trained), "episodes": run_stats.episodes,
         "episodic_return": run_stats.episodic_return, "episodic_length": run_stats.episodic_length,
         "eval_return": run_stats.eval_return, "restarts": run_stats.restarts, "storage": run_stats.storage,

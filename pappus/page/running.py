@@ -90,6 +90,8 @@ def page_beside(run_stats: RunStats, program: Program, directory: Path, system: 
     over, in whatever way, the page is written as a file."""
     config = run_stats.config
     page = RunPage(run_stats, program, directory, config.has_page)
+    with contextlib.suppress(OSError):
+        (directory / NOW).unlink()  # of the part that this one continues
     write_quickly(directory / PROGRAM, {**started(config, system, page)})
     if config.has_page:
         shown = OneRun(FollowedRun(directory, newest=lambda: page.moment))
@@ -111,7 +113,8 @@ def started(config: RunConfig, system: System, page: RunPage) -> Started:
         preset = config
     differs = [
         Difference(name=name.replace("-", "_"), preset=_plain(preset, name), value=_plain(config, name))
-        for name in differences(config, preset) if name not in OF_A_COMMAND
+        for name in differences(config, preset)
+        if name not in OF_A_COMMAND and _plain(preset, name) != "auto"  # the run settles that, and nobody changed it
     ]
     command = shlex.join(["pappus", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("pappus", "__main__.py") else ""
     return {

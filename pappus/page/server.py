@@ -22,7 +22,7 @@ from pappus.config import PageConfig
 from pappus.errors import UserError
 from pappus.page.access import Access, tls_of
 from pappus.page.answers import Answer, Part, Shown, answer, refused
-from pappus.page.streams import WatchedRun
+from pappus.page.streams import Stream, WatchedRun
 from pappus.transports.addresses import Address, read_token
 
 MOST_CONNECTIONS, MOST_STREAMS = 64, 32
@@ -117,7 +117,13 @@ class PageServer(socketserver.ThreadingTCPServer):
         """Send events until the browser leaves, is too slow, or nothing more comes; False if there are too many."""
         if not self._streams.acquire(blocking=False):
             return False
-        stream = run.subscribe(after)
+        try:
+            self._send_events(run, run.subscribe(after), connection)
+        finally:
+            self._streams.release()
+        return True
+
+    def _send_events(self, run: WatchedRun, stream: Stream, connection: Socket) -> None:
         self._sending.add(id(stream))
         try:
             connection.sendall(b"retry: 2000\n\n")
@@ -126,8 +132,6 @@ class PageServer(socketserver.ThreadingTCPServer):
         finally:
             self._sending.discard(id(stream))
             run.leave(stream)
-            self._streams.release()
-        return True
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):

@@ -362,6 +362,10 @@ class Controller:
             for role in self._run_stats.roles(lambda kind: kind.trains):
                 self._controls.command(role, "finish", 0)
 
+    def _limits_used(self) -> dict[str, float]:
+        limit = self._config.seconds
+        return self._spending.shares() | ({} if limit is None else {"seconds": self._env_seconds() / limit})
+
     def _env_seconds(self) -> float:
         """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
         now = self._ended if self.finishing else self._clock()
@@ -524,7 +528,8 @@ class Controller:
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
             self._run_stats.own = self._hooks.metrics()
-            self._run_stats.cost = self._spending.scalars()
+            self._run_stats.cost, self._run_stats.limits_seconds = self._spending.scalars(), self._env_seconds()
+            self._run_stats.limits_used = self._limits_used()
             steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
             written = self._log.write(steps, scalars)
             self._hooks.tell("on_metrics", steps, scalars, written)

@@ -27,6 +27,9 @@ NOT_TAKEN = {
     "--seed": "give the seeds of every trial with --seeds", "--vary": "name the option in the space",
     "--config": "give its settings as options", "--trace": "trace a run with the settings that it finds",
     "--record": "record a run with the settings that it finds",
+    **dict.fromkeys(
+        ("--page", "--page-listen", "--page-server.listen"), "look at its trials with pappus page and its directory"
+    ),
 }
 
 

@@ -58,6 +58,10 @@ class RunStats:
         """What callbacks have logged, by full name."""
         self.cost: dict[str, float] = {}
         """What the run has cost so far, by full name (`telemetry.spending`)."""
+        self.limits_used: dict[str, float] = {}
+        """Of limits of time and budget: the share that is used up, by name."""
+        self.limits_seconds = 0.0
+        """In how many seconds that was."""
         self.cores = cores or usable_cores()
         self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=OwnGpu(config.device).busy))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
@@ -136,8 +140,18 @@ class RunStats:
 
     @property
     def progress(self) -> float:
-        """Share of the steps asked for, at most 1."""
-        return min(1.0, self.env_steps / max(1, self.config.steps))
+        """The largest share that is used up of the steps asked for and of other limits, at most 1."""
+        return min(1.0, max(self.env_steps / max(1, self.config.steps), *self.limits_used.values(), 0.0))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the first limit is reached, as fast as until now; None while that is not known, and after training."""
+        if self._doctor.final is not None or self.progress >= 1:
+            return None
+        rate = self.steps_per_second
+        left = [(self.config.steps - self.env_steps) / rate] if rate else []
+        left += [self.limits_seconds * (1 / share - 1) for share in self.limits_used.values() if share > 0]
+        return min(left, default=None)
 
     @property
     def episodic_return(self) -> float | None:

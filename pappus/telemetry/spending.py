@@ -49,12 +49,16 @@ class Spending:
 
     def exhausted(self) -> str:
         """What of the budget is spent, in words; empty while nothing is, and without a budget."""
-        if not self._budget:
-            return ""
-        used = spent(self.so_far(), self._config.cost.price)
+        limits = self._budget.items()
         return ", ".join(
-            f"{used[name]:.4g} of {limit:g} {name}" for name, limit in self._budget.items() if used[name] >= limit
+            f"{share * limit:.4g} of {limit:g} {name}"
+            for share, (name, limit) in zip(self.shares().values(), limits, strict=True) if share >= 1
         )
+
+    def shares(self) -> dict[str, float]:
+        """How much of each budget is spent."""
+        used = spent(self.so_far(), self._config.cost.price) if self._budget else {}
+        return {name: used[name] / limit for name, limit in self._budget.items()}
 
     def notes(self) -> list[str]:
         """What is not measured and would matter, said once."""

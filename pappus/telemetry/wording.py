@@ -64,8 +64,8 @@ def printable(text: str) -> str:
 
 def remaining(run_stats: RunStats) -> str:
     """Time to go at the present rate."""
-    rate = run_stats.steps_per_second
-    return duration((run_stats.config.steps - run_stats.env_steps) / rate) if rate and run_stats.progress < 1 else "–"
+    left = run_stats.seconds_left
+    return "–" if left is None else duration(left)
 
 
 def returns(run_stats: RunStats) -> str:

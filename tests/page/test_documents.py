@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ from pappus.systems import find_system
 from pappus.topologies.program import Program
 from tests.page.runs import write_program, write_run
 
+BOMB = "\n".join(
+    ["a0: &a0 {x: 1}", *(f"a{i}: &a{i} {{{', '.join(f'<<: *a{i - 1}' for _ in range(9))}}}" for i in range(1, 12))]
+).encode()
+"""Merge keys that copy what copies: 9 to the power of 11 entries."""
+ODD = [None, b"", b"{", b"\xff\xfe", b"- 1\n- 2", b"[[[[", b'{"a": NaN}', b"&a [*a]", BOMB]
 FILES = ("config.yaml", "metrics.jsonl", "log.txt", "summary.json", "program.json", "now.json")
 
 
@@ -80,7 +87,7 @@ def test_a_run_that_was_killed_is_over_once_it_is_silent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b"- 1\n- 2", b"[[[[", b'{"a": NaN}', b"&a [*a]"])
+@pytest.mark.parametrize("content", ODD)
 def test_whatever_is_odd_there_is_a_page(tmp_path: Path, name: str, content: bytes | None) -> None:
     run = write_run(tmp_path / "run")
     write_program(run)
@@ -114,6 +121,31 @@ def test_a_folder_shows_runs_by_group(tmp_path: Path) -> None:
     assert folder.run("alone") is not None and folder.run("../alone") is None and folder.run("loop/alone") is None
 
 
+def test_a_long_run_that_is_read_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("long", "short"):
+        write_run(tmp_path / name)
+    folder, reads, goes_on = RunsFolder(tmp_path), threading.Event(), threading.Event()
+    short = folder.run("short")
+
+    def read(path: Path, shown_as: str) -> FollowedRun:
+        if shown_as == "long":
+            reads.set()
+            assert goes_on.wait(60)
+        return FollowedRun(path, shown_as=shown_as)
+
+    monkeypatch.setattr("pappus.page.folder.FollowedRun", read)
+    with ThreadPoolExecutor() as threads:
+        long = [threads.submit(folder.run, "long") for _ in range(2)]
+        try:
+            assert reads.wait(60)
+            assert threads.submit(folder.run, "short").result(60) is short
+            assert threads.submit(folder.watched).result(60) == []
+        finally:
+            goes_on.set()
+        first, second = (one.result(60) for one in long)
+    assert first is not None and first is second is folder.run("long")
+
+
 def test_the_command_writes_a_page_or_says_why_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +158,7 @@ def test_the_command_writes_a_page_or_says_why_not(
     for words, sentence in (
         ([str(tmp_path / "empty")], "holds no run"), ([str(tmp_path / "none")], "is no folder"),
         ([str(tmp_path / "runs"), "--out", "/nowhere/x"], "cannot be written"),
+        *(([str(tmp_path / "runs"), "--out", out], "names no file") for out in ("", ".", "/")),
         ([str(tmp_path / "runs"), "--port", "99999"], "must lie between"),
         ([str(tmp_path / "runs"), "--listen", "0.0.0.0:1"], "anybody could see the run"),
     ):

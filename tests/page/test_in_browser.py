@@ -24,6 +24,7 @@ from tests.process_tools import Training, eventually
 TALL = 3000
 """Height of a window in which all of a page can be seen: curves beyond it are not drawn."""
 FITS = "document.documentElement.scrollWidth <= innerWidth"
+UNKNOWN = "–"
 DRAWN = """[...document.querySelectorAll('.chart canvas')].filter(canvas => {
     const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return new Set(new Uint32Array(data.buffer)).size > 20;
@@ -138,6 +139,8 @@ def test_a_folder_of_runs_is_compared_and_leads_to_each(browser: Browser, run: P
         browser.until(f"({DRAWN}) > 0")
         assert texts(browser, "table.runs tbody th") == ["one", "two"]
         assert "algorithm.entropy_cost" in texts(browser, "#differences tbody th")
+        reached = texts(browser, "#target tbody td")
+        assert len(reached) == 2 * 4 and UNKNOWN not in reached, "steps, time and CPU time are known of both"
         browser.value("document.querySelector('table.runs tbody input').click()")
         browser.until("document.querySelector('.count').textContent === '1 of 2 chosen'")
         browser.resize(375)
@@ -178,6 +181,34 @@ def test_what_runs_say_is_shown_as_text(browser: Browser, tmp_path: Path) -> Non
     assert "died: <b>not bold</b> & killed by signal 9" in texts(browser, ".events li > :last-child")
     assert browser.value("document.querySelector('main img, main b b, main script')") is None
     sound(browser, address)
+
+
+def test_time_adds_up_over_the_parts_of_a_run(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    browser.show(written(page, tmp_path / "run.html"))
+    about, parts = {"began": 5000}, {"time": [1000, 1010, 5002, 5012], "cost/wall_seconds": [1, 11, 14, 24]}
+    taken = "elapsed({})".format
+    assert browser.value(taken(json.dumps({"about": about, "curves": {"columns": parts}}))) == [1, 11, 14, 24]
+    del parts["cost/wall_seconds"]
+    assert browser.value(taken(json.dumps({"about": about, "curves": {"columns": parts}}))) == [0, 10, 4002, 4012]
+    assert browser.complaints == []
+
+
+def test_a_program_that_is_odd_leaves_the_rest_of_the_page(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["program"] is not None
+    program = page["run"]["program"]
+    program["kinds"][1]["name"] = program["roles"][-2]["kind"] = "deep learner"
+    program["roles"][0]["kind"] = "unheard of"
+    browser.show(written(page, tmp_path / "odd.html"))
+    assert texts(browser, ".box-title") == ["actor×3", "deep learner", "evaluator"]
+    browser.until("document.querySelectorAll('svg.edges path.edge').length === 3")
+    assert browser.complaints == []
+
+    page["run"]["now"]["edges"] = page["run"]["now"]["roles"] = None  # type: ignore[index, typeddict-item]
+    browser.show(written(page, tmp_path / "odder.html"))
+    assert "cannot be shown" in texts(browser, "#page > .empty")[0] and texts(browser, "#config h2") == ["Config"]
+    assert browser.complaints
 
 
 def test_only_curves_that_can_be_seen_are_drawn(browser: Browser, tmp_path: Path) -> None:

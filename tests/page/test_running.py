@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 import pappus
+from pappus.api import configure
 from pappus.errors import UserError
 from pappus.hooks.callback import CurrentRun
 from pappus.page import serving
 from pappus.page.document import Now, ProgramDocument
+from pappus.page.folder import COMPARED, RunsFolder
+from pappus.page.following import FollowedRun
 from pappus.page.reading import shaped
-from pappus.page.running import FILE_SECONDS, PATIENCE, RunPage
+from pappus.page.running import FILE_SECONDS, PATIENCE, RunPage, page_beside
+from pappus.systems import find_system
+from pappus.telemetry.run_stats import RunStats
 from pappus.topologies.program import Program
 from tests.telemetry.helpers import FakeTime, report, run_stats
 
@@ -46,7 +51,9 @@ def test_a_run_is_served_while_it_goes_on_and_written_when_it_ends(
     about = looks.page["run"]["about"]
     assert about["live"] and about["topology"] == "impala"
     assert {role["name"] for role in looks.page["run"]["program"]["roles"]} == {"actor-0", "learner", "evaluator"}
-    assert {one["name"] for one in looks.page["run"]["config"]["differs"]} >= {"steps", "envs_per_actor"}
+    differs = {one["name"] for one in looks.page["run"]["config"]["differs"]}
+    assert {"steps", "envs_per_actor"} <= differs
+    assert not differs & {"actors", "device", "precision"}, "the run settles them"
     written = (tmp_path / "run" / "page.html").read_bytes()
     assert b'"phase":"over"' in written and b'"live":false' in written and len(written) < 1 << 20
     with pytest.raises(OSError):
@@ -54,13 +61,27 @@ def test_a_run_is_served_while_it_goes_on_and_written_when_it_ends(
 
 
 def test_every_run_writes_what_a_page_needs(tmp_path: Path) -> None:
-    result = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **TINY)
+    result = pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", price={"core-hour": 0.04}, **TINY)
     program = json.loads((tmp_path / "run" / "program.json").read_text())
     assert shaped(program["program"], ProgramDocument) == program["program"]
     moment = json.loads((tmp_path / "run" / "now.json").read_text())
     assert moment["phase"] == "over" and shaped(moment["now"], Now) == moment["now"]
     assert moment["now"]["step"] == result.summary.steps and moment["now"]["lag"]["histogram"]
     assert b'"phase":"over"' in (tmp_path / "run" / "page.html").read_bytes()
+    beside = (RunsFolder(tmp_path).page()["runs"] or [])[0]["curves"]["columns"]
+    for name in COMPARED:
+        assert any(column.startswith(name) for column in beside), f"no run has {name}"
+    for name in ("cpu_seconds", "wall_seconds", "money"):
+        assert None not in beside[f"cost/{name}"]
+
+
+def test_the_page_of_a_resumed_run_is_not_over(tmp_path: Path) -> None:
+    pappus.train("ppo", "CartPole-v1", run_dir=tmp_path / "run", **TINY)
+    config = configure("ppo", "CartPole-v1", TINY | {"run_dir": str(tmp_path / "run")})
+    (tmp_path / "run" / "summary.json").unlink()
+    with page_beside(RunStats(config, {}), Program("none"), tmp_path / "run", find_system("ppo")):
+        about = FollowedRun(tmp_path / "run").document()["about"]
+    assert about["live"] and about["phase"] == "starting"
 
 
 def test_an_interrupted_run_has_its_page_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,12 @@ def test_a_token_becomes_a_cookie(tmp_path: Path, served: Callable[..., PageServ
     assert status == 200 and headers["Refresh"] == "0; url=/"
     cookie = headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "sesame" not in cookie
-    assert get(server, "/", Cookie=cookie.partition(";")[0], Host="gpu-box")[0] == 200
+    mine = cookie.partition(";")[0]
+    assert get(server, "/", Cookie=mine, Host="gpu-box")[0] == 200
+    for others in (
+        'k={"x":1}; {}', "flag; {}", "x=a b; {}; y", "{}; =;;", "\xe9=\xe9; {}", f"pappus-{server.port}=old; {{}}",
+    ):
+        assert get(server, "/", Cookie=others.replace("{}", mine))[0] == 200, "cookies of other programs do not matter"
 
 
 def test_others_may_not_look_without_a_token() -> None:
@@ -194,6 +199,19 @@ def test_no_more_than_so_many_look(
         with events(server, "0") as told:
             assert next(told)[0] == "run"
             assert refusal in get(server, "/events")[2]
+
+
+def test_a_look_that_fails_leaves_room_for_others(
+    tmp_path: Path, served: Callable[..., PageServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(servers, "MOST_STREAMS", 1)
+        server = served(write_run(tmp_path / "run"))
+    with monkeypatch.context() as patch:
+        patch.setattr(FollowedRun, "look", lambda run: 1 / 0)
+        get(server, "/events")
+    with events(server, "0") as told:
+        assert next(told)[0] == "run"
 
 
 def test_nonsense_gets_an_answer_and_harms_nobody(

@@ -227,6 +227,8 @@ WORDS = ["sweep", "ppo", "--env", "CartPole-v1", "--space", "space.yaml"]
     ([*WORDS, "--objective", "return", "--target-return", "1"], "exclude each other"),
     ([*WORDS, "--seeds", "1..3", "--held-out", "3..5"], "share seed 3"),
     ([*WORDS, "--seed", "3"], "takes no --seed"),
+    ([*WORDS, "--page"], "takes no --page; look at its trials with pappus page"),
+    ([*WORDS, "--page-listen=127.0.0.1:0"], "takes no --page-listen"),
     ([*WORDS, "--runtime", "ray"], "needs --address"),
     ([*WORDS, "--run-dir", "old"], "holds runs already"),
     ([*WORDS, "--learners", "x"], "learners"),

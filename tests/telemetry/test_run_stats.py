@@ -27,6 +27,20 @@ def test_steps_of_all_learners_count_and_each_of_them_is_shown():
     assert subject.scalars()["learner/waiting_for_other_learners"] == pytest.approx(0.4)
 
 
+def test_progress_is_that_of_the_limit_that_ends_the_run_first():
+    time = FakeTime()
+    subject = run_stats(time)
+    assert subject.seconds_left is None
+    subject.add(report("learner", counts={"env_steps": 0}, start=time.now))
+    time.pass_(1.0)
+    subject.add(report("learner", counts={"env_steps": 100, "updates": 1}))
+    assert subject.seconds_left == pytest.approx(900 / subject.steps_per_second)
+    subject.limits_used, subject.limits_seconds = {"money": 0.0, "seconds": 0.25}, 2.0
+    assert (subject.progress, subject.seconds_left) == (0.25, 6.0)
+    subject.training_ended()
+    assert (subject.progress, subject.seconds_left) == (0.25, None)
+
+
 def test_a_resumed_run_counts_on():
     subject = run_stats(FakeTime())
     subject.resume(env_steps=600, updates=6)

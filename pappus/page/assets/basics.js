@@ -122,8 +122,8 @@ function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-function plural(count, word) {
-  return `${whole(count)} ${word}${count === 1 ? '' : 's'}`;
+function plural(count, word, words = `${word}s`) {
+  return `${whole(count)} ${count === 1 ? word : words}`;
 }
 
 function clamp(value, low, high) {

@@ -8,11 +8,12 @@ function edgeLines(run) {
   for (const edge of run.program.edges) {
     for (const from of new Set(edge.roles_from.map((name) => kindOf(run, name)))) {
       for (const to of new Set(edge.roles_to.map((name) => kindOf(run, name)))) {
-        if (!from || !to || from === to || lines.has(`${edge.label}|${from}|${to}`)) continue;
-        const back = lines.get(`${edge.label}|${to}|${from}`);
+        const key = JSON.stringify([edge.label, from, to]);
+        if (!from || !to || from === to || lines.has(key)) continue;
+        const back = lines.get(JSON.stringify([edge.label, to, from]));
         if (back) back.both = true;
         else
-          lines.set(`${edge.label}|${from}|${to}`, {
+          lines.set(key, {
             label: edge.label,
             kind: edge.kind,
             from,

@@ -56,8 +56,11 @@ function figureColumns(run) {
 
 const kindsByRole = new WeakMap();
 
+/** The kind of a role; undefined of one that the program does not have, or whose kind it does not have. */
 function kindOf(run, roleName) {
-  if (!kindsByRole.has(run.program))
-    kindsByRole.set(run.program, new Map(run.program.roles.map((role) => [role.name, role.kind])));
+  if (!kindsByRole.has(run.program)) {
+    const roles = kindsOf(run).flatMap((kind) => kind.roles);
+    kindsByRole.set(run.program, new Map(roles.map((role) => [role.name, role.kind])));
+  }
   return kindsByRole.get(run.program).get(roleName);
 }

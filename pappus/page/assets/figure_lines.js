@@ -27,6 +27,7 @@ class FigureLines {
       const several = new Set([...edge.roles_from, ...edge.roles_to]).size > 1;
       if (kinds.size === 1 && several) own.set([...kinds][0], new Set([...(own.get([...kinds][0]) || []), edge.label]));
     }
+    own.delete(undefined);
     own.forEach((labels, kind) => this.boxes.get(kind).loop(`among themselves: ${[...labels].join(', ')}`));
   }
 
@@ -64,7 +65,7 @@ class FigureLines {
         ['from', line.from, line.to],
         ['to', line.to, line.from],
       ]) {
-        const key = `${kind} ${ends[i][end]}`;
+        const key = JSON.stringify([kind, ends[i][end]]);
         if (!sides.has(key)) sides.set(key, []);
         const towards = this.rectangles.get(other);
         sides
@@ -73,7 +74,7 @@ class FigureLines {
       }
     });
     for (const [key, touching] of sides) {
-      const [kind, side] = key.split(' ');
+      const [kind, side] = JSON.parse(key);
       const box = this.rectangles.get(kind);
       touching.sort((one, other) => compared(one.order, other.order));
       touching.forEach((one, place) => {
@@ -173,12 +174,13 @@ function compared(one, other) {
 function sharedProcesses(run) {
   const processes = new Map();
   for (const role of run.program ? run.program.roles : []) {
+    if (!kindOf(run, role.name)) continue;
     const now = roleNow(run, role.name);
     const key = now && now.pid ? `${now.node}/${now.pid}` : `group ${role.group}`;
     processes.set(key, new Set([...(processes.get(key) || []), role.kind]));
   }
   const shared = [...processes.values()].filter((kinds) => kinds.size > 1).map((kinds) => [...kinds].sort());
-  return [...new Map(shared.map((kinds) => [kinds.join(' '), kinds])).values()];
+  return [...new Map(shared.map((kinds) => [JSON.stringify(kinds), kinds])).values()];
 }
 
 /** The line of an edge and its heads. */

@@ -80,7 +80,7 @@ function placesOf(nows) {
   const nodes = new Set(nows.map((now) => now.node).filter(Boolean));
   const devices = new Set(nows.map((now) => now.device).filter((device) => device && device !== 'cpu'));
   const on = nodes.size === 1 ? `on ${[...nodes][0]}` : nodes.size ? `on ${nodes.size} nodes` : '';
-  return [processes ? plural(processes, 'process').replace('processs', 'processes') : '', on, [...devices].join(', ')]
+  return [processes ? plural(processes, 'process', 'processes') : '', on, [...devices].join(', ')]
     .filter(Boolean)
     .join(' · ');
 }
@@ -123,10 +123,11 @@ function thin(columns) {
     columns[name] = columns[name].filter((_, i) => i % 2 === 1 || i >= length / 2);
 }
 
-/** Seconds since the run began, for curves over time. */
+/** Seconds that the run has taken, all its parts together; of a run that does not say so, seconds since it began. */
 function elapsed(run) {
-  const times = columnsOf(run).time || [];
-  const began = known(run.about.began) ? run.about.began : times[0];
+  const { time: times = [], 'cost/wall_seconds': taken = [] } = columnsOf(run);
+  if (taken.length && taken.every(known)) return taken;
+  const began = Math.min(...[run.about.began, times.find(known)].filter(known)); // a part that resumes begins anew
   return times.map((time) => (known(time) ? time - began : null));
 }
 

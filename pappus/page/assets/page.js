@@ -20,27 +20,20 @@ class RunPage {
   build(run) {
     this.run = run;
     charts.forEach((chart) => chart.remove());
-    const roles = rolesSection(run);
-    const curves = curvesSection(run);
-    this.parts = {
-      head: runHead(run),
-      figure: figureSection(run, (kind) => roles.open(kind)),
-      roles,
-      curves: {
-        node: curves.node,
-        update() {
-          curves.rebuilt();
-          curves.changed();
-        },
-      },
-      lag: lagSection(run),
-      evaluations: evaluationsSection(run),
-      cost: costSection(run),
-      video: videoSection(run),
-      events: eventsSection(run),
-      config: configSection(run),
+    const makers = {
+      head: runHead,
+      figure: () => figureSection(run, (kind) => this.parts.roles.open(kind)),
+      roles: rolesSection,
+      curves: curvesPart,
+      lag: lagSection,
+      evaluations: evaluationsSection,
+      cost: costSection,
+      video: videoSection,
+      events: eventsSection,
+      config: configSection,
     };
-    const { head, figure, lag, evaluations, cost, video, events, config } = this.parts;
+    this.parts = Object.fromEntries(Object.entries(makers).map(([name, make]) => [name, partOf(run, name, make)]));
+    const { head, figure, roles, curves, lag, evaluations, cost, video, events, config } = this.parts;
     const pair = h(
       'div',
       { class: 'pair' },
@@ -51,15 +44,13 @@ class RunPage {
 
   /** What came by an event of that name. */
   hear(name, news) {
-    const { run } = this;
-    if (name === 'now') return this.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now: news });
-    if (name === 'rows') return addRows(run, news.columns) && this.refresh(['curves', 'head']);
-    if (name === 'curves') return this.refresh(['curves', 'head'], { curves: news });
-    if (name === 'events') return this.refresh(['events'], { events: [...(run.events || []), ...news] });
-    if (name === 'phase') return this.refresh(['head'], { about: news });
-    if (name === 'run') return this.build(news);
-    if (news.program) return this.build({ ...run, ...news });
-    return this.refresh(Object.keys(this.parts), news); // `changes` and `over`
+    HEARD[name](this, news);
+  }
+
+  /** Several parts of the run at once: only a program needs another page. */
+  change(news) {
+    if (news.program) this.build({ ...this.run, ...news });
+    else this.refresh(Object.keys(this.parts), news);
   }
 
   /** Draws once for all news of a moment, and not while nobody looks. */
@@ -72,7 +63,13 @@ class RunPage {
   draw() {
     const names = [...this.waiting];
     this.waiting.clear();
-    names.forEach((name) => this.parts[name].update());
+    names.forEach((name) => {
+      try {
+        this.parts[name].update();
+      } catch (error) {
+        console.error(`the part ${name} is as it was before: ${error}`);
+      }
+    });
   }
 
   /** What the bar says of a run to which nobody listens. */
@@ -83,6 +80,40 @@ class RunPage {
     else this.bar.say('no end is recorded: cut off, or still under way', 'cut');
   }
 }
+
+/** A part of the page, or a sentence in its place where it cannot be shown: the others are. */
+function partOf(run, name, make) {
+  try {
+    return make(run);
+  } catch (error) {
+    console.error(`the part ${name} is left out: ${error}`);
+    const sentence = `The part “${name}” of this page cannot be shown: ${error.message}.`;
+    return { node: h('p', { class: 'empty' }, sentence), update() {}, open() {} };
+  }
+}
+
+function curvesPart(run) {
+  const curves = curvesSection(run);
+  return {
+    node: curves.node,
+    update() {
+      curves.rebuilt();
+      curves.changed();
+    },
+  };
+}
+
+/** What each event of the stream changes. */
+const HEARD = {
+  now: (page, now) => page.refresh(['head', 'figure', 'roles', 'lag', 'cost'], { now }),
+  rows: (page, { columns }) => addRows(page.run, columns) && page.refresh(['curves', 'head']),
+  curves: (page, curves) => page.refresh(['curves', 'head'], { curves }),
+  events: (page, news) => page.refresh(['events'], { events: [...(page.run.events || []), ...news] }),
+  phase: (page, about) => page.refresh(['head'], { about }),
+  run: (page, run) => page.build(run),
+  changes: (page, news) => page.change(news),
+  over: (page, news) => page.change(news),
+};
 
 /** Listens to the run; says when the connection broke, and connects again from where it was. */
 class Listener {
@@ -103,7 +134,7 @@ class Listener {
       this.broken = true;
       if (this.source.readyState === EventSource.CLOSED && !this.over) setTimeout(() => this.open(), RETRY);
     };
-    for (const name of ['now', 'rows', 'curves', 'events', 'phase', 'changes', 'run', 'over']) {
+    for (const name of Object.keys(HEARD)) {
       this.source.addEventListener(name, (event) => this.hear(name, event));
     }
   }

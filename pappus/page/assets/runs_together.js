@@ -158,12 +158,13 @@ function targetSection(runs, series) {
     oninput: () => update(),
   });
   const body = h('tbody');
+  const money = runs.some((run) => hasCurve(run, 'cost/money')) ? ['money'] : [];
   const node = section(
     'target',
     'Time to a target',
     [h('label', { for: 'target-return', class: 'slider' }, 'return ', input)],
     h('p', { class: 'note' }, 'When the training return first reached it: medians over the seeds that did.'),
-    h('table', { class: 'numbers' }, headRow('runs', 'reached', 'steps', 'time', 'CPU time'), body),
+    h('table', { class: 'numbers' }, headRow(...['runs', 'reached', 'steps', 'time', 'CPU time', ...money]), body),
   );
 
   function update() {
@@ -184,6 +185,7 @@ function targetSection(runs, series) {
           figure(middle('step')),
           duration(middle('seconds')),
           duration(middle('cpu')),
+          ...money.map((name) => figure(middle(name))),
         ];
         return h(
           'tr',
@@ -198,11 +200,16 @@ function targetSection(runs, series) {
   return { node, update };
 }
 
-/** Step, seconds and CPU seconds at which the return of a run was first so high; null if it never was. */
+/** Step, seconds, CPU seconds and money at which the return of a run was first so high; null if it never was. */
 function reachedAt(run, target) {
   const columns = columnsOf(run);
   const found = (columns['charts/episodic_return'] || []).findIndex((value) => known(value) && value >= target);
   if (found < 0 || !known(target)) return null;
-  const cpu = (columns['charts/cpu_seconds'] || [])[found];
-  return { step: columns.step[found], seconds: elapsed(run)[found], cpu: known(cpu) ? cpu : null };
+  const at = (name) => (columns[name] || [])[found] ?? null;
+  return {
+    step: at('step'),
+    seconds: elapsed(run)[found],
+    cpu: at('cost/cpu_seconds'),
+    money: at('cost/money'),
+  };
 }
