@@ -20,6 +20,8 @@ NOT_TAKEN = {
     "--vary": "give it to pappus train", "--listen": "the envs of a run that listens are elsewhere",
     "--data": "a system that learns from data has nothing to tune", "--trace": "give it to pappus train",
 }
+OF_A_RUN = ("--page", "--page-listen", "--budget")
+"""Options that mean something to the run that is trained, and nothing to trials."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ def check_early(options: Options, words: Sequence[str]) -> None:
     for option, instead in NOT_TAKEN.items():
         if any(word.partition("=")[0] == option for word in words):
             raise UserError(f"pappus tune takes no {option}; {instead}")
+    for option in OF_A_RUN if options.writes else ():
+        if any(word.partition("=")[0] == option for word in words):
+            raise UserError(f"pappus tune takes no {option}: its trials are short; give it to pappus train")
     if "ray" in words or "--runtime=ray" in words:
         raise UserError("--runtime ray: pappus tune measures this machine, and a cluster has others; use local")
     if words and PAIRS.get(words[0], words[0]).endswith("@offline"):

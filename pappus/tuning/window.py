@@ -16,7 +16,7 @@ from typing import Any
 
 from pappus.api import execute
 from pappus.beginnings import EnvLike
-from pappus.config import RunConfig
+from pappus.config import CostConfig, PageConfig, RunConfig
 from pappus.errors import PappusError
 from pappus.hooks.callback import Callback, CurrentRun
 from pappus.settings import override
@@ -111,10 +111,10 @@ def watch(config: RunConfig, env: EnvLike, system: System, seconds: float) -> Wi
 
 
 def _short(config: RunConfig, directory: Path) -> RunConfig:
-    """The same run without what happens once or now and then: evaluations, checkpoints, records, limits."""
+    """The same run without what happens once or now and then: evaluations, checkpoints, records, limits, a page."""
     config = dataclasses.replace(
         config, run_dir=str(directory), steps=ENDLESS, seconds=None, target_return=None, record="", trace=False,
-        init_from="",
+        init_from="", page=False, page_server=PageConfig(), cost=CostConfig(),
     )
     config = override(config, {
         "evaluation": {"episodes": 1, "every_steps": 0, "at_steps": (), "every_seconds": 0.0},

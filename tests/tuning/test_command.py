@@ -10,10 +10,11 @@ import yaml
 
 from pappus import cli
 from pappus.api import configure
+from pappus.config import CostConfig
 from pappus.runtimes.forkserver import ForkServer
 from pappus.tuning import tuner
 from pappus.tuning.model import Costs, EnvCost, Line
-from pappus.tuning.window import Watcher, Window, machine_seconds, rate_of
+from pappus.tuning.window import Watcher, Window, _short, machine_seconds, rate_of
 
 US = 1e-6
 COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 0.2 * US), {64: US}, 0.0, 5 * US, 2)
@@ -23,6 +24,9 @@ COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 
     ("impala --env CartPole-v1 --seconds nan", "--seconds nan must be at least 10"),
     ("impala --env CartPole-v1 --out nowhere/tuned.yaml", "give a file in a folder that there is"),
     ("impala --env CartPole-v1 --actor 3", "unknown option --actor"),
+    ("impala --env CartPole-v1 --page", "takes no --page: its trials are short"),
+    ("impala --env CartPole-v1 --page-listen=127.0.0.1:0", "takes no --page-listen"),
+    ("impala --env CartPole-v1 --budget core-hours=1", "takes no --budget"),
     ("sac --env CartPole-v1", "continuous actions"),
     ("seed-vtrace --env CartPole-v1 --actors 0 --topology.wire.listen 127.0.0.1:0", "steps no envs here"),
 ])
@@ -125,6 +129,12 @@ def test_a_run_that_is_tuned_first_is_trained_with_what_was_found(
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["actors"], config["envs_per_actor"], config["runtime"]) == (2, 64, "inline")
     assert not list(tmp_path.glob("*.yaml")), "the run's own config.yaml says it"
+
+
+def test_a_trial_has_no_page_and_no_budget_whatever_the_training_has() -> None:
+    options = {"page": True, "page_listen": "127.0.0.1:0", "price": {"hour": 1.0}, "budget": {"money": 1e-9}}
+    trial = _short(configure("impala", "CartPole-v1", options), Path("trial"))
+    assert not trial.has_page and trial.cost == CostConfig()
 
 
 @pytest.mark.parametrize(("points", "rate"), [
