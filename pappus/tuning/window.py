@@ -23,6 +23,8 @@ from pappus.settings import override
 from pappus.system import System
 
 ENDLESS = 10**15
+OWN = "cost/cpu_seconds"
+"""The metric that says what the run has computed."""
 FIRST_ITEMS = 500
 """Items in a replay table before the first update: the start is no part of what is measured."""
 PATIENCE, PATIENCE_ON_GPU = 8.0, 30.0
@@ -59,12 +61,11 @@ class Watcher(Callback):
         if run.steps:
             self.points.append((now, run.steps))
             self.metrics = dict(metrics)
-            self._look_at_others(now, metrics.get("charts/cpu_seconds", 0.0))
+            self._look_at_others(now, metrics[OWN])
             if now - self.points[0][0] >= self._seconds:
                 run.stop("it has been seen for long enough")
         elif now >= self._until:
             run.stop("it has made no update")
-
 
     def _look_at_others(self, now: float, own: float) -> None:
         machine = machine_seconds()

@@ -12,9 +12,10 @@ from pappus import cli
 from pappus.api import configure
 from pappus.config import CostConfig
 from pappus.runtimes.forkserver import ForkServer
-from pappus.tuning import tuner
+from pappus.systems import find_system
+from pappus.tuning import tuner, window
 from pappus.tuning.model import Costs, EnvCost, Line
-from pappus.tuning.window import Watcher, Window, _short, machine_seconds, rate_of
+from pappus.tuning.window import OWN, Watcher, Window, _short, machine_seconds, rate_of, watch
 
 US = 1e-6
 COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 0.2 * US), {64: US}, 0.0, 5 * US, 2)
@@ -160,18 +161,30 @@ class Stopped:
 
 def test_a_run_is_watched_from_its_first_update_on_and_given_up_without_one() -> None:
     clock = iter([0.0, 4.0, 5.0, 6.0, 7.5]).__next__
-    watcher, seen = Watcher(2.0, 10.0, clock), Stopped()
-    watcher.on_metrics(seen, {})  # type: ignore[arg-type]
+    watcher, seen, row = Watcher(2.0, 10.0, clock), Stopped(), {OWN: 1.0}
+    watcher.on_metrics(seen, row)  # type: ignore[arg-type]
     for steps in (100, 200, 300):
         seen.steps = steps
         assert not seen.why
-        watcher.on_metrics(seen, {})  # type: ignore[arg-type]
+        watcher.on_metrics(seen, row)  # type: ignore[arg-type]
     assert seen.why and watcher.points == [(5.0, 100), (6.0, 200), (7.5, 300)]
     idle, lazy = Watcher(2.0, 10.0, iter([0.0, 9.0, 10.0]).__next__), Stopped()
     idle.on_metrics(lazy, {})  # type: ignore[arg-type]
     assert not lazy.why
     idle.on_metrics(lazy, {})  # type: ignore[arg-type]
     assert lazy.why == "it has made no update"
+
+
+def test_others_used_what_the_machine_computed_and_the_run_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("impala", "CartPole-v1", {"runtime": "inline", "actors": 1, "device": "cpu"})
+    row = dict(watch(config, "CartPole-v1", find_system("impala"), 0.1).metrics)
+    assert row[OWN] > 0
+    monkeypatch.setattr(window, "machine_seconds", iter([100.0, 105.0]).__next__)
+    watcher, run = Watcher(9.0, 9.0, iter([0.0, 0.0, 2.0]).__next__), Stopped()
+    run.steps = 1
+    for later in (0.0, 3.0):  # of 5 s that two cores computed in 2 s
+        watcher.on_metrics(run, {**row, OWN: row[OWN] + later})  # type: ignore[arg-type]
+    assert watcher.others == pytest.approx(1.0)
 
 
 def test_what_the_machine_computes_only_grows() -> None:
