@@ -98,10 +98,11 @@ def rate_of(points: list[tuple[float, int]]) -> float:
     return (last - first) / (ended - began)
 
 
-def watch(config: RunConfig, env: EnvLike, system: System, seconds: float) -> Window:
-    """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it."""
+def watch(config: RunConfig, env: EnvLike, system: System, seconds: float, making: float = 0.0) -> Window:
+    """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it.
+    `making`: seconds until its envs are made."""
     folder = Path(tempfile.mkdtemp(prefix="pappus-tune-"))
-    watcher = Watcher(seconds, PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU)
+    watcher = Watcher(seconds, making + (PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU))
     try:
         with silence():
             result = execute(_short(config, folder / "run"), env, system=system, callbacks=[watcher])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,29 @@ def test_ctrl_c_before_anything_was_tried_writes_nothing(scripted: pytest.Monkey
     scripted.setattr(tuner, "measure", interrupted)
     assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--out", "tuned.yaml"]) == 130
     assert not (tmp_path / "tuned.yaml").exists()
+
+
+@pytest.mark.parametrize("late", ["LEAST_SECONDS", "TRIAL_START"])
+def test_without_time_for_a_trial_it_says_what_to_give(
+    late: str, scripted: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted.setattr(tuner, "watch", Scripted({}).watch)
+    scripted.setattr(tuner, late, 60.0)
+    assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--seconds", "60"]) == 2
+    assert "60 s leave no time for a trial" in capsys.readouterr().err
+
+
+def test_settings_whose_envs_take_too_long_to_make_are_not_tried(scripted: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def watch(config: Any, *_: object) -> Window:
+        tried.append(config.envs_per_actor)
+        return Window(10.0)
+
+    scripted.setattr(tuner, "watch", watch)
+    scripted.setattr(tuner, "measure", lambda *_: replace(COSTS, env=EnvCost(*COSTS.env[:2], making=0.2)))
+    assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--seconds", "60", "--out", "tuned.yaml"]) == 0
+    assert tried and max(tried) <= 30  # a tenth of the time
 
 
 def test_a_run_that_is_tuned_first_is_trained_with_what_was_found(
