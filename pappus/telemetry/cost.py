@@ -120,6 +120,8 @@ def check_cost(config: CostConfig) -> None:
     """Raise `UserError` for prices and budgets that mean nothing."""
     for option, given, known in (("price", config.price, PRICES), ("budget", config.budget, BUDGETS)):
         for name, value in given.items():
+            if name != _plain(name) in given:
+                raise UserError(f"--{option} names {_plain(name)} twice, also as {name}; leave one of them out")
             if _plain(name) not in known:
                 raise UserError(f"--{option} {name} is unknown{closest(name, [*known])}; use {', '.join(known)}")
             if not math.isfinite(value) or value < 0 or (option == "budget" and value == 0):

@@ -50,6 +50,7 @@ def test_money_counts_gpus_for_as_long_as_they_are_held():
     (CostConfig(price={"gb": -1.0}), "--price gb=-1 must be at least 0 and finite"),
     (CostConfig(budget={"joules": 0.0}), "--budget joules=0 must be positive and finite"),
     (CostConfig(budget={"joules": math.inf}), "finite"),
+    (CostConfig(price={"core-hour": 1.0, "core_hour": 1.0}), "--price names core-hour twice, also as core_hour"),
     (CostConfig(budget={"money": 2.0}), "--budget money needs prices"),
     (CostConfig(price={"gb": 0.0}, budget={"money": 2.0}), "--budget money needs prices"),
 ])
