@@ -28,6 +28,12 @@ COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 
     ("impala --env CartPole-v1 --actor 3", "unknown option --actor"),
     ("impala --env CartPole-v1 --page", "takes no --page: its trials are short"),
     ("impala --env CartPole-v1 --page-listen=127.0.0.1:0", "takes no --page-listen"),
+    ("impala --env CartPole-v1 --plan", "takes no --plan"),
+    ("impala --env CartPole-v1 --run-dir here", "takes no --run-dir"),
+    ("impala --env CartPole-v1 --quiet", "takes no --quiet: what it prints is what it is for"),
+    ("--env CartPole-v1", "write pappus tune SYSTEM --env ID"),
+    ("impala --env CartPole-v1 --runtime ray", "a cluster has others"),
+    ("impala --env ray --nothing", "unknown option --nothing"),
     ("impala --env CartPole-v1 --budget core-hours=1", "takes no --budget"),
     ("sac --env CartPole-v1", "continuous actions"),
     ("seed-vtrace --env CartPole-v1 --actors 0 --topology.wire.listen 127.0.0.1:0", "steps no envs here"),
@@ -93,7 +99,7 @@ def test_it_writes_a_config_that_train_takes_and_says_what_it_costs(
 def test_it_starts_from_a_file_and_goes_beyond_it(
     scripted: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bad.yaml").write_text("actors: 2\nenvs_per_actor: 2\nruntime: local\n")
+    (tmp_path / "bad.yaml").write_text("run_dir: here\nseed: 3\nactors: 2\nenvs_per_actor: 2\nruntime: local\n")
     scripted.setattr(tuner, "watch", Scripted({(2, 2): 20.0, (1, 64): 100.0}).watch)
     assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--config", "bad.yaml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -102,6 +108,7 @@ def test_it_starts_from_a_file_and_goes_beyond_it(
     assert found["gain"] == 5.0
     written = yaml.safe_load((tmp_path / found["file"]).read_text())
     assert (written["system"], written["actors"], written["envs_per_actor"]) == ("impala", 1, 64)
+    assert written["seed"] == 3 and "run_dir" not in written, "it is for other runs, too"
 
 
 def test_ctrl_c_keeps_what_was_found_and_exits_130(
