@@ -18,6 +18,8 @@ from pappus.errors import UserError, closest
 PRICES = ("hour", "core-hour", "gpu-hour", "gb", "kwh")
 BUDGETS = ("money", "core-hours", "gpu-hours", "joules")
 HOUR, KWH, GB = 3600.0, 3.6e6, 1e9
+MOST = 1e300
+"""No amount is greater, and a whole number beyond is no float either."""
 
 
 @dataclass(frozen=True)
@@ -149,4 +151,4 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST

@@ -30,6 +30,7 @@ def test_what_nothing_can_read_is_none_and_not_zero():
 
 def test_a_cost_comes_back_from_what_was_written_and_nonsense_is_nothing():
     assert Cost.of(HOUR.to_dict()) == HOUR
+    assert Cost.of({"cpu_seconds": 10**400, "joules": 1.5}) == Cost(joules=1.5)
     assert Cost.of({"cpu_seconds": "much", "joules": math.nan, "bytes_moved": -1, "wall_seconds": True}) == Cost()
 
 
