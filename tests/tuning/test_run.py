@@ -14,7 +14,7 @@ def test_it_finds_out_what_is_fast_here(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["choice"]["measured"][0] > 1000
-    assert 0 < found["costs"]["acting"][1] < 1e-3
+    assert sum(found["costs"]["acting"]) > 0 and found["costs"]["cores"] >= 1
     assert "tried 1 × 16 envs, one thread" in done.stderr
     assert yaml.safe_load((tmp_path / "tuned.yaml").read_text())["system"] == "impala"
     assert [path.name for path in tmp_path.iterdir()] == ["tuned.yaml"]
