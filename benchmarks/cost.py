@@ -188,7 +188,9 @@ def main() -> None:
         asked = arguments.cases.split(";") if arguments.cases else [""]
         return [name for name in names if any(name.startswith(one) for one in asked)]
 
-    heads = ["run", "kernel, CPU s", "reported", "ratio", "looked, MiB", "reported", "ratio"]
+    heads = [
+        "run", "kernel, CPU s", "reported, CPU s", "CPU, ratio", "looked, MiB", "reported, MiB", "memory, ratio"
+    ]
     _table(heads, lambda: costs(chosen(CASES), arguments.seconds))
     heads = ["run", "ended as", "s", "limit", "reported / limit", "kernel / limit", "after training, CPU s"]
     _table(heads, lambda: budgets(chosen(BUDGETS), max(30.0, arguments.seconds)))

@@ -25,6 +25,8 @@ def tables_of(markdown: str) -> list[dict[str, Any]]:
             heading = line.lstrip("# ")
         if line.startswith("| ---"):
             columns = [name or f"column {n}" for n, name in enumerate(cells(lines[i - 1]))]
+            if len({*columns}) < len(columns):
+                raise ValueError(f"line {i}: columns must have different names, and not {columns}")
             rows = []
             for row in lines[i + 1 :]:
                 if not row.startswith("|"):

@@ -261,6 +261,7 @@ def plan_memory(config: RunConfig, env: EnvLike, system: System) -> MemoryPlan:
     config, env = with_data(config, env)
     config, _ = fit(config, env, system)
     validate(config)
+    check_measurable(config, meter_for(config, ProcessTree(), None))
     run = describe(config, env, system)
     return memory_plan(run, system.topology.build(run), envs=True)
 

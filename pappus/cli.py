@@ -61,7 +61,7 @@ HELP = ("-h", "--help")
 RESUME_OR_START = "--resume-or-start"
 WITHOUT_PAGE = ("--no-page", "--page-listen=")
 """Members of a population are shown together, by one page."""
-TUNE = "--tune"
+TUNE, PLAN = "--tune", "--plan"
 ACTIONS = {"--vary": "append", "--trust": "store_true"}
 """Options that are not one value."""
 
@@ -123,7 +123,7 @@ def _train(words: list[str], began: float) -> int:
 
 
 def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
-    planned, words = "--plan" in words, [word for word in words if word != "--plan"]
+    planned, words = PLAN in words, [word for word in words if word != PLAN]
     given, rest = _taken(words, "--resume", "--seeds", "--vary", "--jobs", "--trust")
     run, trust = given.pop("--resume"), given.pop("--trust")
     if trust and run is None and not _value(words, "--config"):
@@ -157,7 +157,10 @@ def _train_shown(words: list[str], began: float, shown: Terminal) -> int:
     if planned:
         plan = api.plan_memory(config, config.env, system)
         shown.clear()
-        shown.print("\n".join(plan.lines()))
+        if shown.style == "json":
+            shown.object("plan", **plan.to_dict())
+        else:
+            shown.print("\n".join(plan.lines()))
         plan.check()
         return 0
     directory = None if run is None else Path(run).resolve()
@@ -503,6 +506,8 @@ def _train_tuned(words: list[str], began: float) -> int:
     """Tune, and train with what that finds."""
     if any(word in HELP for word in words):
         return _train(words, began)
+    if PLAN in words:
+        raise UserError(f"{PLAN} is of what would run now, which {TUNE} is to find; leave one of them out")
     from pappus.tuning import command
 
     style, plain = style_of(words)

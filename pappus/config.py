@@ -307,6 +307,8 @@ class TopologyConfig:
 
     many_learners: ClassVar[bool] = False
     """Whether several learners can share its updates."""
+    actors_train: ClassVar[bool] = False
+    """Whether each actor makes updates of its own: their number is part of what is learnt."""
     waits_for_all_actors: ClassVar[bool] = False
     """Whether a missing actor keeps the others waiting: then their number cannot change while a run goes on."""
     uses_gpu: ClassVar[bool] = True

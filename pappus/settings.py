@@ -346,7 +346,9 @@ def _from_text(words: Sequence[str], hint: Any, name: str) -> Any:
         hints = _element_hints(hint, len(words), option)
         return origin(_from_text([word], inner, name) for word, inner in zip(words, hints, strict=True))
     if origin is dict:
-        return {key: _from_text([word], arguments[1], name) for key, word in _pairs(words, option)}
+        pairs = _pairs(words, option)
+        _refuse_repeated([key for key, _ in pairs], option)
+        return {key: _from_text([word], arguments[1], name) for key, word in pairs}
     if not words:
         if hint is bool:
             return True
@@ -372,6 +374,12 @@ def _pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
     elif len(words) % 2 == 0:
         return list(zip(words[::2], words[1::2], strict=True))
     raise UserError(f"{option} {' '.join(words)} must be NAME VALUE or NAME=VALUE pairs, or a YAML file")
+
+
+def _refuse_repeated(keys: Sequence[str], option: str) -> None:
+    twice = next((key for i, key in enumerate(keys) if key in keys[:i]), None)
+    if twice is not None:
+        raise UserError(f"{option} names {twice} twice; leave one of them out")
 
 
 def _read(word: str, hint: Any, option: str) -> Any:

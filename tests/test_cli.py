@@ -14,6 +14,9 @@ from pappus.machine import Machine
 
 WRONG = [
     ("train impala --env CartPole-v1 --listen 127.0.0.1:0", "system 'impala' takes no envs from elsewhere"),
+    ("train impala --env CartPole-v1 --plan --device cpu --budget gpu-hours=1", "the run holds no GPU"),
+    ("train impala --env CartPole-v1 --tune --plan", "--plan is of what would run now, which --tune is to find"),
+    ("train impala --env CartPole-v1 --price gb=1,gb=2", "price names gb twice"),
     ("train seed-vtrace --env CartPole-v1 --listen 0.0.0.0:5000", "is open to other machines"),
     (
         "train seed-vtrace --env CartPole-v1 --topology.env_groups 3",

@@ -190,6 +190,13 @@ def test_the_tables_of_results_are_there_as_json() -> None:
         assert stored.read_text() == tables.content_of(page), f"run python docs/tables.py: {page.name} has changed"
 
 
+def test_columns_of_the_same_name_are_refused() -> None:
+    rows = "| run | ratio | ratio |\n| --- | --- | --- |\n| one | 1 | 2 |"
+    with pytest.raises(ValueError, match="different names"):
+        tables.tables_of(rows)
+    assert tables.tables_of(rows.replace("ratio", "part", 1))[0]["rows"] == [{"run": "one", "part": "1", "ratio": "2"}]
+
+
 def test_the_headlines_fit_on_a_page() -> None:
     assert len((ROOT / "benchmarks" / "RESULTS.md").read_text().splitlines()) <= 150
 

@@ -6,8 +6,10 @@ a socket or a device, all others go on.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 import gymnasium as gym
@@ -37,13 +39,45 @@ class Ahead(gym.Wrapper[Any, Any, Any, Any]):
         return begun.result()
 
 
+class Threads:
+    """So many threads that do what is submitted. The interpreter does not wait for them at its end, as it would for
+    those of `concurrent.futures`: an env may be stuck in one."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._work = count, SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]()
+        for i in range(count):
+            threading.Thread(target=_do, args=(self._work,), name=f"env_{i}", daemon=True).start()
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Have it called; the future is its result, or what it raises."""
+        future = Future[Any]()
+        self._work.put((future, lambda: function(*arguments)))
+        return future
+
+    def end(self) -> None:
+        """End each thread after what it does now. It may be called again."""
+        for _ in range(self._count):
+            self._work.put(None)
+        self._count = 0
+
+
+def _do(work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while (task := work.get()) is not None:
+        future, function = task
+        try:
+            future.set_result(function())
+        except BaseException as error:  # whoever waits for the result raises it
+            future.set_exception(error)
+        del task, future, function  # the next one may come late
+
+
 class ThreadedVectorEnv(SyncVectorEnv):
     """As Gymnasium's `SyncVectorEnv`, which decides what is done with each env, with so many threads that do it."""
 
     def __init__(self, makers: Sequence[Callable[[], gym.Env[Any, Any]]], threads: int) -> None:
         super().__init__([lambda make=make: Ahead(make()) for make in makers], copy=False)  # type: ignore[misc]
-        pool = ThreadPoolExecutor(min(threads, len(makers)), thread_name_prefix="env")
-        self._submit, self._end_threads = pool.submit, pool.shutdown  # a snapshot takes methods for constants
+        pool = Threads(min(threads, len(makers)))
+        self._submit, self._end_threads = pool.submit, pool.end  # a snapshot takes methods for constants
 
     def step(self, actions: Any) -> Any:
         """Step all envs at a time."""
@@ -56,4 +90,4 @@ class ThreadedVectorEnv(SyncVectorEnv):
     def close_extras(self, **options: Any) -> None:
         """Close the envs, and end the threads."""
         super().close_extras(**options)
-        self._end_threads(wait=False)
+        self._end_threads()

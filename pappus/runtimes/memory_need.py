@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from pappus.edges.replay import ReplayEdge
 from pappus.envs.external import has_no_env
@@ -71,6 +72,10 @@ class MemoryPlan:
             total = sum(need.size for need in self.device_needs)
             lines += [f"memory of each GPU: about {gib(total)}{_of(self.device_free)}", *_listed(self.device_needs)]
         return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data, in bytes."""
+        return {**asdict(self), "total": self.total}
 
     def check(self) -> None:
         """Raise `UserError` where the least does not fit."""

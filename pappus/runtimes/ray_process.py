@@ -30,7 +30,7 @@ from pappus.runtimes.file_transfer import FileTransfer, PartTransfer
 from pappus.runtimes.role_process import Assignment, build_roles, drive_all, failure_message, set_threads
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.files import versions
-from pappus.telemetry.process_tree import ProcessTree
+from pappus.telemetry.process_tree import PacedMemory, ProcessTree
 from pappus.topologies.program import RoleSpec
 from pappus.transports.fd_server import fetch_blocks
 from pappus.transports.private_folder import private_file
@@ -118,13 +118,14 @@ class ProcessConnection:
     ) -> None:
         self._line, self._node_agent, self._file_transfer, self._parts = line, node_agent, file_transfer, parts
         self._lock, self._tree = threading.Lock(), ProcessTree(whole=True)
+        self._memory = PacedMemory(self._tree)
         self.fileno = line.fileno
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the driver, with a report also the memory and CPU time of the process and its children."""
         if "report" in message:
             self._parts.send()
-            message = {**message, "process": [self._tree.memory(), self._tree.cpu_seconds()]}
+            message = {**message, "process": [self._memory.read(), self._tree.cpu_seconds()]}
         if "saved" in message and not message["problem"]:
             message = {**message, "problem": self._transferred(Path(message["saved"]))}
         with self._lock:

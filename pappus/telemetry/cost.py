@@ -18,6 +18,8 @@ from pappus.errors import UserError, closest
 PRICES = ("hour", "core-hour", "gpu-hour", "gb", "kwh")
 BUDGETS = ("money", "core-hours", "gpu-hours", "joules")
 HOUR, KWH, GB = 3600.0, 3.6e6, 1e9
+MOST = 1e300
+"""No amount is greater, and a whole number beyond is no float either."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def check_cost(config: CostConfig) -> None:
     """Raise `UserError` for prices and budgets that mean nothing."""
     for option, given, known in (("price", config.price, PRICES), ("budget", config.budget, BUDGETS)):
         for name, value in given.items():
+            if name != _plain(name) in given:
+                raise UserError(f"--{option} names {_plain(name)} twice, also as {name}; leave one of them out")
             if _plain(name) not in known:
                 raise UserError(f"--{option} {name} is unknown{closest(name, [*known])}; use {', '.join(known)}")
             if not math.isfinite(value) or value < 0 or (option == "budget" and value == 0):
@@ -147,4 +151,4 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST

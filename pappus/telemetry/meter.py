@@ -10,12 +10,10 @@ from pappus.config import RunConfig
 from pappus.telemetry.cost import Cost
 from pappus.telemetry.energy import Processors
 from pappus.telemetry.nvml import Gpus, find_gpus
-from pappus.telemetry.process_tree import ProcessTree
+from pappus.telemetry.process_tree import PacedMemory, ProcessTree
 
 LOOK_SECONDS, LOOK_SHARE = 0.25, 0.004
 """Between two looks at the CPU time of all processes, at least; and the share of the time that looking may take."""
-MEMORY_SECONDS, MEMORY_SHARE = 2.0, 0.002
-"""The same for memory: the kernel walks through all pages."""
 
 
 class Computed(Protocol):
@@ -51,7 +49,7 @@ class Meter:
         self._joules: float | None = None
         self._joule_rate = 0.0
         self._peak = 0
-        self._next_look = self._next_memory = 0.0
+        self._memory, self._next_look = PacedMemory(self._tree, clock), 0.0
         self.sources = self._sources()
 
     def _sources(self) -> list[str]:
@@ -65,10 +63,7 @@ class Meter:
         if now >= self._next_look or now_at_all:
             self._look(now)
             self._next_look = now + max(LOOK_SECONDS, (self._clock() - now) / LOOK_SHARE)
-        if now >= self._next_memory or now_at_all:
-            began = self._clock()
-            self._peak = max(self._peak, self._tree.memory())
-            self._next_memory = now + max(MEMORY_SECONDS, (self._clock() - began) / MEMORY_SHARE)
+        self._peak = max(self._peak, self._memory.read(now_at_all))
 
     def _look(self, now: float) -> None:
         seconds = now - self._looked

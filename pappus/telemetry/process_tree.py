@@ -10,10 +10,16 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
+from typing import Protocol
 
 from pappus.telemetry.processes import resident_bytes
 from pappus.telemetry.usage import descendants
+
+MEMORY_SECONDS, MEMORY_SHARE = 2.0, 0.002
+"""Between two looks at the memory of processes, at least; and the share of the time that looking may take."""
 
 
 class ProcessTree:
@@ -42,6 +48,28 @@ class ProcessTree:
 
     def _below(self) -> list[int]:
         return [] if self._alone else descendants(os.getpid())
+
+
+class Holding(Protocol):
+    """What says how many bytes it holds."""
+
+    def memory(self) -> int: ...
+
+
+class PacedMemory:
+    """The bytes that processes hold, read now and then: the kernel walks through all their pages."""
+
+    def __init__(self, processes: Holding, clock: Callable[[], float] = time.monotonic) -> None:
+        self._processes, self._clock = processes, clock
+        self._next, self._last = -inf, 0
+
+    def read(self, now_at_all: bool = False) -> int:
+        """What they hold, or did when they were read last."""
+        began = self._clock()
+        if began >= self._next or now_at_all:
+            self._last = self._processes.memory()
+            self._next = began + max(MEMORY_SECONDS, (self._clock() - began) / MEMORY_SHARE)
+        return self._last
 
 
 def with_children(pid: int) -> float:

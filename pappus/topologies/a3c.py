@@ -61,6 +61,7 @@ class A3CConfig(TopologyConfig):
     loss_deviations: float = 0.0
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never (serialised)."""
 
+    actors_train: ClassVar[bool] = True
     uses_gpu: ClassVar[bool] = False
 
     def actors_for(self, config: RunConfig, cores: int, heavy: bool) -> int:

@@ -66,6 +66,7 @@ class GorilaConfig(ApexConfig):
     loss_deviations: float = 5.0
     """A gradient is dropped if its loss is so many standard deviations above the usual; 0: never."""
 
+    actors_train: ClassVar[bool] = True
     uses_gpu: ClassVar[bool] = False
     uses_data: ClassVar[Literal["no", "beside", "only"]] = "no"
 

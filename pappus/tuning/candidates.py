@@ -160,7 +160,7 @@ class Space:
         return not self.replays and learns_alone(self.reference)
 
     def _actors(self) -> list[int]:
-        if "actors" in self.fixed:
+        if "actors" in self.fixed or self.reference.topology.actors_train:
             return [self.reference.actors]
         most = min(MOST_ACTORS, max(4, (WAITING_ACTORS if self.waits else 2) * self.cores))
         doubled = [1 << i for i in range(most.bit_length()) if 1 << i <= most]
@@ -238,9 +238,10 @@ class Space:
 
 def with_defaults(config: RunConfig, plain: RunConfig, fixed: Collection[str]) -> RunConfig:
     """`config` with what tuning chooses taken from `plain`, but for what its user fixed: learning is compared with
-    that. A batch size that a file gives stays: it is learning, and not speed."""
+    that. A batch size that a file gives stays: it is learning, and not speed; so do actors that train."""
     names = ("actors", "envs", "envs_per_actor", "max_envs", "runtime", "learners")
-    config = replace(config, **{name: getattr(plain, name) for name in names if name not in fixed})
+    stays = {*fixed, *(["actors"] if config.topology.actors_train else [])}
+    config = replace(config, **{name: getattr(plain, name) for name in names if name not in stays})
     deeper = ("env_options.threads", "topology.env_groups", "topology.inference_in")
     values = {name: value_of(plain, name) for name in deeper if name not in fixed}
     return override(config, {name: value for name, value in values.items() if value is not None})

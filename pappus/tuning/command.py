@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from pappus.arguments import Parser
@@ -20,6 +21,8 @@ NOT_TAKEN = {
     "--vary": "give it to pappus train", "--listen": "the envs of a run that listens are elsewhere",
     "--data": "a system that learns from data has nothing to tune", "--trace": "give it to pappus train",
 }
+OF_A_RUN = ("--page", "--page-listen", "--budget", "--plan", "--run-dir", "--record", "--init-from")
+"""Options that mean something to the run that is trained, and nothing to trials."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,26 @@ def check_early(options: Options, words: Sequence[str]) -> None:
     for option, instead in NOT_TAKEN.items():
         if any(word.partition("=")[0] == option for word in words):
             raise UserError(f"pappus tune takes no {option}; {instead}")
-    if "ray" in words or "--runtime=ray" in words:
+    for option in OF_A_RUN if options.writes else ():
+        if any(word.partition("=")[0] == option for word in words):
+            raise UserError(f"pappus tune takes no {option}: its trials are short; give it to pappus train")
+    if options.writes and "--quiet" in words:
+        raise UserError("pappus tune takes no --quiet: what it prints is what it is for; --json says all in one object")
+    if options.writes and (not words or words[0].startswith("-")):
+        raise UserError("which system? write pappus tune SYSTEM --env ID; `pappus systems` lists them all")
+    if _runtime(words) == "ray":
         raise UserError("--runtime ray: pappus tune measures this machine, and a cluster has others; use local")
     if words and PAIRS.get(words[0], words[0]).endswith("@offline"):
         raise UserError(f"{words[0]} steps no envs; pappus tune is for systems that do")
     if options.out:
         check_out(Path(options.out))
+
+
+def _runtime(words: Sequence[str]) -> str:
+    """What `--runtime` says last; empty where it is not given."""
+    found = [word.partition("=")[2] for word in words if word.startswith("--runtime=")]
+    found += [after for word, after in pairwise(words) if word == "--runtime"]
+    return found[-1] if found else ""
 
 
 def check_out(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from pappus.types import Array
 
 ENV_SECONDS = 0.3
 """For each number of envs."""
+MAKING_SHARE = 0.1
+"""So large a part of all the time may go to making the envs that are stepped at a time."""
 LONGEST_STEP = 0.1
 """More envs are stepped at a time only if that takes no longer."""
 FEW, MANY = 1, 32
@@ -39,6 +42,8 @@ FEW, MANY = 1, 32
 FEWER = 16
 """By how much fewer envs the second run has in which acting is measured."""
 PROBE_SECONDS = 1.2
+LEAST_SECONDS, LEAST_MADE = 2 * (ENV_SECONDS + PROBE_SECONDS), 5
+"""What all costs take at least, beside making so many envs."""
 LONGEST_UPDATE = 0.3
 """Seconds of an update in such a run, if it can be of fewer unrolls."""
 MESSAGES = 2000
@@ -47,21 +52,24 @@ STEPPING = tuple(kind.name for kind in (ACTOR, BUNDLE, WORKER))
 TRAINING = tuple(kind.name for kind in (LEARNER, PARAMETER_SERVER))
 
 
-def measure_env(env: EnvLike, options: EnvOptions, threads: bool = False) -> EnvCost:
-    """Seconds of a step, for one env and for many."""
-    few = _stepped(env, options, FEW, threads)
-    many = max(2, min(MANY, int(LONGEST_STEP / sum(few)))) if not threads else MANY
-    points = [(FEW, few), (many, _stepped(env, options, many, threads))]
-    computing, asleep = ([(n, cost[i]) for n, cost in points] for i in (0, 1))
-    return EnvCost(Line.through(computing), Line.through(asleep))
+def measure_env(env: EnvLike, options: EnvOptions, threads: bool = False, seconds: float = math.inf) -> EnvCost:
+    """Seconds of a step, for one env and for many; of `seconds` in all only some are for making them."""
+    *few, making = _stepped(env, options, FEW, threads)
+    bearable = min(MANY, MAKING_SHARE * seconds / making, math.inf if threads else LONGEST_STEP / sum(few))
+    many = max(2, int(bearable))
+    *more, making_many = _stepped(env, options, many, threads)
+    computing, asleep = ([(n, cost[i]) for n, cost in ((FEW, few), (many, more))] for i in (0, 1))
+    return EnvCost(Line.through(computing), Line.through(asleep), min(making, making_many / many))
 
 
-def _stepped(env: EnvLike, options: EnvOptions, count: int, threads: bool) -> tuple[float, float]:
-    """Seconds of a step of so many envs: computing, in whatever thread, and asleep."""
+def _stepped(env: EnvLike, options: EnvOptions, count: int, threads: bool) -> tuple[float, float, float]:
+    """Seconds of a step of so many envs: computing, in whatever thread, and asleep; and those of making them."""
+    began = time.perf_counter()
     with closing(make_env(env, count, 1, dataclasses.replace(options, threads=count if threads else 1))) as envs:
         actions = random_action(envs.spec, envs.reset().observation, count, np.random.default_rng(0))
+        making = time.perf_counter() - began
         envs.step(actions)
-        return _timed(envs, actions)
+        return *_timed(envs, actions), making
 
 
 def _timed(envs: VectorEnv, actions: Array) -> tuple[float, float]:
@@ -172,11 +180,15 @@ def measure_message() -> float:
         return (time.perf_counter() - began) / MESSAGES / 2
 
 
-def measure(reference: RunConfig, env: EnvLike, system: System, items: Sequence[int], one_by_one: bool) -> Costs:
-    """All costs of a system's steps on this machine."""
+def measure(
+    reference: RunConfig, env: EnvLike, system: System, items: Sequence[int], one_by_one: bool, seconds: float
+) -> Costs:
+    """All costs of a system's steps on this machine, of which so many seconds are for tuning."""
     with one_thread():
-        in_turn = measure_env(env, reference.env_options)
-        threads = measure_env(env, reference.env_options, threads=True) if one_by_one and in_turn.waits else None
+        in_turn = measure_env(env, reference.env_options, seconds=seconds)
+        threads = None
+        if one_by_one and in_turn.waits:
+            threads = measure_env(env, reference.env_options, threads=True, seconds=seconds)
     parts = Parts(reference, env, system)
     parts.measure(items)
     return Costs(in_turn, threads, parts.acting, parts.training, parts.others, measure_message(), usable_cores())

@@ -55,6 +55,8 @@ class EnvCost(NamedTuple):
 
     computing: Line
     asleep: Line
+    making: float = 0.0
+    """Seconds in which one env is made."""
 
     def seconds(self, n: int) -> float:
         return self.computing.at(n) + self.asleep.at(n)

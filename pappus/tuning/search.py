@@ -71,11 +71,12 @@ class Search:
         self, predictions: Mapping[Setting, Prediction], measure: Callable[[Setting], Measured],
         clock: Callable[[], float], end: float, told: Callable[[Trial], None] = lambda trial: None,
         price: Callable[[Setting], float] = lambda setting: 0.0,
+        takes: Callable[[Setting], float] = lambda setting: 0.0,
     ) -> None:
         """`predictions` are of all that may be chosen. `end` is when the last trial must be over, by the clock. `told`
         hears of each trial. `price` is what a setting costs in learning, by which those are told apart that are as
-        fast."""
-        self._price = price
+        fast; `takes`: the seconds that a trial of it needs at least."""
+        self._price, self._takes = price, takes
         self._predictions, self._measure, self._clock, self._end, self._told = predictions, measure, clock, end, told
         self._took: dict[Setting, float] = {}
         """Seconds of the last trial of each setting."""
@@ -85,7 +86,7 @@ class Search:
     def run(self, first: Trial | None = None) -> Trial | None:
         """Try `first`, which need not be one that may be chosen, then others; the best of those that may be chosen, or
         None where none could run."""
-        if first is not None:
+        if first is not None and self._time_for(first.setting):
             self.trials.append(first)
             self._try(first.setting)
         while not self.interrupted and (promising := self.next()) is not None:
@@ -141,7 +142,7 @@ class Search:
     def _time_for(self, *settings: Setting) -> bool:
         """Whether so many trials end in time: each takes as long as before, or as others did in the mean."""
         usual = sum(self._took.values()) / len(self._took) if self._took else 0.0
-        return self._clock() + sum(self._took.get(one, usual) for one in settings) <= self._end
+        return self._clock() + sum(self._took.get(one, max(usual, self._takes(one))) for one in settings) <= self._end
 
     def _try(self, setting: Setting) -> None:
         trial = next((one for one in self.trials if one.setting == setting), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from pappus.system import System
 from pappus.telemetry.processes import usable_cores
 from pappus.tuning.allowed import Allowed
 from pappus.tuning.candidates import Setting, Space, setting_of, shape_of, with_defaults
-from pappus.tuning.measuring import is_one_by_one, measure
+from pappus.tuning.measuring import LEAST_MADE, LEAST_SECONDS, is_one_by_one, measure
 from pappus.tuning.model import Costs, Prediction, predict
 from pappus.tuning.search import Measured, Search, Trial
 from pappus.tuning.window import FIRST_ITEMS, PATIENCE, sentence, watch
@@ -33,6 +34,12 @@ SHORTEST, LONGEST = 1.5, 4.0
 """Seconds for which a trial watches."""
 LONGEST_SILENCE = 5.0
 """Seconds after which one thread must have heard that a trial is over."""
+LONGEST_MAKING = 0.1
+"""The part of all the time that making the envs of one trial may take."""
+TRIAL_START = 1.0
+"""Seconds until a trial's first update at least, beside those in which envs are made."""
+MARGIN = 1.2
+"""With more time there are more envs to make."""
 END_SECONDS = 0.5
 """For what comes after the last trial."""
 
@@ -75,14 +82,14 @@ class Tuner:
     ) -> None:
         """`began` is when the time began, by `time.monotonic`; `told` gets a line for each thing that happens."""
         self._system, self._allowed, self._fixed, self._told = system, allowed, fixed, told
-        self._end = began + seconds - END_SECONDS
+        self._seconds, self._end = seconds, began + seconds - END_SECONDS
         self._window = min(LONGEST, max(SHORTEST, seconds / WINDOWS))
         self._config = config
         if config.topology.uses_data == "only" or has_no_env(config.env) or config.actors == 0:
             raise UserError(f"{system.name} steps no envs here; pappus tune is for systems that do")
         start = fit(config, config.env, system)[0]
         asked = with_defaults(config, plain, fixed)
-        reference = fit(asked, config.env, system)[0]
+        reference = start if asked == config else fit(asked, config.env, system)[0]
         validate(start)
         self.found = Found(reference, start, asked)
 
@@ -90,6 +97,7 @@ class Tuner:
         """Until the time is over, or Ctrl-C; then `found` is what is known by then."""
         found = self.found
         try:
+            self._check_time(LEAST_SECONDS + LEAST_MADE * self._seconds_of_making() + TRIAL_START + self._window)
             self._measure()
             self._search()
         except KeyboardInterrupt:
@@ -100,7 +108,8 @@ class Tuner:
         found, env = self.found, self._config.env
         items = sorted({*self._space(False).items(), found.start.topology.items_per_update(found.start)})
         items.sort(key=lambda count: count != found.reference.topology.items_per_update(found.reference))
-        found.costs = measure(self._as_in_processes(found.reference), env, self._system, items, self.one_by_one)
+        reference = self._as_in_processes(found.reference)
+        found.costs = measure(reference, env, self._system, items, self.one_by_one, self._seconds)
         for line in costs_text(found.costs):
             self._told(line)
 
@@ -137,13 +146,16 @@ class Tuner:
         start = setting_of(found.start, self._system.algorithm.learns_from_replay)
         found.first = Trial(start, self._predicted(start, found.start))
         if not seen:
-            self._told("an update takes longer than a trial may; the choice is what is predicted to be fastest")
+            self._told("a first update comes too late for a trial; the choice is what is predicted to be fastest")
             fastest = max(predictions, key=lambda one: predictions[one].rate, default=start)
             found.choice = Trial(fastest, predictions.get(fastest, found.first.predicted))
             return
+        self._check_time(min(map(self._takes, seen)))
+        seen = {one: rate for one, rate in seen.items() if time.monotonic() + self._takes(one) <= self._end}
         self._told(f"{len(seen)} settings would learn alike; trying the best of them, {self._window:.1f} s each")
         search = Search(
-            seen, self._try, time.monotonic, self._end, lambda trial: self._told(line_of(trial)), self._price
+            seen, self._try, time.monotonic, self._end, lambda trial: self._told(line_of(trial)), self._price,
+            self._takes,
         )
         found.trials = search.trials
         try:
@@ -159,6 +171,31 @@ class Tuner:
         assert self.found.costs is not None
         return predict(self.found.costs, shape_of(setting, config))
 
+    def _check_time(self, needed: float) -> None:
+        """Raise `UserError` if so many seconds are not left."""
+        over = time.monotonic() + needed - self._end
+        if over > 0:
+            enough = math.ceil((MARGIN * (self._seconds + over) + self._window) / 5) * 5
+            raise UserError(
+                f"{self._seconds:g} s leave no time for a trial, as what comes before takes long here; give "
+                f"pappus tune --seconds {enough} or more"
+            )
+
+    def _seconds_of_making(self) -> float:
+        """Seconds in which an env is made, if anything must be made to know whether threads can step it."""
+        began = time.monotonic()
+        _ = self.one_by_one
+        return time.monotonic() - began
+
+    def _making(self, setting: Setting) -> float:
+        """Seconds until the envs of a trial are made: actors make theirs at the same time, unless one thread does."""
+        assert self.found.costs is not None
+        one_after_another = setting.envs * (setting.actors if setting.runtime == "inline" else 1)
+        return self.found.costs.env.making * one_after_another
+
+    def _takes(self, setting: Setting) -> float:
+        return self._making(setting) + TRIAL_START + self._window
+
     def _price(self, setting: Setting) -> float:
         config = setting.applied(self.found.reference)
         return config.topology.policy_lag(config)
@@ -171,6 +208,8 @@ class Tuner:
         turn = setting.actors * (env or self.found.costs.env).seconds(setting.envs)
         if setting.runtime == "inline" and ROUNDS_PER_REPORT * turn > LONGEST_SILENCE:
             return False
+        if self._making(setting) > max(PATIENCE / 2, LONGEST_MAKING * self._seconds):
+            return False
         items = setting.batch_size * setting.learners or reference.topology.items_per_update(reference)
         steps = FIRST_ITEMS if replays else items * reference.unroll_length
         return steps / prediction.rate < (PATIENCE / 2 if replays else self._window)
@@ -181,7 +220,7 @@ class Tuner:
         config = config or setting.applied(found.reference)
         config = config if config.inline else self._as_in_processes(config)
         try:
-            window = watch(config, self._config.env, self._system, self._window)
+            window = watch(config, self._config.env, self._system, self._window, self._making(setting))
         except UserError as error:
             return Measured(0.0, error=sentence(error))
         except PappusError as error:

@@ -16,13 +16,15 @@ from typing import Any
 
 from pappus.api import execute
 from pappus.beginnings import EnvLike
-from pappus.config import RunConfig
+from pappus.config import CostConfig, PageConfig, RunConfig
 from pappus.errors import PappusError
 from pappus.hooks.callback import Callback, CurrentRun
 from pappus.settings import override
 from pappus.system import System
 
 ENDLESS = 10**15
+OWN = "cost/cpu_seconds"
+"""The metric that says what the run has computed."""
 FIRST_ITEMS = 500
 """Items in a replay table before the first update: the start is no part of what is measured."""
 PATIENCE, PATIENCE_ON_GPU = 8.0, 30.0
@@ -59,12 +61,11 @@ class Watcher(Callback):
         if run.steps:
             self.points.append((now, run.steps))
             self.metrics = dict(metrics)
-            self._look_at_others(now, metrics.get("charts/cpu_seconds", 0.0))
+            self._look_at_others(now, metrics[OWN])
             if now - self.points[0][0] >= self._seconds:
                 run.stop("it has been seen for long enough")
         elif now >= self._until:
             run.stop("it has made no update")
-
 
     def _look_at_others(self, now: float, own: float) -> None:
         machine = machine_seconds()
@@ -97,10 +98,11 @@ def rate_of(points: list[tuple[float, int]]) -> float:
     return (last - first) / (ended - began)
 
 
-def watch(config: RunConfig, env: EnvLike, system: System, seconds: float) -> Window:
-    """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it."""
+def watch(config: RunConfig, env: EnvLike, system: System, seconds: float, making: float = 0.0) -> Window:
+    """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it.
+    `making`: seconds until its envs are made."""
     folder = Path(tempfile.mkdtemp(prefix="pappus-tune-"))
-    watcher = Watcher(seconds, PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU)
+    watcher = Watcher(seconds, making + (PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU))
     try:
         with silence():
             result = execute(_short(config, folder / "run"), env, system=system, callbacks=[watcher])
@@ -111,10 +113,10 @@ def watch(config: RunConfig, env: EnvLike, system: System, seconds: float) -> Wi
 
 
 def _short(config: RunConfig, directory: Path) -> RunConfig:
-    """The same run without what happens once or now and then: evaluations, checkpoints, records, limits."""
+    """The same run without what happens once or now and then: evaluations, checkpoints, records, limits, a page."""
     config = dataclasses.replace(
         config, run_dir=str(directory), steps=ENDLESS, seconds=None, target_return=None, record="", trace=False,
-        init_from="",
+        init_from="", page=False, page_server=PageConfig(), cost=CostConfig(),
     )
     config = override(config, {
         "evaluation": {"episodes": 1, "every_steps": 0, "at_steps": (), "every_seconds": 0.0},

@@ -15,6 +15,8 @@ from pappus.tuning.search import Trial
 
 HEAD = "# pappus tune"
 """How a file begins that tuning wrote."""
+OF_ONE_RUN = ("run_dir", "record", "init_from")
+"""Where a run writes and what it begins with: the file is for others, too."""
 
 
 def duration(seconds: float) -> str:
@@ -112,6 +114,7 @@ def settings_of(config: RunConfig, plain: RunConfig, choice: Setting) -> dict[st
     """What a file must hold for `pappus train --config` to run `config`: its system and env, what was chosen, and what
     else differs from what its preset says."""
     other = {name.replace("-", "_"): value for name, value in differences(config, plain).items()}
+    other = {name: value for name, value in other.items() if name not in OF_ONE_RUN}
     found = {"system": config.system, "env": config.env, **other, **choice.settings()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 

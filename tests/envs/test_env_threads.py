@@ -1,5 +1,7 @@
 """Envs that are stepped one by one, in threads."""
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -89,3 +91,18 @@ def test_threads_end_with_the_envs() -> None:
     for thread in begun:
         thread.join(30)
         assert not thread.is_alive()
+
+
+STUCK = """
+import threading
+from pappus.envs.env_threads import Threads
+
+entered, threads = threading.Event(), Threads(2)
+threads.submit(lambda: (entered.set(), threading.Event().wait()))
+assert threads.submit(pow, 2, 5).result(30) == 32 and entered.wait(30)
+threads.end()
+"""
+
+
+def test_an_env_that_is_stuck_does_not_keep_the_interpreter_from_ending() -> None:
+    assert subprocess.run([sys.executable, "-c", STUCK], timeout=60).returncode == 0

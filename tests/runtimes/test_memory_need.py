@@ -1,9 +1,11 @@
 """What a run is said to need before it begins, and what is refused."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from pappus import cli
 from pappus.api import configure, describe
 from pappus.errors import UserError
 from pappus.machine import Machine, fit
@@ -51,6 +53,12 @@ def test_envs_are_made_to_see_what_one_takes():
     run, program = described("impala", envs_per_actor=8)
     plan = memory_plan(run, program, envs=True)
     assert not [one for one in plan.needs if one.purpose == "envs" and one.least]
+
+
+def test_for_programs_a_plan_is_one_object(capfd: pytest.CaptureFixture[str]):
+    assert cli.main(["train", "impala", "--env", "CartPole-v1", "--actors", "2", "--plan", "--json"]) == 0
+    plan = json.loads(capfd.readouterr().out)
+    assert plan["type"] == "plan" and plan["total"] == sum(need["size"] for need in plan["needs"])
 
 
 def test_what_surely_does_not_fit_is_refused_with_the_parts_and_a_remedy():

@@ -30,6 +30,7 @@ def test_what_nothing_can_read_is_none_and_not_zero():
 
 def test_a_cost_comes_back_from_what_was_written_and_nonsense_is_nothing():
     assert Cost.of(HOUR.to_dict()) == HOUR
+    assert Cost.of({"cpu_seconds": 10**400, "joules": 1.5}) == Cost(joules=1.5)
     assert Cost.of({"cpu_seconds": "much", "joules": math.nan, "bytes_moved": -1, "wall_seconds": True}) == Cost()
 
 
@@ -50,6 +51,7 @@ def test_money_counts_gpus_for_as_long_as_they_are_held():
     (CostConfig(price={"gb": -1.0}), "--price gb=-1 must be at least 0 and finite"),
     (CostConfig(budget={"joules": 0.0}), "--budget joules=0 must be positive and finite"),
     (CostConfig(budget={"joules": math.inf}), "finite"),
+    (CostConfig(price={"core-hour": 1.0, "core_hour": 1.0}), "--price names core-hour twice, also as core_hour"),
     (CostConfig(budget={"money": 2.0}), "--budget money needs prices"),
     (CostConfig(price={"gb": 0.0}, budget={"money": 2.0}), "--budget money needs prices"),
 ])

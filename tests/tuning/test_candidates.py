@@ -111,6 +111,15 @@ def test_the_model_sees_what_a_setting_means() -> None:
     assert shape_of(setting_of(ppo, False), ppo).lockstep
 
 
+@pytest.mark.parametrize("system", ["gorila-dqn", "a3c"])
+def test_actors_that_train_stay_as_many_also_those_of_a_file(system: str) -> None:
+    found = space(system, words="--actors 3", cores=8)
+    assert {one.actors for one in found.settings()} == {3}
+    file = reference(system, words="--actors 3 --runtime local")
+    asked = with_defaults(file, reference(system), fixed=())
+    assert (asked.actors, asked.runtime) == (3, "auto")
+
+
 def test_a_worker_of_a3c_keeps_its_envs() -> None:
     found = space("a3c")
     assert learns_alone(found.reference)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import yaml
 
 from pappus import cli
 from pappus.api import configure
+from pappus.config import CostConfig
 from pappus.runtimes.forkserver import ForkServer
-from pappus.tuning import tuner
+from pappus.systems import find_system
+from pappus.tuning import tuner, window
 from pappus.tuning.model import Costs, EnvCost, Line
-from pappus.tuning.window import Watcher, Window, machine_seconds, rate_of
+from pappus.tuning.window import OWN, Watcher, Window, _short, machine_seconds, rate_of, watch
 
 US = 1e-6
 COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 0.2 * US), {64: US}, 0.0, 5 * US, 2)
@@ -23,6 +26,15 @@ COSTS = Costs(EnvCost(Line(20 * US, 0.1 * US), Line(0, 0)), None, Line(20 * US, 
     ("impala --env CartPole-v1 --seconds nan", "--seconds nan must be at least 10"),
     ("impala --env CartPole-v1 --out nowhere/tuned.yaml", "give a file in a folder that there is"),
     ("impala --env CartPole-v1 --actor 3", "unknown option --actor"),
+    ("impala --env CartPole-v1 --page", "takes no --page: its trials are short"),
+    ("impala --env CartPole-v1 --page-listen=127.0.0.1:0", "takes no --page-listen"),
+    ("impala --env CartPole-v1 --plan", "takes no --plan"),
+    ("impala --env CartPole-v1 --run-dir here", "takes no --run-dir"),
+    ("impala --env CartPole-v1 --quiet", "takes no --quiet: what it prints is what it is for"),
+    ("--env CartPole-v1", "write pappus tune SYSTEM --env ID"),
+    ("impala --env CartPole-v1 --runtime ray", "a cluster has others"),
+    ("impala --env ray --nothing", "unknown option --nothing"),
+    ("impala --env CartPole-v1 --budget core-hours=1", "takes no --budget"),
     ("sac --env CartPole-v1", "continuous actions"),
     ("seed-vtrace --env CartPole-v1 --actors 0 --topology.wire.listen 127.0.0.1:0", "steps no envs here"),
 ])
@@ -87,7 +99,7 @@ def test_it_writes_a_config_that_train_takes_and_says_what_it_costs(
 def test_it_starts_from_a_file_and_goes_beyond_it(
     scripted: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "bad.yaml").write_text("actors: 2\nenvs_per_actor: 2\nruntime: local\n")
+    (tmp_path / "bad.yaml").write_text("run_dir: here\nseed: 3\nactors: 2\nenvs_per_actor: 2\nruntime: local\n")
     scripted.setattr(tuner, "watch", Scripted({(2, 2): 20.0, (1, 64): 100.0}).watch)
     assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--config", "bad.yaml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -96,6 +108,7 @@ def test_it_starts_from_a_file_and_goes_beyond_it(
     assert found["gain"] == 5.0
     written = yaml.safe_load((tmp_path / found["file"]).read_text())
     assert (written["system"], written["actors"], written["envs_per_actor"]) == ("impala", 1, 64)
+    assert written["seed"] == 3 and "run_dir" not in written, "it is for other runs, too"
 
 
 def test_ctrl_c_keeps_what_was_found_and_exits_130(
@@ -116,6 +129,29 @@ def test_ctrl_c_before_anything_was_tried_writes_nothing(scripted: pytest.Monkey
     assert not (tmp_path / "tuned.yaml").exists()
 
 
+@pytest.mark.parametrize("late", ["LEAST_SECONDS", "TRIAL_START"])
+def test_without_time_for_a_trial_it_says_what_to_give(
+    late: str, scripted: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted.setattr(tuner, "watch", Scripted({}).watch)
+    scripted.setattr(tuner, late, 60.0)
+    assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--seconds", "60"]) == 2
+    assert "60 s leave no time for a trial" in capsys.readouterr().err
+
+
+def test_settings_whose_envs_take_too_long_to_make_are_not_tried(scripted: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried: list[int] = []
+
+    def watch(config: Any, *_: object) -> Window:
+        tried.append(config.envs_per_actor)
+        return Window(10.0)
+
+    scripted.setattr(tuner, "watch", watch)
+    scripted.setattr(tuner, "measure", lambda *_: replace(COSTS, env=EnvCost(*COSTS.env[:2], making=0.2)))
+    assert cli.main(["tune", "impala", "--env", "CartPole-v1", "--seconds", "60", "--out", "tuned.yaml"]) == 0
+    assert tried and max(tried) <= 30  # a tenth of the time
+
+
 def test_a_run_that_is_tuned_first_is_trained_with_what_was_found(
     scripted: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +161,12 @@ def test_a_run_that_is_tuned_first_is_trained_with_what_was_found(
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert (config["actors"], config["envs_per_actor"], config["runtime"]) == (2, 64, "inline")
     assert not list(tmp_path.glob("*.yaml")), "the run's own config.yaml says it"
+
+
+def test_a_trial_has_no_page_and_no_budget_whatever_the_training_has() -> None:
+    options = {"page": True, "page_listen": "127.0.0.1:0", "price": {"hour": 1.0}, "budget": {"money": 1e-9}}
+    trial = _short(configure("impala", "CartPole-v1", options), Path("trial"))
+    assert not trial.has_page and trial.cost == CostConfig()
 
 
 @pytest.mark.parametrize(("points", "rate"), [
@@ -150,18 +192,30 @@ class Stopped:
 
 def test_a_run_is_watched_from_its_first_update_on_and_given_up_without_one() -> None:
     clock = iter([0.0, 4.0, 5.0, 6.0, 7.5]).__next__
-    watcher, seen = Watcher(2.0, 10.0, clock), Stopped()
-    watcher.on_metrics(seen, {})  # type: ignore[arg-type]
+    watcher, seen, row = Watcher(2.0, 10.0, clock), Stopped(), {OWN: 1.0}
+    watcher.on_metrics(seen, row)  # type: ignore[arg-type]
     for steps in (100, 200, 300):
         seen.steps = steps
         assert not seen.why
-        watcher.on_metrics(seen, {})  # type: ignore[arg-type]
+        watcher.on_metrics(seen, row)  # type: ignore[arg-type]
     assert seen.why and watcher.points == [(5.0, 100), (6.0, 200), (7.5, 300)]
     idle, lazy = Watcher(2.0, 10.0, iter([0.0, 9.0, 10.0]).__next__), Stopped()
     idle.on_metrics(lazy, {})  # type: ignore[arg-type]
     assert not lazy.why
     idle.on_metrics(lazy, {})  # type: ignore[arg-type]
     assert lazy.why == "it has made no update"
+
+
+def test_others_used_what_the_machine_computed_and_the_run_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("impala", "CartPole-v1", {"runtime": "inline", "actors": 1, "device": "cpu"})
+    row = dict(watch(config, "CartPole-v1", find_system("impala"), 0.1).metrics)
+    assert row[OWN] > 0
+    monkeypatch.setattr(window, "machine_seconds", iter([100.0, 105.0]).__next__)
+    watcher, run = Watcher(9.0, 9.0, iter([0.0, 0.0, 2.0]).__next__), Stopped()
+    run.steps = 1
+    for later in (0.0, 3.0):  # of 5 s that two cores computed in 2 s
+        watcher.on_metrics(run, {**row, OWN: row[OWN] + later})  # type: ignore[arg-type]
+    assert watcher.others == pytest.approx(1.0)
 
 
 def test_what_the_machine_computes_only_grows() -> None:

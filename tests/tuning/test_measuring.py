@@ -8,7 +8,15 @@ from pappus.api import configure
 from pappus.config import EnvOptions
 from pappus.systems import find_system
 from pappus.tuning import measuring
-from pappus.tuning.measuring import Parts, acting_of, is_one_by_one, measure_message, other_kinds, per_step
+from pappus.tuning.measuring import (
+    Parts,
+    acting_of,
+    is_one_by_one,
+    measure_env,
+    measure_message,
+    other_kinds,
+    per_step,
+)
 from pappus.tuning.window import Window
 
 METRICS = {
@@ -39,6 +47,22 @@ def test_other_roles_are_those_that_a_step_needs_besides() -> None:
 ])
 def test_threads_can_step_what_gymnasium_makes_one_by_one(env: str, one_by_one: bool) -> None:
     assert is_one_by_one(env, EnvOptions()) == one_by_one
+
+
+@pytest.mark.parametrize(("making", "seconds", "many"), [(0.0, 15.0, 32), (1.0, 65.0, 6), (1.0, 15.0, 2)])
+def test_of_envs_that_are_slow_to_make_fewer_are_made(
+    making: float, seconds: float, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def stepped(env: Any, options: Any, count: int, threads: bool) -> tuple[float, float, float]:
+        made.append(count)
+        return 10e-6 * count, 0.0, 1e-4 + making * count
+
+    monkeypatch.setattr(measuring, "_stepped", stepped)
+    cost = measure_env("CartPole-v1", EnvOptions(), seconds=seconds)
+    assert made == [1, many] and cost.making == pytest.approx(making, abs=2e-4)
+    assert cost.computing.each == pytest.approx(10e-6)
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, windows: list[Window]) -> tuple[Parts, list[Any]]:

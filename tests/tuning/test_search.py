@@ -32,6 +32,14 @@ def first(setting: Setting, predicted: float) -> Trial:
     return Trial(setting, Prediction(predicted, ""))
 
 
+def test_nothing_is_tried_for_which_there_is_no_time() -> None:
+    machine = Machine({SMALL: 10.0, MIDDLE: 90.0})
+    searched = machine.search({SMALL: 10.0, MIDDLE: 100.0}, 60.0, takes=lambda setting: 61.0)
+    assert searched.run(first(MIDDLE, 100.0)) is None and not machine.tried and not searched.trials
+    machine.now = 61.0
+    assert machine.search({MIDDLE: 100.0}, 60.0).run(first(MIDDLE, 100.0)) is None and not machine.tried
+
+
 def test_the_most_promising_is_tried_first_and_the_fastest_chosen() -> None:
     machine = Machine({SMALL: 10.0, MIDDLE: 90.0, LARGE: 200.0})
     best = machine.search({SMALL: 10.0, MIDDLE: 100.0, LARGE: 200.0}, 60.0).run(first(MIDDLE, 100.0))
