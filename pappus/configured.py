@@ -29,7 +29,8 @@ def configured(
     if file is not None and file.name == RUN_FILE and written.get("run_dir"):
         written = {name: value for name, value in written.items() if name not in OF_ONE_RUN}
     typed = ["system", *(["env"] if env else [])]
-    env, data = env or str(written.get("env", "")), str({**written, **(settings or {})}.get("data", ""))
+    given = {**written, **(settings or {})}
+    env, data = env or str(given.get("env", "")), str(given.get("data", ""))
     env = env_of_data(data, env) if data else env
     config = dataclasses.replace(system.defaults, env=env)
     for preset in presets_for(system, env):

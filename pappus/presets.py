@@ -173,13 +173,15 @@ PRESETS: tuple[Preset, ...] = (
         "network.hidden_sizes": (64, 64), "optimizer.learning_rate": 1e-3, "topology.replay.capacity": 100_000,
     }),
     Preset(("sac@single",), "Pendulum-*", {"batch_size": 128, "topology.replay.samples_per_insert": 128.0}),
-    # Values approach 100, as online; a target that follows every 2,500 updates would take a quarter of a million.
+    # Values approach 100, as online; a target that follows every 2,500 updates would take a quarter of a million. One
+    # that follows every 20 lets them grow beyond bounds: to 300 after 20,000 updates.
     Preset(("cql-dqn@*",), "CartPole-*", {"algorithm.target_every": 100}),
     # Step sizes of DQN on grids and, as d3rlpy's, on Atari.
     Preset(("cql-dqn@*", "bc@*"), "*minatar*", {"optimizer.learning_rate": 5e-4}),
     Preset(("cql-dqn@*",), "*minatar*", {"algorithm.target_every": 1_000}),
     Preset(("cql-dqn@*",), "ALE/*", {
-        "optimizer.learning_rate": 6.25e-5, "algorithm.target_every": 8_000, "checkpoint.every_seconds": 300,
+        "batch_size": 32, "optimizer.learning_rate": 6.25e-5, "algorithm.target_every": 8_000,
+        "checkpoint.every_seconds": 300,
     }),
     Preset(("td3-bc@*", "rebrac@*", "iql@*", "awac@*", "cql@*"), "Pendulum-*", {"algorithm.reward_scale": 0.1}),
     # Steps from data are updates, whatever an env takes online.

@@ -279,7 +279,7 @@ SYSTEMS: dict[str, System] = _by_name(
     ),
     _named(
         "cql-dqn", "Q-learning from a data set, discrete actions",
-        "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning", {"batch_size": 32},
+        "Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Learning", {"batch_size": 256},
     ),
     _named(
         "td3-bc", "control from data, the simplest: TD3 that stays near the data's actions",

@@ -22,6 +22,7 @@ from pappus.names import PAIRS
 from pappus.origin import origin_of
 from pappus.presets import PRESETS, evidence_for, evidence_on
 from pappus.settings import override
+from pappus.systems import find_system
 
 ROOT = Path(__file__).parents[1]
 ONE = Evidence("ppo", "Mine-v0", (1, 2, 3), (100.0, 120.0, None), "2026-11-18", "abc", 10.0)
@@ -134,3 +135,8 @@ def test_evidence_is_found_by_its_name() -> None:
     assert find("ppo-CartPole-v1")[0].system == "ppo"
     with pytest.raises(UserError, match="did you mean 'ppo-CartPole-v1'"):
         find("ppo-CartPol-v1")
+
+
+def test_an_env_that_is_a_setting_has_its_preset() -> None:
+    system = find_system("td3")
+    assert configured(system, "", {"env": "Pendulum-v1"}) == configured(system, "Pendulum-v1")

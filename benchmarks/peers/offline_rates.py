@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers.offline_rates PYTHON --data DIR --env Pendulum-v1 --algorithms td3-bc iql awac
 
-PYTHON is that of `d3rlpy.txt`. Time is processor time, which other processes lengthen less than they do wall-clock.
-Each side makes a short and a long run; the difference has no start, no reading and no evaluation in it. Lines give
-milliseconds per update of both, and their ratio, once per round.
+PYTHON is that of `d3rlpy.txt`. Each side makes a short and a long run; the difference has no start, no reading and no
+evaluation in it. Lines give milliseconds of processor time per update of both, their ratio, and that of their
+wall-clock, which other processes lengthen more, once per round. `cql-dqn` needs data of discrete actions.
 """
 
 from __future__ import annotations
@@ -15,24 +15,35 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 PEER = Path(__file__).with_name("d3rlpy_offline.py")
+PEER_NAMES = {"cql-dqn": "discrete-cql"}
 
 
-def seconds(command: list[str]) -> float:
-    """Processor time of a command and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+class Spent(NamedTuple):
+    """Seconds of a command and its children."""
+
+    processor: float
+    wall: float
+
+
+def spent(command: list[str]) -> Spent:
+    """What a command takes."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
+    return Spent(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
 
 
-def ours(arguments: argparse.Namespace, algorithm: str, updates: int) -> float:
+def ours(arguments: argparse.Namespace, algorithm: str, updates: int) -> Spent:
     """Of a run in one thread that evaluates nothing; `layer_norm` is off, as in d3rlpy's encoders."""
     with tempfile.TemporaryDirectory() as folder:
-        return seconds([
+        return spent([
             sys.executable, "-m", "pappus", "train", algorithm, "--data", str(arguments.data), "--env", "none",
             "--runtime", "inline", "--steps", str(updates), "--batch-size", str(arguments.batch_size),
             "--network.hidden-sizes", *map(str, arguments.hidden), "--network.layer-norm", "false",
@@ -40,12 +51,12 @@ def ours(arguments: argparse.Namespace, algorithm: str, updates: int) -> float:
         ])
 
 
-def theirs(arguments: argparse.Namespace, algorithm: str, updates: int) -> float:
-    """Of d3rlpy's algorithm of the same name."""
-    return seconds([
-        arguments.python, str(PEER), "--algorithm", algorithm, "--data", str(arguments.data), "--env", arguments.env,
-        "--steps", str(updates), "--hidden", *map(str, arguments.hidden), "--batch-size", str(arguments.batch_size),
-        "--episodes", "1",
+def theirs(arguments: argparse.Namespace, algorithm: str, updates: int) -> Spent:
+    """Of the same algorithm of d3rlpy."""
+    return spent([
+        arguments.python, str(PEER), "--algorithm", PEER_NAMES.get(algorithm, algorithm),
+        "--data", str(arguments.data), "--env", arguments.env, "--steps", str(updates),
+        "--hidden", *map(str, arguments.hidden), "--batch-size", str(arguments.batch_size), "--episodes", "1",
     ])
 
 
@@ -61,14 +72,22 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of Pappus")
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
-    short, long = arguments.updates
     for algorithm in arguments.algorithms:
         for _ in range(arguments.rounds):
-            spent = [
-                1_000 * (side(arguments, algorithm, long) - side(arguments, algorithm, short)) / (long - short)
-                for side in (ours, theirs)
-            ]
-            print(f"{algorithm:12} {spent[0]:8.2f} ms   {spent[1]:8.2f} ms   {spent[1] / spent[0]:5.2f}", flush=True)
+            own, other = (per_update(side, arguments, algorithm) for side in (ours, theirs))
+            print(
+                f"{algorithm:12} {own.processor:8.2f} ms   {other.processor:8.2f} ms   "
+                f"{other.processor / own.processor:5.2f}   wall-clock {other.wall / own.wall:5.2f}", flush=True,
+            )
+
+
+def per_update(
+    side: Callable[[argparse.Namespace, str, int], Spent], arguments: argparse.Namespace, algorithm: str
+) -> Spent:
+    """Milliseconds per update of the longer run that the shorter one has not."""
+    few, many = (side(arguments, algorithm, updates) for updates in arguments.updates)
+    short, long = arguments.updates
+    return Spent(*(1_000 * (late - early) / (long - short) for early, late in zip(few, many, strict=True)))
 
 
 if __name__ == "__main__":
