@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.role_view import RoleView
+from pappus.telemetry.usage import Children
 from pappus.telemetry.window import Totals
 
 
@@ -32,6 +34,15 @@ class OwnGpu:
         return None if self._gpus is None else self._gpus.busy()
 
 
+def own_seconds(config: RunConfig) -> Callable[[], float]:
+    """Says the CPU seconds of the run beside its roles: of this process, which is all there is of an inline run but
+    for the processes that its envs have started."""
+    if not config.inline:
+        return time.process_time
+    children = Children()
+    return lambda: time.process_time() + children.cpu_seconds()
+
+
 class Doctor:
     """One run's."""
 
@@ -47,7 +58,7 @@ class Doctor:
 
     def diagnosis(self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool) -> Diagnosis:
         """What is the matter, by what every role did, and by the totals of those that train."""
-        own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # its thread is this process
+        own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # in `own_seconds`
         steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
         machine = self._machine.facts(own, whole_run)
         if self._config.runtime == "ray" and self._config.cluster.address:  # this is one machine of several

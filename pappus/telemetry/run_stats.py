@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry.doctor import Doctor, OwnGpu
+from pappus.telemetry.doctor import Doctor, OwnGpu, own_seconds
 from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
@@ -59,7 +59,8 @@ class RunStats:
         self.cost: dict[str, float] = {}
         """What the run has cost so far, by full name (`telemetry.spending`)."""
         self.cores = cores or usable_cores()
-        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=OwnGpu(config.device).busy))
+        gpu_busy, own = OwnGpu(config.device).busy, own_seconds(config)
+        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=gpu_busy, own=own))
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}
