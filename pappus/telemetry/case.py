@@ -77,6 +77,8 @@ class Case:
     usual: RunConfig | None = None
     steps_per_second: float = 0.0
     updates_per_second: float = 0.0
+    one_by_one: bool = False
+    """Whether the envs of an actor are stepped one by one, so that threads can step them."""
 
     @cached_property
     def stages(self) -> list[Stage]:

@@ -46,9 +46,11 @@ def own_seconds(config: RunConfig) -> Callable[[], float]:
 class Doctor:
     """One run's."""
 
-    def __init__(self, config: RunConfig, usual: RunConfig | None, machine: MachineWatch) -> None:
-        """`usual` is the config that the preset alone would give."""
-        self._config, self._usual, self._machine = config, usual, machine
+    def __init__(
+        self, config: RunConfig, usual: RunConfig | None, machine: MachineWatch, one_by_one: bool = False
+    ) -> None:
+        """`usual` is the config that the preset alone would give; `one_by_one` says that threads can step the envs."""
+        self._config, self._usual, self._machine, self._one_by_one = config, usual, machine, one_by_one
         self.final: Diagnosis | None = None
         """Of the whole run, once its training is over: what comes then is evaluation."""
 
@@ -58,9 +60,10 @@ class Doctor:
 
     def diagnosis(self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool) -> Diagnosis:
         """What is the matter, by what every role did, and by the totals of those that train."""
-        own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # in `own_seconds`
+        used = sum(view.cpu or 0.0 for view in views)
+        own = 0.0 if self._config.inline else used  # in `own_seconds`
         steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
-        machine = self._machine.facts(own, whole_run)
+        machine = replace(self._machine.facts(own, whole_run), used=used)
         if self._config.runtime == "ray" and self._config.cluster.address:  # this is one machine of several
             machine = replace(machine, cores=max(machine.cores, float(len(views))), others=None, gpu_busy=None)
-        return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates))
+        return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates, self._one_by_one))

@@ -40,7 +40,8 @@ def report(run: Path) -> list[str]:
     span = "as a whole" if over else "over the last seconds"
     also = [line for finding in diagnosis.findings[1:] for line in _told(finding)]
     change = diagnosis.change
-    advice = [f"  {change.words}"] if change else ["  nothing: no setting would make it faster here"]
+    nothing = diagnosis.silence or "no setting that the doctor knows of would make it faster here"
+    advice = [f"  {change.words}"] if change else [f"  nothing: {nothing}"]
     if change and change.gain is not None:
         advice.append(f"  promises {change.gain:.1f} times the speed of {diagnosis.speed:,.0f} steps/s")
     if change and change.costs:

@@ -34,11 +34,14 @@ class MachineFacts:
     """Bytes per second by which that shrinks; 0 while it does not, or is not yet known."""
     gpu_busy: float | None = None
     """Share of time in which the run's GPU computes."""
+    used: float = 0.0
+    """Cores that the run uses."""
 
     @property
     def capacity(self) -> float:
-        """Cores that others leave to the run."""
-        return max(0.1, self.cores - (self.others or 0.0))
+        """Cores that the run can have: those that others leave, but no less than it has now, or than half of all, which
+        the kernel gives to a run that asks for it."""
+        return max(self.cores - (self.others or 0.0), min(self.used, self.cores), self.cores / 2)
 
     @property
     def memory_seconds(self) -> float | None:

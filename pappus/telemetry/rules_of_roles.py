@@ -11,6 +11,7 @@ from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, room, shares
 from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.remedies import more_actors, more_at_a_time
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.speed import Load, load_of, possible_speed, promised
 
@@ -21,11 +22,6 @@ SLOW_ENV_SECONDS = 50e-6
 UNEVEN = 0.3
 """Share of the time in envs that slow steps take: then it is they that matter."""
 NOTICEABLE = 0.1
-TIMES = (2, 3, 4, 6, 8)
-"""How many times the actors there are."""
-MOST_ACTORS = 64
-ENOUGH = 0.9
-"""Of the best speed: fewer actors that reach it are better."""
 HAND_OVER_SECONDS = 100e-6
 """What a batch costs both sides that goes from one process to another."""
 CALL_SECONDS = 20e-6
@@ -48,13 +44,14 @@ def env_is_slow(case: Case) -> Finding | None:
     inside = f"{stage.name} is in steps of envs for {percent(stage.in_envs)} of its time"
     if slow >= UNEVEN:
         said = f"{percent(slow)} of the time in envs goes into the few steps that are slow; {usual}"
-        return Finding("uneven env", "the envs are slow now and then", (said, inside), _more_actors(case, stage))
+        return Finding("uneven env", "the envs are slow now and then", (said, inside), more_actors(case, stage))
     if stage.env_asleep >= 0.4 * stage.in_envs:
         said = f"{stage.name} sleeps {percent(stage.env_asleep)} of its time in their steps"
-        return Finding("sleeping env", "the envs wait for something outside", (said, usual), _more_actors(case, stage))
+        change = more_at_a_time(case, stage)
+        return Finding("sleeping env", "the envs wait for something outside", (said, usual), change)
     if each < SLOW_ENV_SECONDS:
         return None
-    return Finding("slow env", "the envs compute", (inside, usual, shares(stage)), _more_actors(case, stage))
+    return Finding("slow env", "the envs compute", (inside, usual, shares(stage)), more_actors(case, stage))
 
 
 def actors_are_slow(case: Case) -> Finding | None:
@@ -63,7 +60,7 @@ def actors_are_slow(case: Case) -> Finding | None:
     if stage is None or case.config.inline or case.takes_turns or stage is not case.busiest or stage.busy < BUSY:
         return None
     evidence = (f"{stage.name} {shares(stage)}", room(case))
-    change = _more_actors(case, stage) if case.room >= 1 and not _asleep(stage) else None
+    change = more_actors(case, stage) if case.room >= 1 and not _asleep(stage) else None
     return Finding("slow actors", "the others wait for the actors", evidence, change)
 
 
@@ -178,33 +175,6 @@ def _looser(case: Case, ratio: float) -> Change | None:
 def _tolerances(case: Case) -> tuple[float, float]:
     now, usual = (getattr(config.topology, "replay", None) if config else None for config in (case.config, case.usual))
     return (now.tolerance, usual.tolerance) if now is not None and usual is not None else (0.0, 0.0)
-
-
-def _more_actors(case: Case, stage: Stage) -> Change | None:
-    """The fewest actors that reach nearly the best speed; None where the topology or the memory has no room."""
-    local = case.config.runtime == "inline"
-    settings = {"runtime": "local"} if local else {}
-    reached: dict[int, float] = {}
-    for times in TIMES:
-        actors = times * stage.members
-        if actors > MOST_ACTORS or not _fits(case, stage, actors) or case.possible(actors=actors, **settings) is None:
-            continue
-        loads = [load_of(one, times if one is stage else 1.0) for one in case.stages]
-        reached[actors] = possible_speed(loads, case.machine.capacity, case.takes_turns)
-    if not reached:
-        return None
-    actors = min(number for number, speed in reached.items() if speed >= ENOUGH * max(reached.values()))
-    grows = case.config.batch_size == 0 and not case.config.envs
-    costs = f"every update learns from {actors / stage.members:g} times the envs" if grows else ""
-    options = (*((("runtime", "local"),) if local else ()), ("actors", str(actors)))
-    return Change(options, promised(reached[actors]), costs)
-
-
-def _fits(case: Case, stage: Stage, actors: int) -> bool:
-    """Whether half of the free memory holds the new ones. They share about half of their pages."""
-    size = max((view.memory or 0 for view in stage.views), default=0) / 2
-    free = case.machine.memory_free
-    return free is None or (actors - stage.members) * size <= free / 2
 
 
 def _more_learning(case: Case, stage: Stage) -> Change | None:

@@ -37,9 +37,9 @@ class RunStats:
     def __init__(
         self, config: RunConfig, kinds: Mapping[str, RoleKind], clock: Callable[[], float] = time.monotonic,
         wall_time: Callable[[], float] = time.time, window: float = 5.0, cores: int | None = None,
-        usual: RunConfig | None = None, machine: MachineWatch | None = None,
+        usual: RunConfig | None = None, machine: MachineWatch | None = None, one_by_one: bool = False,
     ) -> None:
-        """`usual` is the config that the preset alone would give."""
+        """`usual` is the config that the preset alone would give; `one_by_one` says that threads can step the envs."""
         self.config = config
         self.env_steps = 0
         """Steps trained on, as counted by the roles that train."""
@@ -60,7 +60,8 @@ class RunStats:
         """What the run has cost so far, by full name (`telemetry.spending`)."""
         self.cores = cores or usable_cores()
         gpu_busy, own = OwnGpu(config.device).busy, own_seconds(config)
-        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=gpu_busy, own=own))
+        machine = machine or MachineWatch(self.cores, gpu_busy=gpu_busy, own=own)
+        self._doctor = Doctor(config, usual, machine, one_by_one)
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}

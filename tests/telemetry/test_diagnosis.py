@@ -37,10 +37,11 @@ def config_of(system: str = "impala", **settings: Any) -> RunConfig:
 
 
 def diagnosis(
-    *views: RoleView, system: str = "impala", machine: MachineFacts = TWO_CORES, updates: float = 100.0, **settings: Any
+    *views: RoleView, system: str = "impala", machine: MachineFacts = TWO_CORES, updates: float = 100.0,
+    one_by_one: bool = False, **settings: Any
 ) -> Diagnosis:
     usual = dataclasses.replace(config_of(system), actors=AUTO)
-    return diagnose(Case(views, config_of(system, **settings), machine, usual, 10_000.0, updates))
+    return diagnose(Case(views, config_of(system, **settings), machine, usual, 1_000.0, updates, one_by_one))
 
 
 def envs(share: float, asleep: float = 0.0, steps: tuple[float, float] = CHEAP, slow: float = 0.0) -> dict[str, Any]:
@@ -56,6 +57,35 @@ def test_a_sleeping_env_asks_for_more_actors_though_no_core_is_free_for_them_all
     assert found.change.options == (("actors", "8"),)
     assert found.change.gain == pytest.approx(0.8 * 8 + 0.2, rel=0.1)
     assert found.text.startswith("the envs wait for something outside: actor-0 sleeps 97 % of its time in their steps")
+
+
+def test_envs_that_sleep_and_are_stepped_one_by_one_get_threads():
+    actor = view("actor-0", 0.02, asleep=0.97, **envs(0.98, 0.97, ASLEEP))
+    found = diagnosis(actor, LEARNER_WAITS, one_by_one=True, envs_per_actor=8)
+    assert found.change is not None and found.change.options == (("env-options.threads", "8"),)
+    assert found.change.gain == pytest.approx(1 + 0.8 * (1 / (0.99 - 0.97 * 7 / 8 + 0.02) - 1), rel=0.01)
+    few = diagnosis(actor, LEARNER_WAITS, one_by_one=True, envs_per_actor=2)
+    assert few.change is not None and few.change.options[0][0] == "actors", "two threads are half as many as it takes"
+    given = {"env_options.threads": 8, "envs_per_actor": 8}
+    told = diagnosis(actor, LEARNER_WAITS, one_by_one=True, **given).change
+    assert told is not None and told.options[0][0] == "actors"
+
+
+def test_threads_are_what_remains_where_there_can_be_one_actor():
+    actor = view("actor-0", 0.02, asleep=0.9, waits={"its turn": 0.08}, **envs(0.92, 0.9, ASLEEP))
+    learner = view("learner", 0.08, waits={"its turn": 0.92})
+    found = diagnosis(actor, learner, system="dqn", runtime="auto", one_by_one=True, envs_per_actor=8)
+    assert found.change is not None and found.change.options == (("env-options.threads", "8"),)
+
+
+def test_other_programs_that_are_the_reason_for_silence_are_named():
+    busy = dataclasses.replace(TWO_CORES, cores=8.0, others=7.0)
+    waits = {"unrolls slots": 0.1}
+    actors = [view(f"actor-{i}", 0.9, waits=waits, **envs(0.95, steps=SLOW)) for i in range(4)]
+    found = diagnosis(*actors, LEARNER_WAITS, actors=4, machine=busy)
+    assert found.change is None
+    assert found.silence == "other programs use 7.0 of 8 cores; without them --actors 8 would help"
+    assert diagnosis(view("actor-0", 0.95), view("learner", 0.93)).silence == ""
 
 
 def test_more_actors_are_not_promised_more_than_the_learner_takes():
