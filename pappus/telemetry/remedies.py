@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pappus.config import RunConfig
 from pappus.telemetry.case import Case, Stage
 from pappus.telemetry.findings import Change
+from pappus.telemetry.learning import costs_in_learning
 from pappus.telemetry.speed import Load, load_of, possible_speed, promised
 
 TIMES = (2, 3, 4, 6, 8)
@@ -47,17 +49,19 @@ def more_actors(case: Case, stage: Stage) -> Change | None:
     local = case.config.runtime == "inline"
     settings = {"runtime": "local"} if local else {}
     reached: dict[int, float] = {}
+    configs: dict[int, RunConfig] = {}
     for times in TIMES:
         actors = times * stage.members
-        if actors > MOST_ACTORS or not _fits(case, stage, actors) or case.possible(actors=actors, **settings) is None:
+        changed = case.possible(actors=actors, **settings)
+        if changed is None or actors > MOST_ACTORS or not _fits(case, stage, actors):
             continue
+        configs[actors] = changed
         loads = [load_of(one, times if one is stage else 1.0) for one in case.stages]
         reached[actors] = possible_speed(loads, case.machine.capacity, case.takes_turns)
     if not reached:
         return None
     actors = min(number for number, speed in reached.items() if speed >= ENOUGH * max(reached.values()))
-    grows = case.config.batch_size == 0 and not case.config.envs
-    costs = f"every update learns from {actors / stage.members:g} times the envs" if grows else ""
+    costs = costs_in_learning(configs[actors], case.config)
     options = (*((("runtime", "local"),) if local else ()), ("actors", str(actors)))
     return Change(options, promised(reached[actors]), costs)
 

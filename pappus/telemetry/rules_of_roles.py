@@ -7,10 +7,12 @@ to what the preset says, or where it says what it costs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, room, shares
 from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.learning import costs_in_learning
 from pappus.telemetry.remedies import more_actors, more_at_a_time
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.speed import Load, load_of, possible_speed, promised
@@ -85,7 +87,8 @@ def one_thread(case: Case) -> Finding | None:
     loads = [Load(load.own + hand_over, load.cpu + hand_over) for load in map(load_of, case.stages)]
     gain = promised(possible_speed(loads, case.machine.capacity))
     told = ", ".join(f"{stage.name} {percent(stage.busy)}" for stage in case.stages if stage.busy >= 0.02)
-    change = Change((("runtime", "local"),), gain, "a run is no longer the same to the bit")
+    costs = costs_in_learning(replace(case.config, runtime="local"), case.config)
+    change = Change((("runtime", "local"),), gain, costs)
     return Finding("one thread", "one thread does everything", (told, room(case)), change)
 
 
@@ -140,7 +143,7 @@ def steps_are_small(case: Case) -> Finding | None:
     turns = case.takes_turns or config.inline
     gain = promised(possible_speed(_larger(case, times, growing), case.machine.capacity, turns))
     told = f"a step of {now} envs takes {_time(median)}, and {percent(1 - growing)} of it would not grow with more envs"
-    costs = f"every update learns from {times:.2g} times the envs" if not config.batch_size else ""
+    costs = costs_in_learning(replace(config, envs_per_actor=then), config)
     change = Change((("envs-per-actor", str(then)),), gain, costs)
     return Finding("small steps", f"{stage.name} steps few envs at once", (told, f"the preset has {then}"), change)
 
@@ -180,17 +183,18 @@ def _tolerances(case: Case) -> tuple[float, float]:
 def _more_learning(case: Case, stage: Stage) -> Change | None:
     """Several learners where cores are free; on a GPU whose kernels are short, larger batches."""
     config, learners = case.config, 2 * case.config.learners
-    if case.on_gpu and config.batch_size and case.possible(batch_size=2 * config.batch_size) is not None:
+    larger = case.possible(batch_size=2 * config.batch_size) if case.on_gpu and config.batch_size else None
+    if larger is not None:
         busy = 1.0 if case.machine.gpu_busy is None else case.machine.gpu_busy  # the rest goes into launching kernels
-        costs = "every update learns from twice the data"
+        costs = costs_in_learning(larger, config)
         return Change((("batch-size", str(2 * config.batch_size)),), promised(2 / (1 + busy)), costs)
     if case.on_gpu or not config.topology.many_learners or case.room < config.learners:
         return None
-    if case.possible(learners=learners) is None:
+    if (several := case.possible(learners=learners)) is None:
         return None
     loads = [load_of(one, 2.0 if one is stage else 1.0) for one in case.stages]
-    costs = "every update learns from the data of all learners" if config.batch_size else ""
-    return Change((("learners", str(learners)),), promised(possible_speed(loads, case.machine.capacity)), costs)
+    gain = promised(possible_speed(loads, case.machine.capacity))
+    return Change((("learners", str(learners)),), gain, costs_in_learning(several, config))
 
 
 def _limits(case: Case, stage: Stage) -> bool:

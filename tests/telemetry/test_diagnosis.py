@@ -71,6 +71,22 @@ def test_envs_that_sleep_and_are_stepped_one_by_one_get_threads():
     assert told is not None and told.options[0][0] == "actors"
 
 
+@pytest.mark.parametrize(("system", "settings", "costs"), [
+    ("impala", {"envs_per_actor": 8},
+     "64 unrolls per update instead of 8 and as many fewer updates per step: it learns less per step"),
+    ("impala", {"envs_per_actor": 64, "batch_size": 64}, "a policy lag of at most about 24 updates instead of 3"),
+    ("apex-dqn", {"envs_per_actor": 16}, "a policy lag of at most about 50 updates instead of 6.25"),
+    ("ppo", {"envs_per_actor": 16, "runtime": "auto"},
+     "128 unrolls per update instead of 16 and as many fewer updates per step: it learns less per step; "
+     "one seed no longer gives the same run to the bit: that needs one thread"),
+])
+def test_more_actors_cost_what_they_change_in_learning(system: str, settings: dict[str, Any], costs: str):
+    actor = view("actor-0", 0.02, asleep=0.97, **envs(0.98, 0.97, ASLEEP))
+    change = diagnosis(actor, LEARNER_WAITS, system=system, **settings).change
+    assert change is not None and change.options == (("actors", "8"),)
+    assert change.costs == costs
+
+
 def test_threads_are_what_remains_where_there_can_be_one_actor():
     actor = view("actor-0", 0.02, asleep=0.9, waits={"its turn": 0.08}, **envs(0.92, 0.9, ASLEEP))
     learner = view("learner", 0.08, waits={"its turn": 0.92})
@@ -184,7 +200,7 @@ def test_steps_of_few_envs_are_made_as_large_as_usual():
     )
     assert found.top.what == "small steps" and found.change is not None
     assert found.change.options == (("envs-per-actor", "64"),) and found.change.gain is not None
-    assert "every update learns from 32 times the envs" in str(found.change)
+    assert "64 unrolls per update instead of 2 and as many fewer updates per step" in str(found.change)
 
 
 def test_one_thread_is_left_only_where_the_shares_say_that_it_pays():
