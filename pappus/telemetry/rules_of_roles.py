@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, room, shares
+from pappus.telemetry.figures import figure
 from pappus.telemetry.findings import Change, Finding
 from pappus.telemetry.learning import costs_in_learning
 from pappus.telemetry.remedies import more_actors, more_at_a_time
@@ -123,8 +124,10 @@ def limiter_holds(case: Case) -> Finding | None:
     if max(actors, learner) < 3 * NOTICEABLE or (max(actors, learner) < 2 * min(actors, learner) and not inline):
         return None
     held, share = (acting, actors) if actors > learner else (training, learner)
+    if held is training and acting is case.busiest:  # it is they that are slow, whatever the ratio
+        return None
     told = f"{held.name} waits {percent(share)} of its time for the rate limiter"
-    asked = f"every item is sampled {ratio:g} times; both sides would be busy at {balance:.2g}"
+    asked = f"every item is sampled {ratio:g} times; both sides would be busy at {figure(balance)}"
     return Finding("rate limiter", "the rate limiter holds back", (told, asked), _looser(case, ratio))
 
 

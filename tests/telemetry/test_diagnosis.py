@@ -187,8 +187,11 @@ def test_a_limiter_that_holds_the_actors_back_says_what_would_balance():
     found = diagnosis(actor, learner, system="apex-dqn", **{"topology.replay.samples_per_insert": 64.0})
     assert found.top.what == "rate limiter" and found.change is not None
     assert found.change.options == (("topology.replay.samples-per-insert", "8"),)
-    assert "every item is sampled 64 times; both sides would be busy at 6.5" in found.evidence
+    assert "every item is sampled 64 times; both sides would be busy at 6.53" in found.evidence
     assert "learnt from 8 times instead of 64" in found.change.costs
+    idle = view("learner", 0.01, waits={"replay": 0.99})
+    slow = diagnosis(view("actor-0", 0.9, waits={"replay": 0.1}), idle, system="apex-dqn")
+    assert "rate limiter" not in [finding.what for finding in slow.findings], "it waits for slow actors"
     usual = diagnosis(actor, learner, system="apex-dqn")
     assert (usual.top.what, usual.change) == ("rate limiter", None), "the ratio of a preset is not for the doctor"
 
