@@ -42,6 +42,8 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     actors_are_slow,
 )
 """In the order in which they are told where none has a change that is worth it."""
+URGENT = RULES[:2]
+"""Those that need no shares of time."""
 
 
 def diagnose(case: Case) -> Diagnosis:
@@ -54,7 +56,7 @@ def diagnose(case: Case) -> Diagnosis:
 
 def _found(case: Case) -> list[Finding]:
     """What all rules say, what matters most first."""
-    rules = RULES if case.stages else (role_is_silent,)
+    rules = RULES if case.stages and not case.too_short else URGENT if case.stages else URGENT[:1]
     found = [finding for rule in rules if (finding := rule(case)) is not None] or [nothing_helps(case)]
     return sorted((one if one.worth else replace(one, change=None) for one in found), key=_rank)
 

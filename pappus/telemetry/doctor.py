@@ -58,12 +58,18 @@ class Doctor:
         """Training begins: what the machine did before does not count."""
         self._machine.begin()
 
-    def diagnosis(self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool) -> Diagnosis:
-        """What is the matter, by what every role did, and by the totals of those that train."""
+    def diagnosis(
+        self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool, updates_made: float
+    ) -> Diagnosis:
+        """What is the matter, by what every role did, and by the totals of those that train, which have made so many
+        updates since they began."""
         used = sum(view.cpu or 0.0 for view in views)
         own = 0.0 if self._config.inline else used  # in `own_seconds`
         steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
         machine = replace(self._machine.facts(own, whole_run), used=used)
         if self._config.runtime == "ray" and self._config.cluster.address:  # this is one machine of several
             machine = replace(machine, cores=max(machine.cores, float(len(views))), others=None, gpu_busy=None)
-        return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates, self._one_by_one))
+        return diagnose(Case(
+            tuple(views), self._config, machine, self._usual, steps, updates, self._one_by_one,
+            too_short=bool(training) and updates_made < 2,
+        ))

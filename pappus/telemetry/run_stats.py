@@ -279,7 +279,8 @@ class RunStats:
         return self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
 
     def _new_diagnosis(self, whole_run: bool = False) -> Diagnosis:
-        return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run)
+        updates = sum(totals.counts.get("updates", 0.0) for totals in self._training(whole_run=True))
+        return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run, updates)
 
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""

@@ -233,7 +233,7 @@ def test_a_pipe_learns_of_a_new_bottleneck_once():
         time.pass_(11)
         subject.add(report("actor-0", busy, {"slots": 1 - busy}))
         learner = 0.9 if busy == 0.3 else 0.5
-        subject.add(report("learner", learner, {"unrolls": 1 - learner}))
+        subject.add(report("learner", learner, {"unrolls": 1 - learner}, counts={"updates": 2}))
         console.update()
     assert _text(output).count("the others wait for the actors") == 1
     assert _text(output).count("the others wait for the learner") == 1

@@ -281,7 +281,7 @@ def test_a_silent_role_is_named_before_anything_else():
 def test_where_the_kernel_says_nothing_busy_time_counts_as_computing():
     subject = run_stats(FakeTime())
     subject.add(report("actor-0", 0.97, {"slots": 0.03}))
-    subject.add(report("learner", 0.59, {"unrolls": 0.41}))
+    subject.add(report("learner", 0.59, {"unrolls": 0.41}, counts={"updates": 2}))
     assert subject.diagnosis().top.what == "slow actors"
     assert run_stats(FakeTime()).verdict() == "nothing measured yet"
 

@@ -289,3 +289,13 @@ def test_what_all_roles_did_lately_is_found_once_a_second_and_memory_once_for_ea
     time.pass_(1)
     assert subject.views() is not views and asked == [7, 7]
     assert subject.views(whole_run=True) is not subject.views(whole_run=True), "what is written down is never old"
+
+
+def test_nothing_is_said_of_a_run_with_one_update():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", busy=9.0, waiting={"unrolls": 1.0}, counts={"updates": 1}))
+    assert subject.verdict() == subject.verdict(whole_run=True) == "too short to tell: there was no second update"
+    time.pass_(1)
+    subject.add(report("learner", busy=9.0, waiting={"unrolls": 1.0}, counts={"updates": 1}))
+    assert "too short" not in subject.verdict() and "too short" not in subject.verdict(whole_run=True)
