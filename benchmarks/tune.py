@@ -30,12 +30,13 @@ from rich.table import Table
 from pappus.accelerator import one_thread
 from pappus.api import configure
 from pappus.config import RunConfig
+from pappus.envs.gym_backend import is_one_by_one
 from pappus.machine import fit, this_machine
 from pappus.runtimes.forkserver import ForkServer
 from pappus.system import System
 from pappus.systems import find_system
 from pappus.tuning.candidates import Setting, Space
-from pappus.tuning.measuring import is_one_by_one, measure_env
+from pappus.tuning.measuring import measure_env
 from pappus.tuning.window import watch
 
 BAD = {"actors": 2, "envs_per_actor": 2, "runtime": "local"}

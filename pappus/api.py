@@ -22,6 +22,7 @@ from pappus.data.dataset import open_dataset
 from pappus.data.no_env import SPEC_FILE
 from pappus.data.specs import check_spec, data_notes, spec_of
 from pappus.envs.external import PREFIX, is_external
+from pappus.envs.gym_backend import is_one_by_one
 from pappus.errors import CallbackError, RunError, UserError, install_line
 from pappus.hooks.callback import Callback
 from pappus.hooks.find import TENSORBOARD, hooks_for
@@ -292,7 +293,8 @@ def _execute(
     before = spent_before(directory, metadata) if metadata else None
     (directory / "summary.json").unlink(missing_ok=True)  # of an earlier part: if this one is killed, there is none
     remember(asked_by(config, system.defaults))
-    run_stats = RunStats(config, program.kinds, usual=usual_config(system, config))
+    threads = is_one_by_one(run.env, config.env_options)
+    run_stats = RunStats(config, program.kinds, usual=usual_config(system, config), one_by_one=threads)
     with open_log(directory, config, metadata["steps"] if metadata else None) as log, ExitStack() as ended:
         if terminal is not None:
             terminal.clear()  # the page's address is a line of its own

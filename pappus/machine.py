@@ -78,9 +78,10 @@ def fit(config: RunConfig, env: Any, system: System, machine: Machine | None = N
         config = with_actors(config, machine.cores, heavy=step == "slow" and machine.cores > 2)
         cost = f", whose steps are {step}" if machine.cores > 2 else ""
         if step == "waiting":
-            can_spread = config.runtime not in ("inline", "ray")  # one thread waits for each; a cluster counts cores
-            config = _spread(config, machine.cores) if can_spread else config
+            spread = config if config.inline or config.runtime == "ray" else _spread(config, machine.cores)
             cost = ", which wait for something outside"
+            cost += f": spread over {spread.actors} actors, with the same batches" if spread is not config else ""
+            config = spread
         many = config.actors > 1
         share = f"{_envs_per_actor(config)} envs{' each' * many}{cost}"
         line.append(f"{machine.cores} cores: {config.actors} actor{'s' * many} with {share}")
@@ -181,15 +182,17 @@ class Work:
 
 
 def _spread(config: RunConfig, cores: int) -> RunConfig:
-    """The same envs, and the same batches, on as many actors as there may be: while one waits, others go on."""
+    """The same envs, and the same batches of policies as new, on as many actors as there may be: while one waits,
+    others go on. Where actors train, each more of them adds lag, and stays away."""
     envs, items = config.actors * config.envs_per_actor, config.topology.items_per_update(config)
+    lag = config.topology.policy_lag(config)
     for actors in range(min(envs, WAITING_ACTORS * cores), config.actors, -1):
         spread = replace(config, actors=actors, envs_per_actor=envs // actors)
         if envs % actors or _envs_per_actor(spread) != spread.envs_per_actor:
             continue
         with suppress(UserError):
             spread.topology.check(spread)
-            if spread.topology.items_per_update(spread) == items:
+            if spread.topology.items_per_update(spread) == items and spread.topology.policy_lag(spread) <= lag:
                 return spread
     return config
 

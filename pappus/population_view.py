@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pappus.telemetry.figures import figure
 from pappus.telemetry.terminal import Terminal
-from pappus.telemetry.wording import figure
 
 SHORT = {
     "target reached": "solved", "steps done": "done", "time is up": "time is up", "interrupted": "interrupted",

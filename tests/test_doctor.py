@@ -112,6 +112,10 @@ def test_the_command_tells_what_the_run_directory_holds(tmp_path: Path, capsys: 
 
 
 def test_a_run_without_a_diagnosis_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UserError, match=r"is no run: it has no config\.yaml; give the run directory"):
+            read_doctor(path)
+    (tmp_path / "config.yaml").write_text("system: impala\n")
     with pytest.raises(UserError, match=r"has no doctor\.json: a run writes it some seconds after its first update"):
         read_doctor(tmp_path)
     (tmp_path / "doctor.json").write_text("{}")

@@ -90,20 +90,34 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize(("system", "usual", "actors"), [
-    ("impala", (1, 64), 8), ("seed-vtrace", (1, 128), 8), ("ppo", (1, 16), 8), ("apex-dqn", (1, 16), 8),
-    ("dqn", (1, 4), 1), ("a3c", (2, 8), 2),
-])
+@pytest.mark.parametrize(("system", "envs"), [("impala", 64), ("appo", 64), ("seed-vtrace", 128), ("seed-r2d2", 16)])
 def test_envs_that_wait_are_spread_over_more_actors_and_learning_stays_as_it_is(
-    system: str, usual: tuple[int, int], actors: int, waiting: None
+    system: str, envs: int, waiting: None
 ) -> None:
     config, line = fitted(system, "CartPole-v1", LAPTOP)
-    before = override(config, {"actors": usual[0], "envs_per_actor": usual[1]})
-    assert config.actors == actors
-    assert config.actors * config.envs_per_actor == usual[0] * usual[1]
+    before = override(config, {"actors": 1, "envs_per_actor": envs})
+    assert (config.actors, config.actors * config.envs_per_actor) == (8, envs)
     assert config.topology.items_per_update(config) == before.topology.items_per_update(before)
-    assert line.endswith("which wait for something outside")
+    assert config.topology.policy_lag(config) == before.topology.policy_lag(before)
+    assert line.endswith("which wait for something outside: spread over 8 actors, with the same batches")
     validate(config)
+
+
+@pytest.mark.parametrize(("system", "actors", "inline"), [
+    ("apex-dqn", 1, False), ("r2d2", 1, False), ("gorila-dqn", 2, False), ("a3c", 2, False), ("dqn", 1, True),
+    ("ppo", 1, True), ("ppo@seed", 1, True),
+])
+def test_envs_that_wait_are_not_spread_where_policies_would_lag_more_or_one_thread_does_everything(
+    system: str, actors: int, inline: bool, waiting: None
+) -> None:
+    config, line = fitted(system, "CartPole-v1", LAPTOP)
+    assert (config.actors, config.inline) == (actors, inline)
+    assert line.endswith("which wait for something outside")
+
+
+def test_processes_that_are_asked_for_share_the_envs_that_wait(waiting: None) -> None:
+    config, line = fitted("ppo", "CartPole-v1", LAPTOP, runtime="local")
+    assert (config.actors, config.envs_per_actor) == (8, 2) and "spread over 8 actors" in line
 
 
 def test_one_thread_waits_for_each_env_however_many_actors_there_are(waiting: None) -> None:

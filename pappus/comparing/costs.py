@@ -11,7 +11,8 @@ import numpy as np
 
 from pappus.comparing.runs import Group, Run
 from pappus.comparing.scores import NAMES
-from pappus.telemetry.wording import aligned, figure
+from pappus.telemetry.figures import figure
+from pappus.telemetry.wording import aligned
 
 AMOUNTS = {
     "core hours": "core_hours", "GPU seconds held": "gpu_held_seconds", "joules": "joules", "money": "money",

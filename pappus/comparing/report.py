@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pappus.comparing.comparison import BETWEEN, Comparison, Estimate, Question, Standing
+from pappus.telemetry.figures import figure
 from pappus.telemetry.files import git_hash, versions
-from pappus.telemetry.wording import aligned, figure
+from pappus.telemetry.wording import aligned
 from pappus.types import Array
 
 SHOWN_POINTS = 7

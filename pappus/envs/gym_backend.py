@@ -16,8 +16,9 @@ from gymnasium.vector import SyncVectorEnv
 
 from pappus.config import EnvOptions
 from pappus.envs.env_threads import ThreadedVectorEnv
+from pappus.envs.external import has_no_env
 from pappus.envs.gym_vector import GymVector, GymVectorEnv, trusting
-from pappus.envs.vector import first_env_seed
+from pappus.envs.vector import backend_of, first_env_seed
 from pappus.errors import UserError, closest
 from pappus.imports import imported_module
 
@@ -39,6 +40,16 @@ def make_gym_vector(
         return _from_factory(source, num_envs, kwargs, threads)
     except gym.error.DependencyNotInstalled as missing:
         raise UserError(f"env {env!r} needs a package that is missing: {missing}") from None
+
+
+def is_one_by_one(env: str | Callable[..., Any], options: EnvOptions) -> bool:
+    """Whether threads can step the envs of an actor: those that are made one by one. None is made to find out."""
+    if has_no_env(env) or backend_of(env, options) != "gymnasium":
+        return False
+    source = _resolve(env) if isinstance(env, str) else env
+    if isinstance(source, GymSpec):
+        return not _native_is_equivalent(source, options.kwargs)
+    return not _makes_several(source)
 
 
 def _resolve(name: str) -> GymSpec | Callable[..., Any]:
@@ -111,12 +122,8 @@ def _native_is_equivalent(spec: GymSpec, kwargs: dict[str, Any]) -> bool:
 
 
 def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, Any], threads: int) -> GymVector:
-    try:
-        makes_several = "num_envs" in inspect.signature(factory).parameters
-    except ValueError:  # some classes written in C have no signature
-        makes_several = False
     _check_taken(factory, kwargs, f"env {_name(factory)!r}", [])
-    if not makes_several:
+    if not _makes_several(factory):
         return _one_by_one(lambda: factory(**kwargs), num_envs, threads)
     made = factory(num_envs=num_envs, **kwargs)
     if not isinstance(made, gym.vector.VectorEnv):
@@ -124,6 +131,13 @@ def _from_factory(factory: Callable[..., Any], num_envs: int, kwargs: dict[str, 
     if made.num_envs != num_envs:
         raise UserError(f"{_name(factory)} was asked for num_envs={num_envs} and made {made.num_envs}; make as many")
     return made
+
+
+def _makes_several(factory: Callable[..., Any]) -> bool:
+    try:
+        return "num_envs" in inspect.signature(factory).parameters
+    except ValueError:  # some classes written in C have no signature
+        return False
 
 
 def _one_by_one(make: Callable[[], Any], num_envs: int, threads: int) -> GymVector:

@@ -509,10 +509,10 @@ class Controller:
         self._tell()
 
     def _tell(self) -> None:
-        for text in (*self._storage.news(), *self._hooks.news()):
-            self.event(text)
-        self._run_stats.storage = self._storage.line()
-        with self._telling:
+        with self._telling:  # two that take the news at a time would lose some of it
+            for text in (*self._storage.news(), *self._hooks.news()):
+                self.event(text)
+            self._run_stats.storage = self._storage.line()
             for event in self._run_stats.new_events():
                 self._log.event(event, at=event.time)
                 self._console.event(event)

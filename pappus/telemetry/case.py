@@ -77,6 +77,10 @@ class Case:
     usual: RunConfig | None = None
     steps_per_second: float = 0.0
     updates_per_second: float = 0.0
+    one_by_one: bool = False
+    """Whether the envs of an actor are stepped one by one, so that threads can step them."""
+    too_short: bool = False
+    """Whether no update has come after the first: that one, and what led to it, is in no share of time."""
 
     @cached_property
     def stages(self) -> list[Stage]:

@@ -15,6 +15,7 @@ from pappus.telemetry.findings import Diagnosis, Finding
 from pappus.telemetry.machine_facts import MachineFacts
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.rules_of_machine import (
+    OTHERS,
     actors_crowd,
     checkpoints_stall,
     cores_are_full,
@@ -41,17 +42,33 @@ RULES: tuple[Callable[[Case], Finding | None], ...] = (
     actors_are_slow,
 )
 """In the order in which they are told where none has a change that is worth it."""
+URGENT = RULES[:2]
+"""Those that need no shares of time."""
 
 
 def diagnose(case: Case) -> Diagnosis:
     """What every rule says of a case. Only the first finding keeps its change: one thing at a time."""
-    rules = RULES if case.stages else (role_is_silent,)
-    found = [finding for rule in rules if (finding := rule(case)) is not None] or [nothing_helps(case)]
-    found = [finding if finding.worth else replace(finding, change=None) for finding in found]
-    found.sort(key=_rank)
+    found = _found(case)
     findings = [found[0], *(replace(finding, change=None) for finding in found[1:])]
     facts = [*map(_line, case.stages), *_lines_of_machine(case.machine)] if case.stages else []
-    return Diagnosis(tuple(findings), tuple(facts), case.steps_per_second)
+    return Diagnosis(tuple(findings), tuple(facts), case.steps_per_second, _silence(case, found[0]))
+
+
+def _found(case: Case) -> list[Finding]:
+    """What all rules say, what matters most first."""
+    rules = RULES if case.stages and not case.too_short else URGENT if case.stages else URGENT[:1]
+    found = [finding for rule in rules if (finding := rule(case)) is not None] or [nothing_helps(case)]
+    return sorted((one if one.worth else replace(one, change=None) for one in found), key=_rank)
+
+
+def _silence(case: Case, top: Finding) -> str:
+    """Whether a change would be worth it if the run had the machine for itself."""
+    others = case.machine.others or 0.0
+    if top.change is not None or others < OTHERS or not case.stages:
+        return ""
+    change = _found(replace(case, machine=replace(case.machine, others=0.0)))[0].change
+    told = f"other programs use {others:.1f} of {case.machine.cores:g} cores"
+    return f"{told}; without them {change.words} would help" if change else ""
 
 
 def _rank(finding: Finding) -> tuple[bool, float]:

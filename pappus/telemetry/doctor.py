@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from pappus.telemetry.findings import Diagnosis
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.role_view import RoleView
+from pappus.telemetry.usage import Children
 from pappus.telemetry.window import Totals
 
 
@@ -32,12 +34,23 @@ class OwnGpu:
         return None if self._gpus is None else self._gpus.busy()
 
 
+def own_seconds(config: RunConfig) -> Callable[[], float]:
+    """Says the CPU seconds of the run beside its roles: of this process, which is all there is of an inline run but
+    for the processes that its envs have started."""
+    if not config.inline:
+        return time.process_time
+    children = Children()
+    return lambda: time.process_time() + children.cpu_seconds()
+
+
 class Doctor:
     """One run's."""
 
-    def __init__(self, config: RunConfig, usual: RunConfig | None, machine: MachineWatch) -> None:
-        """`usual` is the config that the preset alone would give."""
-        self._config, self._usual, self._machine = config, usual, machine
+    def __init__(
+        self, config: RunConfig, usual: RunConfig | None, machine: MachineWatch, one_by_one: bool = False
+    ) -> None:
+        """`usual` is the config that the preset alone would give; `one_by_one` says that threads can step the envs."""
+        self._config, self._usual, self._machine, self._one_by_one = config, usual, machine, one_by_one
         self.final: Diagnosis | None = None
         """Of the whole run, once its training is over: what comes then is evaluation."""
 
@@ -45,11 +58,18 @@ class Doctor:
         """Training begins: what the machine did before does not count."""
         self._machine.begin()
 
-    def diagnosis(self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool) -> Diagnosis:
-        """What is the matter, by what every role did, and by the totals of those that train."""
-        own = 0.0 if self._config.inline else sum(view.cpu or 0.0 for view in views)  # its thread is this process
+    def diagnosis(
+        self, views: Sequence[RoleView], training: Sequence[Totals], whole_run: bool, updates_made: float
+    ) -> Diagnosis:
+        """What is the matter, by what every role did, and by the totals of those that train, which have made so many
+        updates since they began."""
+        used = sum(view.cpu or 0.0 for view in views)
+        own = 0.0 if self._config.inline else used  # in `own_seconds`
         steps, updates = (sum(totals.rate(name) for totals in training) for name in ("env_steps", "updates"))
-        machine = self._machine.facts(own, whole_run)
+        machine = replace(self._machine.facts(own, whole_run), used=used)
         if self._config.runtime == "ray" and self._config.cluster.address:  # this is one machine of several
             machine = replace(machine, cores=max(machine.cores, float(len(views))), others=None, gpu_busy=None)
-        return diagnose(Case(tuple(views), self._config, machine, self._usual, steps, updates))
+        return diagnose(Case(
+            tuple(views), self._config, machine, self._usual, steps, updates, self._one_by_one,
+            too_short=bool(training) and updates_made < 2,
+        ))

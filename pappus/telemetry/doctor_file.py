@@ -9,7 +9,7 @@ from typing import Any
 from pappus.errors import UserError
 from pappus.telemetry.findings import Diagnosis, Finding
 
-DOCTOR = "doctor.json"
+DOCTOR, CONFIG = "doctor.json", "config.yaml"
 
 
 def read_doctor(run: Path) -> dict[str, Any]:
@@ -18,7 +18,9 @@ def read_doctor(run: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         Diagnosis.from_dict(content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        if not (run / CONFIG).is_file():
+            raise UserError(f"{str(run)!r} is no run: it has no {CONFIG}; give the run directory") from None
         raise UserError(
             f"run {str(run)!r} has no {DOCTOR}: a run writes it some seconds after its first update; wait for that, or "
             "train anew if it was trained with an earlier version"
@@ -40,7 +42,8 @@ def report(run: Path) -> list[str]:
     span = "as a whole" if over else "over the last seconds"
     also = [line for finding in diagnosis.findings[1:] for line in _told(finding)]
     change = diagnosis.change
-    advice = [f"  {change.words}"] if change else ["  nothing: no setting would make it faster here"]
+    nothing = diagnosis.silence or "no setting that the doctor knows of would make it faster here"
+    advice = [f"  {change.words}"] if change else [f"  nothing: {nothing}"]
     if change and change.gain is not None:
         advice.append(f"  promises {change.gain:.1f} times the speed of {diagnosis.speed:,.0f} steps/s")
     if change and change.costs:

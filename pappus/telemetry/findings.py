@@ -71,6 +71,8 @@ class Diagnosis:
     """What every role and the machine did, a line for each."""
     speed: float = 0.0
     """Env steps trained on per second."""
+    silence: str = ""
+    """Why no change is proposed, where that is not the config."""
 
     @property
     def top(self) -> Finding:
@@ -98,7 +100,7 @@ class Diagnosis:
     def from_dict(content: Mapping[str, Any]) -> Diagnosis:
         """What `to_dict` gave."""
         findings = [_finding(one) for one in content["findings"]]
-        return Diagnosis(tuple(findings), tuple(content["facts"]), float(content["speed"]))
+        return Diagnosis(tuple(findings), tuple(content["facts"]), float(content["speed"]), content.get("silence", ""))
 
 
 def _finding(content: Mapping[str, Any]) -> Finding:

@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pappus.kinds import RoleKind
+from pappus.telemetry.figures import figure
 from pappus.telemetry.role_stats import Event
 from pappus.telemetry.role_view import RoleView, percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.wording import (
-    figure,
     lag,
     losses,
     measured,

@@ -34,11 +34,14 @@ class MachineFacts:
     """Bytes per second by which that shrinks; 0 while it does not, or is not yet known."""
     gpu_busy: float | None = None
     """Share of time in which the run's GPU computes."""
+    used: float = 0.0
+    """Cores that the run uses."""
 
     @property
     def capacity(self) -> float:
-        """Cores that others leave to the run."""
-        return max(0.1, self.cores - (self.others or 0.0))
+        """Cores that the run can have: those that others leave, but no less than it has now, or than half of all, which
+        the kernel gives to a run that asks for it."""
+        return max(self.cores - (self.others or 0.0), min(self.used, self.cores), self.cores / 2)
 
     @property
     def memory_seconds(self) -> float | None:
@@ -55,7 +58,7 @@ class Sample(NamedTuple):
     busy: float | None
     """CPU seconds of all programs on the cores that the run may use, since the machine started."""
     own: float
-    """CPU seconds of this process."""
+    """CPU seconds of this process, and of others that are no roles but belong to the run."""
     free: int | None
 
 
@@ -65,13 +68,13 @@ class MachineWatch:
     def __init__(
         self, cores: int, clock: Callable[[], float] = time.monotonic,
         read: Callable[[], tuple[float | None, int | None]] | None = None,
-        gpu_busy: Callable[[], float | None] = lambda: None,
+        gpu_busy: Callable[[], float | None] = lambda: None, own: Callable[[], float] = time.process_time,
     ) -> None:
-        """`read` says CPU seconds of all programs and free bytes."""
+        """`read` says CPU seconds of all programs and free bytes; `own`, CPU seconds of the run beside its roles."""
         self._quota = quota()
         self._cores = float(cores) if self._quota is None else min(float(cores), self._quota)
         self._limited = self._cores < cores
-        self._clock, self._read, self._gpu_busy = clock, read or _readings, gpu_busy
+        self._clock, self._read, self._gpu_busy, self._own = clock, read or _readings, gpu_busy, own
         self._recent: deque[Sample] = deque()
         self._trend: deque[Sample] = deque()
         self._first = self._take()
@@ -123,7 +126,7 @@ class MachineWatch:
 
     def _take(self) -> Sample:
         busy, free = self._read()
-        return Sample(self._clock(), busy, time.process_time(), free)
+        return Sample(self._clock(), busy, self._own(), free)
 
 
 def _readings() -> tuple[float | None, int | None]:

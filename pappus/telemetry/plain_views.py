@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pappus.telemetry.figures import figure
 from pappus.telemetry.role_stats import Event
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.terminal import Terminal
 from pappus.telemetry.wording import (
-    figure,
     lag,
     losses,
     measured,

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from pappus.kinds import RoleKind
 from pappus.telemetry.env_timer import quantile, share_beyond
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import resident_bytes
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import Totals, Window, totals_of
 
@@ -47,12 +46,6 @@ class RoleStats:
     _started: bool = False
     _counts: bool = False
 
-    @property
-    def memory(self) -> int | None:
-        if self.measured is not None:
-            return self.measured[0]
-        return None if self.pid is None else resident_bytes(self.pid)
-
     def add(self, report: Report) -> None:
         """Rates and shares start with the first count, and `run` ends with the last one; a role that counts nothing
         says when it has started."""
@@ -70,14 +63,16 @@ class RoleStats:
             self.run.add(self._pending)
             self._pending = Totals()
 
-    def view(self, name: str, totals: Totals, seconds: float, silent_seconds: float) -> RoleView:
-        """What it did in `totals`, as shares of `seconds`."""
+    def view(
+        self, name: str, totals: Totals, seconds: float, silent_seconds: float, memory: int | None = None
+    ) -> RoleView:
+        """What it did in `totals`, as shares of `seconds`; `memory` is what its process holds."""
         waiting = {what: spent / seconds for what, spent in totals.waiting.items()}
         what, share = max(waiting.items(), key=lambda item: item[1], default=("", 0.0))
         state = "busy" if totals.busy / seconds >= share else f"waits for {what}"
         return RoleView(
             role=name, kind=self.kind, state=state if totals.seconds else "no report", busy=totals.busy / seconds,
-            waiting=waiting, restarts=self.restarts, memory=self.memory, node=self.node, silent_seconds=silent_seconds,
+            waiting=waiting, restarts=self.restarts, memory=memory, node=self.node, silent_seconds=silent_seconds,
             start=self.start, **_used(totals, seconds),
         )
 

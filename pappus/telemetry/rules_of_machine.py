@@ -146,6 +146,8 @@ def nothing_helps(case: Case) -> Finding:
     """Told where no other rule has anything to say."""
     if not case.stages:
         return Finding("nothing", "nothing measured yet", ())
+    if case.too_short:
+        return Finding("nothing", "too short to tell: there was no second update", ())
     busiest = case.busiest
     if case.config.inline:
         told = ", ".join(f"{stage.name} {percent(stage.busy)}" for stage in case.stages if stage.busy >= 0.02)

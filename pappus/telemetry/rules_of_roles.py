@@ -7,10 +7,14 @@ to what the preset says, or where it says what it costs.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, room, shares
+from pappus.telemetry.figures import figure
 from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.learning import costs_in_learning
+from pappus.telemetry.remedies import more_actors, more_at_a_time
 from pappus.telemetry.role_view import percent
 from pappus.telemetry.speed import Load, load_of, possible_speed, promised
 
@@ -21,11 +25,6 @@ SLOW_ENV_SECONDS = 50e-6
 UNEVEN = 0.3
 """Share of the time in envs that slow steps take: then it is they that matter."""
 NOTICEABLE = 0.1
-TIMES = (2, 3, 4, 6, 8)
-"""How many times the actors there are."""
-MOST_ACTORS = 64
-ENOUGH = 0.9
-"""Of the best speed: fewer actors that reach it are better."""
 HAND_OVER_SECONDS = 100e-6
 """What a batch costs both sides that goes from one process to another."""
 CALL_SECONDS = 20e-6
@@ -48,13 +47,14 @@ def env_is_slow(case: Case) -> Finding | None:
     inside = f"{stage.name} is in steps of envs for {percent(stage.in_envs)} of its time"
     if slow >= UNEVEN:
         said = f"{percent(slow)} of the time in envs goes into the few steps that are slow; {usual}"
-        return Finding("uneven env", "the envs are slow now and then", (said, inside), _more_actors(case, stage))
+        return Finding("uneven env", "the envs are slow now and then", (said, inside), more_actors(case, stage))
     if stage.env_asleep >= 0.4 * stage.in_envs:
         said = f"{stage.name} sleeps {percent(stage.env_asleep)} of its time in their steps"
-        return Finding("sleeping env", "the envs wait for something outside", (said, usual), _more_actors(case, stage))
+        change = more_at_a_time(case, stage)
+        return Finding("sleeping env", "the envs wait for something outside", (said, usual), change)
     if each < SLOW_ENV_SECONDS:
         return None
-    return Finding("slow env", "the envs compute", (inside, usual, shares(stage)), _more_actors(case, stage))
+    return Finding("slow env", "the envs compute", (inside, usual, shares(stage)), more_actors(case, stage))
 
 
 def actors_are_slow(case: Case) -> Finding | None:
@@ -63,7 +63,7 @@ def actors_are_slow(case: Case) -> Finding | None:
     if stage is None or case.config.inline or case.takes_turns or stage is not case.busiest or stage.busy < BUSY:
         return None
     evidence = (f"{stage.name} {shares(stage)}", room(case))
-    change = _more_actors(case, stage) if case.room >= 1 and not _asleep(stage) else None
+    change = more_actors(case, stage) if case.room >= 1 and not _asleep(stage) else None
     return Finding("slow actors", "the others wait for the actors", evidence, change)
 
 
@@ -88,7 +88,8 @@ def one_thread(case: Case) -> Finding | None:
     loads = [Load(load.own + hand_over, load.cpu + hand_over) for load in map(load_of, case.stages)]
     gain = promised(possible_speed(loads, case.machine.capacity))
     told = ", ".join(f"{stage.name} {percent(stage.busy)}" for stage in case.stages if stage.busy >= 0.02)
-    change = Change((("runtime", "local"),), gain, "a run is no longer the same to the bit")
+    costs = costs_in_learning(replace(case.config, runtime="local"), case.config)
+    change = Change((("runtime", "local"),), gain, costs)
     return Finding("one thread", "one thread does everything", (told, room(case)), change)
 
 
@@ -123,8 +124,10 @@ def limiter_holds(case: Case) -> Finding | None:
     if max(actors, learner) < 3 * NOTICEABLE or (max(actors, learner) < 2 * min(actors, learner) and not inline):
         return None
     held, share = (acting, actors) if actors > learner else (training, learner)
+    if held is training and acting is case.busiest:  # it is they that are slow, whatever the ratio
+        return None
     told = f"{held.name} waits {percent(share)} of its time for the rate limiter"
-    asked = f"every item is sampled {ratio:g} times; both sides would be busy at {balance:.2g}"
+    asked = f"every item is sampled {ratio:g} times; both sides would be busy at {figure(balance)}"
     return Finding("rate limiter", "the rate limiter holds back", (told, asked), _looser(case, ratio))
 
 
@@ -143,7 +146,7 @@ def steps_are_small(case: Case) -> Finding | None:
     turns = case.takes_turns or config.inline
     gain = promised(possible_speed(_larger(case, times, growing), case.machine.capacity, turns))
     told = f"a step of {now} envs takes {_time(median)}, and {percent(1 - growing)} of it would not grow with more envs"
-    costs = f"every update learns from {times:.2g} times the envs" if not config.batch_size else ""
+    costs = costs_in_learning(replace(config, envs_per_actor=then), config)
     change = Change((("envs-per-actor", str(then)),), gain, costs)
     return Finding("small steps", f"{stage.name} steps few envs at once", (told, f"the preset has {then}"), change)
 
@@ -180,47 +183,21 @@ def _tolerances(case: Case) -> tuple[float, float]:
     return (now.tolerance, usual.tolerance) if now is not None and usual is not None else (0.0, 0.0)
 
 
-def _more_actors(case: Case, stage: Stage) -> Change | None:
-    """The fewest actors that reach nearly the best speed; None where the topology or the memory has no room."""
-    local = case.config.runtime == "inline"
-    settings = {"runtime": "local"} if local else {}
-    reached: dict[int, float] = {}
-    for times in TIMES:
-        actors = times * stage.members
-        if actors > MOST_ACTORS or not _fits(case, stage, actors) or case.possible(actors=actors, **settings) is None:
-            continue
-        loads = [load_of(one, times if one is stage else 1.0) for one in case.stages]
-        reached[actors] = possible_speed(loads, case.machine.capacity, case.takes_turns)
-    if not reached:
-        return None
-    actors = min(number for number, speed in reached.items() if speed >= ENOUGH * max(reached.values()))
-    grows = case.config.batch_size == 0 and not case.config.envs
-    costs = f"every update learns from {actors / stage.members:g} times the envs" if grows else ""
-    options = (*((("runtime", "local"),) if local else ()), ("actors", str(actors)))
-    return Change(options, promised(reached[actors]), costs)
-
-
-def _fits(case: Case, stage: Stage, actors: int) -> bool:
-    """Whether half of the free memory holds the new ones. They share about half of their pages."""
-    size = max((view.memory or 0 for view in stage.views), default=0) / 2
-    free = case.machine.memory_free
-    return free is None or (actors - stage.members) * size <= free / 2
-
-
 def _more_learning(case: Case, stage: Stage) -> Change | None:
     """Several learners where cores are free; on a GPU whose kernels are short, larger batches."""
     config, learners = case.config, 2 * case.config.learners
-    if case.on_gpu and config.batch_size and case.possible(batch_size=2 * config.batch_size) is not None:
+    larger = case.possible(batch_size=2 * config.batch_size) if case.on_gpu and config.batch_size else None
+    if larger is not None:
         busy = 1.0 if case.machine.gpu_busy is None else case.machine.gpu_busy  # the rest goes into launching kernels
-        costs = "every update learns from twice the data"
+        costs = costs_in_learning(larger, config)
         return Change((("batch-size", str(2 * config.batch_size)),), promised(2 / (1 + busy)), costs)
     if case.on_gpu or not config.topology.many_learners or case.room < config.learners:
         return None
-    if case.possible(learners=learners) is None:
+    if (several := case.possible(learners=learners)) is None:
         return None
     loads = [load_of(one, 2.0 if one is stage else 1.0) for one in case.stages]
-    costs = "every update learns from the data of all learners" if config.batch_size else ""
-    return Change((("learners", str(learners)),), promised(possible_speed(loads, case.machine.capacity)), costs)
+    gain = promised(possible_speed(loads, case.machine.capacity))
+    return Change((("learners", str(learners)),), gain, costs_in_learning(several, config))
 
 
 def _limits(case: Case, stage: Stage) -> bool:

@@ -10,11 +10,12 @@ from typing import Literal, TypeAlias, get_args
 
 from pappus.config import RunConfig
 from pappus.kinds import RoleKind
-from pappus.telemetry.doctor import Doctor, OwnGpu
+from pappus.telemetry.doctor import Doctor, OwnGpu, own_seconds
 from pappus.telemetry.findings import Diagnosis
+from pappus.telemetry.kept import Kept
 from pappus.telemetry.machine_facts import MachineWatch
 from pappus.telemetry.metrics import Report
-from pappus.telemetry.processes import usable_cores
+from pappus.telemetry.processes import resident_bytes, usable_cores
 from pappus.telemetry.role_stats import Event, RoleStats
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.window import ENV, Totals, Window, full_name, window_scalars
@@ -28,6 +29,8 @@ BYTES = "_bytes"
 """Suffix of the counts that say how much went through an edge."""
 Fault: TypeAlias = Literal["env_crashes", "hangs", "crashes"]
 """How a process came to its end: in an env, because it hung, or in any other way."""
+KEPT_SECONDS = 0.9
+"""How long what all roles did lately stays as it is: curves, live view and page look about once a second."""
 NO_EPISODE = "no episode finished yet"
 
 
@@ -37,9 +40,9 @@ class RunStats:
     def __init__(
         self, config: RunConfig, kinds: Mapping[str, RoleKind], clock: Callable[[], float] = time.monotonic,
         wall_time: Callable[[], float] = time.time, window: float = 5.0, cores: int | None = None,
-        usual: RunConfig | None = None, machine: MachineWatch | None = None,
+        usual: RunConfig | None = None, machine: MachineWatch | None = None, one_by_one: bool = False,
     ) -> None:
-        """`usual` is the config that the preset alone would give."""
+        """`usual` is the config that the preset alone would give; `one_by_one` says that threads can step the envs."""
         self.config = config
         self.env_steps = 0
         """Steps trained on, as counted by the roles that train."""
@@ -63,13 +66,17 @@ class RunStats:
         self.limits_seconds = 0.0
         """In how many seconds that was."""
         self.cores = cores or usable_cores()
-        self._doctor = Doctor(config, usual, machine or MachineWatch(self.cores, gpu_busy=OwnGpu(config.device).busy))
+        gpu_busy, own = OwnGpu(config.device).busy, own_seconds(config)
+        machine = machine or MachineWatch(self.cores, gpu_busy=gpu_busy, own=own)
+        self._doctor = Doctor(config, usual, machine, one_by_one)
         self._kinds, self._clock, self._wall_time, self._window = kinds, clock, wall_time, window
         self._roles: dict[str, RoleStats] = {}
         self._elsewhere: dict[tuple[str, int | None], tuple[int, float]] = {}
         """What processes on other machines have said of themselves, also those that have ended since."""
         self._counts: Counter[str] = Counter()
         self._faults: dict[str, Counter[str]] = {what: Counter() for what in get_args(Fault)}
+        self._views: Kept[list[RoleView]] = Kept(clock, KEPT_SECONDS)
+        self._diagnosis: Kept[Diagnosis] = Kept(clock, KEPT_SECONDS)
         self._recent: deque[list[float]] = deque(maxlen=RECENT_EPISODES)
         self._new_events: deque[Event] = deque(maxlen=MAX_EVENTS)
 
@@ -260,11 +267,15 @@ class RunStats:
         return {gauge: fmean(several) for gauge, several in values.items()}
 
     def views(self, whole_run: bool = False) -> list[RoleView]:
-        """What every role did (lately, or over the whole run), in the order in which they appeared. Shares of a run are
-        of its whole length: a reader of data is done long before the learner is."""
+        """What every role did (lately, up to a second ago, or over the whole run), in the order in which they appeared.
+        Shares of a run are of its whole length: a reader of data is done long before the learner is."""
+        return self._new_views(whole_run=True) if whole_run else self._views.get(self._new_views)
+
+    def _new_views(self, whole_run: bool = False) -> list[RoleView]:
+        memory = self._resident()
         lengths = [role.run.seconds for role in self._roles.values() if not role.kind.background]
         longest = max(lengths, default=0.0) if whole_run else 0.0
-        return [self._view(name, role, longest) for name, role in self._roles.items()]
+        return [self._view(name, role, longest, memory) for name, role in self._roles.items()]
 
     def states(self) -> str:
         """What every role does, those of a kind that do the same together: `actor ×3 busy; learner waits for …`."""
@@ -279,7 +290,11 @@ class RunStats:
         """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
         if whole_run and self._doctor.final is not None:
             return self._doctor.final
-        return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run)
+        return self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
+
+    def _new_diagnosis(self, whole_run: bool = False) -> Diagnosis:
+        updates = sum(totals.counts.get("updates", 0.0) for totals in self._training(whole_run=True))
+        return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run, updates)
 
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
@@ -306,16 +321,21 @@ class RunStats:
     def _memory(self) -> dict[str, float]:
         """Resident MiB of every role's process; of kinds with many members, the mean."""
         members, found = Counter(self._kinds.values()), dict[str, list[float]]()
-        for name, role in self._roles.items():
-            if (size := role.memory) is not None:
-                one = role.kind.name if members[role.kind] > MANY else name
-                found.setdefault(f"memory/{one}", []).append(size / 2**20)
+        for view in self.views():
+            if view.memory is not None:
+                one = view.kind.name if members[view.kind] > MANY else view.role
+                found.setdefault(f"memory/{one}", []).append(view.memory / 2**20)
         return {name: fmean(sizes) for name, sizes in found.items()}
 
-    def _view(self, name: str, role: RoleStats, run_seconds: float) -> RoleView:
+    def _resident(self) -> dict[int, int | None]:
+        """Bytes that every process of the run here holds."""
+        return {pid: resident_bytes(pid) for pid in {role.pid for role in self._roles.values()} if pid is not None}
+
+    def _view(self, name: str, role: RoleStats, run_seconds: float, memory: Mapping[int, int | None]) -> RoleView:
         totals = role.run if run_seconds else role.window.totals()
         silent = 0.0 if run_seconds else self._clock() - role.heard_at
-        return role.view(name, totals, run_seconds or totals.seconds or 1.0, silent)
+        resident = role.measured[0] if role.measured else None if role.pid is None else memory.get(role.pid)
+        return role.view(name, totals, run_seconds or totals.seconds or 1.0, silent, resident)
 
     def _role(self, name: str) -> RoleStats:
         if name not in self._roles:

@@ -8,7 +8,8 @@
     computing        its thread, while busy
     polling          its thread, while it waits: it looks for an answer instead of going to sleep
     queued           its thread was ready to run and had no core
-    helpers          other threads of its process, and child processes: those of libraries and of envs
+    helpers          other threads of its process, and child processes: those of libraries and of envs; of roles that
+                     share a thread, those that compute while it sleeps in steps of envs
     env              in steps of envs, of the busy time
     env_computing    its thread, in steps of envs
     env_queued       as `queued`, in steps of envs
@@ -124,22 +125,38 @@ def descendants(pid: int) -> list[int]:
 
 class SharedUsage:
     """The usage of roles that take turns in one thread: what the thread computed and queued, by their busy shares; what
-    an env sleeps is measured in its steps."""
+    an env sleeps is measured in its steps, and other threads and processes compute for it meanwhile."""
 
     def __init__(self) -> None:
-        self._clock = ThreadClock()
-        self._before = self._clock.read()
+        self._clock, self._children = ThreadClock(), Children()
+        self._before, self._beside = self._clock.read(), self._read_beside()
 
     def take(self, busy: Sequence[float], of_envs: Sequence[Mapping[str, float]]) -> list[Usage]:
         """One usage for each role, with its busy seconds since the last call and what its envs' steps took."""
         (_, before), self._before = self._before, self._clock.read()
         now, all_busy = self._before[1], sum(busy) or 1.0
         queued = 0.0 if now is None or before is None else min(all_busy, now - before)
-        return [_of_turn(seconds, queued * seconds / all_busy, env) for seconds, env in zip(busy, of_envs, strict=True)]
+        since, self._beside = self._beside, self._read_beside()
+        beside, asleep = max(0.0, self._beside - since), [_asleep(env) for env in of_envs]
+        usages = [
+            _of_turn(seconds, queued * seconds / all_busy, left) for seconds, left in zip(busy, asleep, strict=True)
+        ]
+        for usage, left in zip(usages, asleep, strict=True):
+            if left:
+                usage["helpers"] = beside * left / sum(asleep)
+        return usages
+
+    def _read_beside(self) -> float:
+        """What other threads and child processes have computed so far."""
+        return time.process_time() - self._clock.read()[0] + self._children.cpu_seconds()
 
 
-def _of_turn(busy: float, queued: float, env: Mapping[str, float]) -> Usage:
-    asleep = max(0.0, env.get("env", 0.0) - env.get("env_computing", 0.0) - env.get("env_queued", 0.0))
+def _asleep(env: Mapping[str, float]) -> float:
+    """Seconds in steps of envs in which the thread had nothing to do."""
+    return max(0.0, env.get("env", 0.0) - env.get("env_computing", 0.0) - env.get("env_queued", 0.0))
+
+
+def _of_turn(busy: float, queued: float, asleep: float) -> Usage:
     return {"queued": queued, "computing": max(0.0, busy - queued - asleep), "polling": 0.0}
 
 

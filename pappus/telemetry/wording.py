@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pappus.telemetry.cost import shown
+from pappus.telemetry.figures import figure
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
 
@@ -24,13 +25,6 @@ LABEL = 18
 COPIED = ("run", "evaluate", "curves", "go on", "what happened")
 UNFINISHED = ("interrupted", "storage failed", "a callback failed")
 """Exit reasons of runs that are told how to go on."""
-
-
-def figure(value: float) -> str:
-    """`48,211`, `132.4` or `0.037`."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
-from gymnasium.vector import SyncVectorEnv
 
 from pappus.accelerator import one_thread
 from pappus.beginnings import EnvLike
 from pappus.config import EnvOptions, RunConfig
 from pappus.envs.check import random_action
-from pappus.envs.gym_vector import GymVectorEnv
-from pappus.envs.vector import VectorEnv, backend_of, env_spec, make_env
+from pappus.envs.vector import VectorEnv, env_spec, make_env
 from pappus.errors import RunError
 from pappus.kinds import ACTOR, BUNDLE, EVALUATOR, INFERENCE, LEARNER, MASTER, PARAMETER_SERVER, WORKER
 from pappus.settings import override
@@ -82,14 +80,6 @@ def _timed(envs: VectorEnv, actions: Array) -> tuple[float, float]:
     _, queued_now = thread.read()
     waited = 0.0 if queued is None or queued_now is None else queued_now - queued
     return computed / steps, max(0.0, seconds - computed - waited) / steps
-
-
-def is_one_by_one(env: EnvLike, options: EnvOptions) -> bool:
-    """Whether threads can step the envs of an actor: those that Gymnasium makes one by one."""
-    if backend_of(env, options) != "gymnasium":
-        return False
-    with closing(make_env(env, 1, 0, dataclasses.replace(options, last_inputs=False))) as one:
-        return isinstance(one, GymVectorEnv) and isinstance(one.env.unwrapped, SyncVectorEnv)
 
 
 class Parts:

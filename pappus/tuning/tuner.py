@@ -13,6 +13,7 @@ from typing import Any
 from pappus.api import describe
 from pappus.config import RunConfig
 from pappus.envs.external import has_no_env
+from pappus.envs.gym_backend import is_one_by_one
 from pappus.errors import PappusError, UserError
 from pappus.machine import fit
 from pappus.runtimes.inline import ROUNDS_PER_REPORT
@@ -21,7 +22,7 @@ from pappus.system import System
 from pappus.telemetry.processes import usable_cores
 from pappus.tuning.allowed import Allowed
 from pappus.tuning.candidates import Setting, Space, setting_of, shape_of, with_defaults
-from pappus.tuning.measuring import LEAST_MADE, LEAST_SECONDS, is_one_by_one, measure
+from pappus.tuning.measuring import LEAST_MADE, LEAST_SECONDS, measure
 from pappus.tuning.model import Costs, Prediction, predict
 from pappus.tuning.search import Measured, Search, Trial
 from pappus.tuning.window import FIRST_ITEMS, PATIENCE, sentence, watch

@@ -9,6 +9,7 @@ import yaml
 
 from pappus.config import RunConfig
 from pappus.settings import differences
+from pappus.telemetry.learning import changed_batch, changed_lag, changed_seed, items_text
 from pappus.tuning.candidates import Setting
 from pappus.tuning.model import Costs, Line
 from pappus.tuning.search import Trial
@@ -79,20 +80,19 @@ def line_of(trial: Trial) -> str:
 def learning(config: RunConfig, reference: RunConfig, lag: float | None) -> list[str]:
     """What the chosen settings change in learning, beside the preset as it would run here. `lag` is the mean number of
     updates between acting and learning, as measured."""
-    topology = config.topology
-    items, before = (one.topology.items_per_update(one) for one in (config, reference))
-    what = "rows of replay" if hasattr(topology, "replay") else "unrolls"
-    lines = [f"batch           {items} {what} per update, as the preset"]
-    if items != before:
-        few = " and as many fewer updates per step" if what == "unrolls" else ""
-        lines = [f"batch           {items} {what} per update instead of {before}{few}: it learns less per step"]
-    lines.append(f"updates         {_updates(config, reference)}")
-    lines.append(f"policy lag      {_lag(topology.policy_lag(config), topology.policy_lag(reference), lag)}")
+    most = config.topology.policy_lag(config)
+    behind = changed_lag(config, reference) or f"at most about {most:.3g} updates, as the preset"
+    measured = "" if lag is None else f"; {lag:.2g} in the mean, as measured"
+    lines = [
+        f"batch           {changed_batch(config, reference) or f'{items_text(config)}, as the preset'}",
+        f"updates         {_updates(config, reference)}",
+        f"policy lag      {behind}{measured}",
+    ]
     envs, usual = (one.actors * one.envs_per_actor for one in (config, reference))
     if envs != usual:
         lines.append(f"envs            {envs} in all instead of {usual}: other episodes are under way at a time")
-    if reference.inline and not config.inline:
-        lines.append("one seed        no longer gives the same run to the bit: that needs one thread")
+    if seed := changed_seed(config, reference):
+        lines.append(f"one seed        {seed}")
     return lines
 
 
@@ -102,12 +102,6 @@ def _updates(config: RunConfig, reference: RunConfig) -> str:
     if now is not None and now != before:
         return f"every item is sampled {now:g} times instead of {before:g}: fewer updates per step"
     return "as many per step as the preset" if now is not None else "as many per batch as the preset"
-
-
-def _lag(most: float, usual: float, measured: float | None) -> str:
-    text = f"at most about {most:.3g} updates"
-    text += f" instead of {usual:.3g}" if abs(most - usual) > 0.05 * max(most, usual) else ", as the preset"
-    return text if measured is None else f"{text}; {measured:.2g} in the mean, as measured"
 
 
 def settings_of(config: RunConfig, plain: RunConfig, choice: Setting) -> dict[str, Any]:

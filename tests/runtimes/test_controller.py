@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -493,3 +494,19 @@ def test_a_budget_that_is_spent_ends_the_run_as_time_does(tmp_path: Path) -> Non
     assert cost["cpu_seconds"] == pytest.approx(40.0) and cost["after_training"]["cpu_seconds"] == pytest.approx(3.5)
     metadata = verify(play.store.latest())["metadata"]
     assert 36.5 <= metadata["cost"]["cpu_seconds"] <= 40.0, "so the next part counts on"
+
+
+def test_one_thread_at_a_time_takes_the_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Play(tmp_path)
+    free: list[bool] = []
+
+    def news() -> list[str]:
+        with ThreadPoolExecutor(1) as pool:
+            taken = pool.submit(play.controller._telling.acquire, blocking=False).result()
+        free.append(taken)
+        return ["a disk is full"]
+
+    monkeypatch.setattr(play.controller._storage, "news", news)
+    play.controller.speak()
+    assert free == [False]
+    assert [event.text for event in play.run_stats.events] == ["a disk is full"]

@@ -11,12 +11,13 @@ from helpers import FakeTime, report, run_stats
 
 from pappus.kinds import ACTOR, LEARNER
 from pappus.telemetry.console import Console, Output
+from pappus.telemetry.figures import figure
 from pappus.telemetry.live_view import picture, shown_roles
 from pappus.telemetry.plain_views import status_line
 from pappus.telemetry.role_view import RoleView
 from pappus.telemetry.run_log import Summary
 from pappus.telemetry.run_stats import NO_EPISODE, RunStats
-from pappus.telemetry.wording import duration, farewell, figure, memory
+from pappus.telemetry.wording import duration, farewell, memory
 from pappus.topologies.offline import OfflineConfig
 
 SUMMARY = Summary(
@@ -232,7 +233,7 @@ def test_a_pipe_learns_of_a_new_bottleneck_once():
         time.pass_(11)
         subject.add(report("actor-0", busy, {"slots": 1 - busy}))
         learner = 0.9 if busy == 0.3 else 0.5
-        subject.add(report("learner", learner, {"unrolls": 1 - learner}))
+        subject.add(report("learner", learner, {"unrolls": 1 - learner}, counts={"updates": 2}))
         console.update()
     assert _text(output).count("the others wait for the actors") == 1
     assert _text(output).count("the others wait for the learner") == 1

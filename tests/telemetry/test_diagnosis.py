@@ -37,10 +37,11 @@ def config_of(system: str = "impala", **settings: Any) -> RunConfig:
 
 
 def diagnosis(
-    *views: RoleView, system: str = "impala", machine: MachineFacts = TWO_CORES, updates: float = 100.0, **settings: Any
+    *views: RoleView, system: str = "impala", machine: MachineFacts = TWO_CORES, updates: float = 100.0,
+    one_by_one: bool = False, **settings: Any
 ) -> Diagnosis:
     usual = dataclasses.replace(config_of(system), actors=AUTO)
-    return diagnose(Case(views, config_of(system, **settings), machine, usual, 10_000.0, updates))
+    return diagnose(Case(views, config_of(system, **settings), machine, usual, 1_000.0, updates, one_by_one))
 
 
 def envs(share: float, asleep: float = 0.0, steps: tuple[float, float] = CHEAP, slow: float = 0.0) -> dict[str, Any]:
@@ -56,6 +57,51 @@ def test_a_sleeping_env_asks_for_more_actors_though_no_core_is_free_for_them_all
     assert found.change.options == (("actors", "8"),)
     assert found.change.gain == pytest.approx(0.8 * 8 + 0.2, rel=0.1)
     assert found.text.startswith("the envs wait for something outside: actor-0 sleeps 97 % of its time in their steps")
+
+
+def test_envs_that_sleep_and_are_stepped_one_by_one_get_threads():
+    actor = view("actor-0", 0.02, asleep=0.97, **envs(0.98, 0.97, ASLEEP))
+    found = diagnosis(actor, LEARNER_WAITS, one_by_one=True, envs_per_actor=8)
+    assert found.change is not None and found.change.options == (("env-options.threads", "8"),)
+    assert found.change.gain == pytest.approx(1 + 0.8 * (1 / (0.99 - 0.97 * 7 / 8 + 0.02) - 1), rel=0.01)
+    few = diagnosis(actor, LEARNER_WAITS, one_by_one=True, envs_per_actor=2)
+    assert few.change is not None and few.change.options[0][0] == "actors", "two threads are half as many as it takes"
+    given = {"env_options.threads": 8, "envs_per_actor": 8}
+    told = diagnosis(actor, LEARNER_WAITS, one_by_one=True, **given).change
+    assert told is not None and told.options[0][0] == "actors"
+
+
+@pytest.mark.parametrize(("system", "settings", "costs"), [
+    ("impala", {"envs_per_actor": 8},
+     "64 unrolls per update instead of 8 and as many fewer updates per step: it learns less per step"),
+    ("impala", {"envs_per_actor": 64, "batch_size": 64}, "a policy lag of at most about 24 updates instead of 3"),
+    ("apex-dqn", {"envs_per_actor": 16}, "a policy lag of at most about 50 updates instead of 6.25"),
+    ("ppo", {"envs_per_actor": 16, "runtime": "auto"},
+     "128 unrolls per update instead of 16 and as many fewer updates per step: it learns less per step; "
+     "one seed no longer gives the same run to the bit: that needs one thread"),
+])
+def test_more_actors_cost_what_they_change_in_learning(system: str, settings: dict[str, Any], costs: str):
+    actor = view("actor-0", 0.02, asleep=0.97, **envs(0.98, 0.97, ASLEEP))
+    change = diagnosis(actor, LEARNER_WAITS, system=system, **settings).change
+    assert change is not None and change.options == (("actors", "8"),)
+    assert change.costs == costs
+
+
+def test_threads_are_what_remains_where_there_can_be_one_actor():
+    actor = view("actor-0", 0.02, asleep=0.9, waits={"its turn": 0.08}, **envs(0.92, 0.9, ASLEEP))
+    learner = view("learner", 0.08, waits={"its turn": 0.92})
+    found = diagnosis(actor, learner, system="dqn", runtime="auto", one_by_one=True, envs_per_actor=8)
+    assert found.change is not None and found.change.options == (("env-options.threads", "8"),)
+
+
+def test_other_programs_that_are_the_reason_for_silence_are_named():
+    busy = dataclasses.replace(TWO_CORES, cores=8.0, others=7.0)
+    waits = {"unrolls slots": 0.1}
+    actors = [view(f"actor-{i}", 0.9, waits=waits, **envs(0.95, steps=SLOW)) for i in range(4)]
+    found = diagnosis(*actors, LEARNER_WAITS, actors=4, machine=busy)
+    assert found.change is None
+    assert found.silence == "other programs use 7.0 of 8 cores; without them --actors 8 would help"
+    assert diagnosis(view("actor-0", 0.95), view("learner", 0.93)).silence == ""
 
 
 def test_more_actors_are_not_promised_more_than_the_learner_takes():
@@ -141,8 +187,11 @@ def test_a_limiter_that_holds_the_actors_back_says_what_would_balance():
     found = diagnosis(actor, learner, system="apex-dqn", **{"topology.replay.samples_per_insert": 64.0})
     assert found.top.what == "rate limiter" and found.change is not None
     assert found.change.options == (("topology.replay.samples-per-insert", "8"),)
-    assert "every item is sampled 64 times; both sides would be busy at 6.5" in found.evidence
+    assert "every item is sampled 64 times; both sides would be busy at 6.53" in found.evidence
     assert "learnt from 8 times instead of 64" in found.change.costs
+    idle = view("learner", 0.01, waits={"replay": 0.99})
+    slow = diagnosis(view("actor-0", 0.9, waits={"replay": 0.1}), idle, system="apex-dqn")
+    assert "rate limiter" not in [finding.what for finding in slow.findings], "it waits for slow actors"
     usual = diagnosis(actor, learner, system="apex-dqn")
     assert (usual.top.what, usual.change) == ("rate limiter", None), "the ratio of a preset is not for the doctor"
 
@@ -154,7 +203,7 @@ def test_steps_of_few_envs_are_made_as_large_as_usual():
     )
     assert found.top.what == "small steps" and found.change is not None
     assert found.change.options == (("envs-per-actor", "64"),) and found.change.gain is not None
-    assert "every update learns from 32 times the envs" in str(found.change)
+    assert "64 unrolls per update instead of 2 and as many fewer updates per step" in str(found.change)
 
 
 def test_one_thread_is_left_only_where_the_shares_say_that_it_pays():
@@ -232,7 +281,7 @@ def test_a_silent_role_is_named_before_anything_else():
 def test_where_the_kernel_says_nothing_busy_time_counts_as_computing():
     subject = run_stats(FakeTime())
     subject.add(report("actor-0", 0.97, {"slots": 0.03}))
-    subject.add(report("learner", 0.59, {"unrolls": 0.41}))
+    subject.add(report("learner", 0.59, {"unrolls": 0.41}, counts={"updates": 2}))
     assert subject.diagnosis().top.what == "slow actors"
     assert run_stats(FakeTime()).verdict() == "nothing measured yet"
 

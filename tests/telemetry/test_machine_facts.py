@@ -28,7 +28,12 @@ def test_cores_of_other_programs_are_those_that_the_run_does_not_use():
     time.pass_(4)
     assert subject.facts(used=0.5).others == pytest.approx(1.25, abs=0.05)
     assert subject.facts(used=3.0).others == 0.0
-    assert subject.facts(used=0.5).capacity == pytest.approx(0.75, abs=0.05)
+
+
+def test_a_run_can_have_what_others_leave_and_what_it_has_and_half_of_all():
+    assert MachineFacts(4.0, others=1.0).capacity == 3.0
+    assert MachineFacts(4.0, others=3.5).capacity == 2.0
+    assert MachineFacts(4.0, others=3.5, used=2.5).capacity == 2.5
 
 
 def test_what_was_before_the_training_does_not_count_for_the_whole_run():

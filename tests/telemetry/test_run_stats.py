@@ -285,3 +285,31 @@ def test_restarts_and_their_reasons_are_counted_by_kind_of_role():
         "restarts": {"actor": 2}, "env_crashes": {"actor": 2}, "hangs": {"learner": 1}, "crashes": {}
     }
     assert subject.scalars()["actor/restarts"] == 2 and subject.scalars()["learner/hangs"] == 1
+
+
+def test_what_all_roles_did_lately_is_found_once_a_second_and_memory_once_for_each_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time, asked = FakeTime(), list[int]()
+    subject = run_stats(time)
+    monkeypatch.setattr("pappus.telemetry.run_stats.resident_bytes", lambda pid: asked.append(pid) or 1 << 20)
+    for role in ("actor-0", "actor-1", "learner"):
+        subject.process(role, 7)
+        subject.add(report(role, 0.5, {"unrolls": 0.5}))
+    scalars = subject.scalars()
+    assert scalars["memory/actor-0"] == scalars["memory/learner"] == 1.0
+    views, diagnosis = subject.views(), subject.diagnosis()
+    assert subject.views() is views and subject.diagnosis() is diagnosis and asked == [7]
+    time.pass_(1)
+    assert subject.views() is not views and asked == [7, 7]
+    assert subject.views(whole_run=True) is not subject.views(whole_run=True), "what is written down is never old"
+
+
+def test_nothing_is_said_of_a_run_with_one_update():
+    time = FakeTime()
+    subject = run_stats(time)
+    subject.add(report("learner", busy=9.0, waiting={"unrolls": 1.0}, counts={"updates": 1}))
+    assert subject.verdict() == subject.verdict(whole_run=True) == "too short to tell: there was no second update"
+    time.pass_(1)
+    subject.add(report("learner", busy=9.0, waiting={"unrolls": 1.0}, counts={"updates": 1}))
+    assert "too short" not in subject.verdict() and "too short" not in subject.verdict(whole_run=True)

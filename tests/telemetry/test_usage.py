@@ -7,8 +7,9 @@ import threading
 import time
 
 import pytest
-from helpers import FakeTime, report, run_stats
+from helpers import FakeTime, config, report, run_stats
 
+from pappus.telemetry.doctor import own_seconds
 from pappus.telemetry.env_timer import MOST_BETWEEN, EnvTimer, bucket_of, quantile, share_beyond
 from pappus.telemetry.metrics import Metrics, RoleClock
 from pappus.telemetry.usage import RoleUsage, SharedUsage, ThreadClock, descendants
@@ -59,6 +60,35 @@ def test_roles_of_one_thread_sleep_only_in_steps_of_envs() -> None:
     actor, learner = SharedUsage().take([0.6, 0.4], [{"env": 0.5, "env_computing": 0.1, "env_queued": 0.0}, {}])
     assert actor["computing"] == pytest.approx(0.2, abs=0.01)
     assert learner["computing"] == pytest.approx(0.4, abs=0.01)
+    assert actor["helpers"] == pytest.approx(0.0, abs=0.05) and "helpers" not in learner
+
+
+def test_envs_of_one_thread_do_not_sleep_while_threads_compute_for_them() -> None:
+    usage, env = SharedUsage(), {"env": 0.5, "env_computing": 0.1, "env_queued": 0.0}
+    helper = threading.Thread(target=compute, args=(0.3,))
+    helper.start()
+    helper.join()
+    actor, _ = usage.take([0.6, 0.4], [env, {}])
+    assert actor["helpers"] == pytest.approx(0.3, abs=0.05)
+    subject = run_stats(FakeTime())
+    subject.add(report("actor-0", 0.6, {"its turn": 0.4}, counts={"env_steps": 1}, usage=env | actor))
+    (view,) = subject.views()
+    assert view.env_asleep == pytest.approx(0.1, abs=0.05)
+
+
+def test_envs_of_one_thread_do_not_sleep_while_processes_compute_for_them() -> None:
+    spin = "import time\ninput()\nwhile time.process_time() < 0.4: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        usage, own = SharedUsage(), own_seconds(config(runtime="inline"))
+        before = own()
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        actor, _ = usage.take([0.6, 0.4], [{"env": 0.5, "env_computing": 0.0, "env_queued": 0.0}, {}])
+        counted = own() - before
+        child.communicate(b"\n")
+    assert actor["helpers"] >= 0.2 and counted >= 0.2, "the run's own, and no other program"
 
 
 class NeverQueued(ThreadClock):

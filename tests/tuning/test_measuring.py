@@ -6,17 +6,10 @@ import pytest
 
 from pappus.api import configure
 from pappus.config import EnvOptions
+from pappus.envs.gym_backend import is_one_by_one
 from pappus.systems import find_system
 from pappus.tuning import measuring
-from pappus.tuning.measuring import (
-    Parts,
-    acting_of,
-    is_one_by_one,
-    measure_env,
-    measure_message,
-    other_kinds,
-    per_step,
-)
+from pappus.tuning.measuring import Parts, acting_of, measure_env, measure_message, other_kinds, per_step
 from pappus.tuning.window import Window
 
 METRICS = {
