@@ -44,6 +44,7 @@ class Case:
 
 CASES = {
     "sleeping": Case("sleeping env", f"impala --env {ENVS}:sleeping {FEW}"),
+    "sleeping-replay": Case("sleeping env", f"dqn --env {ENVS}:sleeping {FEW} --topology.replay.warm-up 100"),
     "sleeping-inline": Case("sleeping env", f"ppo --env {ENVS}:sleeping {FEW} --unroll-length 16"),
     "computing": Case("slow env", f"impala --env {ENVS}:computing {FEW}"),
     "computing-inline": Case("slow env", f"ppo --env {ENVS}:computing {FEW} --unroll-length 16"),
