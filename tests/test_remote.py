@@ -15,11 +15,12 @@ import pytest
 from pappus.cli import main
 from pappus.config import EnvOptions
 from pappus.envs.vector import env_spec
+from pappus.transports.addresses import free_port
 from pappus.transports.codec import Hello, encode_env_group, layout
 from pappus.types import Request, leaves_of, map_leaves, request_spec
 from tests.process_tools import eventually
 from tests.warm_processes import start
-from tests.wire_tools import Line, Listening, free_port
+from tests.wire_tools import Line, Listening
 
 SMALL = ["--envs-per-actor", "4", "--batch-size", "4", "--evaluation.episodes", "1", "--steps", "1000000000"]
 
@@ -38,7 +39,7 @@ class Actor:
 
 
 def test_an_actor_outlives_a_run_that_is_killed_and_teaches_it_when_it_is_resumed(tmp_path: Path) -> None:
-    directory, address = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    directory, address = tmp_path / "run", f"127.0.0.1:{free_port('127.0.0.1')}"
     words = ["--env", "CartPole-v1", "--run-dir", str(directory), "--checkpoint.every-seconds", "0.5", *SMALL]
     training = Listening(directory, "train", "seed-vtrace", *words, "--actors", "0", "--listen", address)
     actor = Actor(tmp_path / "actor.out", "--connect", address, "--env", "CartPole-v1", "--envs", "8")
@@ -213,7 +214,7 @@ def test_an_actor_that_the_run_refuses_exits_with_2_and_the_reason(
 def test_an_actor_without_a_run_exits_with_1_after_its_patience(
     in_this_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_port('127.0.0.1')}"
     assert main(["actor", "--connect", address, "--env", "CartPole-v1", "--patience", "0.3"]) == 1
     said = capsys.readouterr().err
     assert f"nobody answered at {address}" in said and said.count("\n") == 1, said

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import re
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -140,10 +139,3 @@ class Listening(Training):
         found = eventually(lambda: self.process.poll() is not None or pattern.search(self.output()), 60)
         assert isinstance(found, re.Match), self.output()
         return str(found[1])
-
-
-def free_port() -> int:
-    """A port of this machine that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import ipaddress
 import os
+import random
 import socket
 import ssl
 import stat
@@ -14,6 +16,9 @@ from pathlib import Path
 from pappus.config import PageConfig, WireConfig
 from pappus.errors import UserError, install_line
 from pappus.transports.private_folder import private_path
+
+OWN_PORTS, PORTS_TRIED = range(20_000, 32_000), 20
+"""The kernel gives these to no connection by itself: one that is free is still free when torch has been loaded."""
 
 
 @dataclass(frozen=True)
@@ -180,18 +185,25 @@ def make_way(path: str) -> None:
 def is_here(host: str) -> bool:
     """Whether a host is this machine: one can only bind to addresses of one's own."""
     try:
-        _free_port(host, socket.SOCK_DGRAM)
+        free_port(host, socket.SOCK_DGRAM)
     except OSError:
         return False
     return True
 
 
-def _free_port(host: str, kind: socket.SocketKind) -> int:
+def free_port(host: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     """A port of this machine that is free now; OSError if the host is elsewhere."""
     family, kind, _, _, address = socket.getaddrinfo(host, 0, type=kind)[0]
-    with socket.socket(family, kind) as probe:
-        probe.bind(address)
-        return int(probe.getsockname()[1])
+    for port in (*random.SystemRandom().sample(OWN_PORTS, PORTS_TRIED), 0):
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.bind((address[0], port, *address[2:]))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise
+            return int(probe.getsockname()[1])
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def nearest(address: Address, tls: bool) -> str:
@@ -212,7 +224,7 @@ def with_port(listen: str) -> str:
         return listen
     host = Address.parse(listen).host
     try:
-        return str(Address(host, _free_port(host, socket.SOCK_STREAM)))
+        return str(Address(host, free_port(host)))
     except OSError as error:
         text = f"listen={listen!r} cannot be opened: {error.strerror}; give an address of this machine"
         raise UserError(text) from None

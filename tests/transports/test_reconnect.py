@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from pappus.errors import RunError, RunOver, UserError
-from pappus.transports.addresses import Address
+from pappus.transports.addresses import Address, free_port
 from pappus.transports.grpc_request_client import GrpcRequestClient, Identity
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec
 from tests.contracts.calls_contract import ENV, ENVS, answer, ask, open_all, reply, take, wait_for
-from tests.wire_tools import free_port, open_request_server, request_server_at
+from tests.wire_tools import open_request_server, request_server_at
 
 
 @pytest.fixture(
     params=["tcp:127.0.0.1:{port}", "127.0.0.1:{port}", "unix:{folder}/wire"], ids=["tcp", "beside", "unix"]
 )
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    yield request.param.format(port=free_port(), folder=tmp_path)
+    yield request.param.format(port=free_port("127.0.0.1"), folder=tmp_path)
 
 
 def request_client_to(
@@ -83,7 +83,7 @@ def test_a_request_client_that_is_refused_rings_so_that_nobody_waits_for_ever() 
 
 
 def test_without_a_server_the_request_client_gives_up_after_its_patience() -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     request_client, _ = request_client_to(f"127.0.0.1:{port}", patience=0.2)
     with closing(request_client):
         request_client.check()
