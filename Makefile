@@ -28,7 +28,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $(STAMP)
 
-# tests/page drives a browser: root gets Debian's here; who cannot have it goes without, and these tests are skipped
+# tests/page drives a browser: root gets Debian's here; who cannot have it goes without, and these tests are skipped.
+# No lane depends on it: make would begin the longest one last
 browser:
 	@which $(BROWSERS) | grep -q . || { test "$$(id -u)" = 0 && apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
 	  apt-get -qq install --yes --no-install-recommends chromium >/dev/null; } \
@@ -37,13 +38,11 @@ browser:
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP)
+test: $(STAMP) browser
 	@$(MAKE) --no-print-directory --jobs 3 --keep-going --output-sync=target $(LANES:%=test-%)
 
 $(LANES:%=test-%): test-%: $(STAMP)
 	$(BIN)/python -m pytest -m $*
-
-test-processes: browser
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -m quick --numprocesses 2
