@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,14 @@ def ahead() -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, usual)
 
 
-def looked_at(folder: Path, system: str, env: str | Callable[..., Any], expected: str, **settings: Any) -> Diagnosis:
+def looked_at(
+    folder: Path, system: str, env: str | Callable[..., Any], expected: str,
+    priority: Callable[[], AbstractContextManager[None]] = ahead, **settings: Any,
+) -> Diagnosis:
     """What the doctor says of a short run; longer ones if it does not say what is expected."""
     for number in range(1, 1 + MOST_TRIES):
         asked = SMALL | {"seconds": number * SECONDS, "run_dir": str(folder / str(number))} | settings
-        with ahead():
+        with priority():
             found = pappus.train(system, env, asked).diagnosis
         if found.top.what == expected:
             break
@@ -104,7 +107,7 @@ def test_a_limiter_that_holds_the_actors_back_is_named(tmp_path: Path) -> None:
 
 def test_cores_that_other_programs_take_are_named_and_nothing_is_advised(tmp_path: Path) -> None:
     with stolen_cores():
-        found = looked_at(tmp_path, "impala", "CartPole-v1", "starved cores")
+        found = looked_at(tmp_path, "impala", "CartPole-v1", "starved cores", nullcontext)
     assert (found.top.what, found.change) == ("starved cores", None)
     assert "other programs" in found.text
 

@@ -60,10 +60,12 @@ def _received(duplicate: Any) -> Descriptor:
 
 
 class Forked:
-    """A process that was forked from the template, with this process's environment, folder and output (or another)."""
+    """A process that was forked from the template, with this process's environment, priority, folder and output (or
+    another)."""
 
     def __init__(self, target: Callable[..., NoReturn], *arguments: Any, output: Sequence[int] = (1, 2)) -> None:
-        arguments = (dict(os.environ), [Descriptor(number) for number in output], target, *arguments)
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
+        arguments = (dict(os.environ), [Descriptor(number) for number in output], priority, target, *arguments)
         self._process = _template.Process(target=_begin, args=arguments, daemon=True)  # pytest does not wait for it
         threads = os.environ.get("OPENBLAS_NUM_THREADS")
         os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the template: its threads would not survive a fork
@@ -102,9 +104,12 @@ class Forked:
 
 
 def _begin(
-    environment: dict[str, str], output: list[Descriptor], target: Callable[..., NoReturn], *arguments: Any
+    environment: dict[str, str], output: list[Descriptor], priority: int, target: Callable[..., NoReturn],
+    *arguments: Any,
 ) -> NoReturn:
     getproctitle()  # finds the title's place beside the environment, before that changes
+    if priority != os.getpriority(os.PRIO_PROCESS, 0):
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
     os.environ.clear()
     os.environ.update(environment)
     for number, descriptor in enumerate(output, 1):
@@ -175,10 +180,18 @@ def fork_servers_from_the_template(self: ForkServer) -> None:
     theirs.close()
 
 
+def _keep_priority() -> None:
+    """Linux shares cores among sessions first: without this a new one would have the usual priority."""
+    priority, group = os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/autogroup")
+    if priority != 0 and group.exists():
+        group.write_text(str(priority))
+
+
 def _serve(theirs: Descriptor) -> NoReturn:
     """The server's life, with the descriptors that `ForkServer` would leave it."""
     try:
         os.setsid()
+        _keep_priority()
         os.closerange(3, theirs.number)
         os.closerange(theirs.number + 1, 1 << 16)
         forkserver.serve(theirs.number)

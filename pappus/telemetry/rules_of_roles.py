@@ -144,7 +144,8 @@ def steps_are_small(case: Case) -> Finding | None:
     median, times = stage.views[0].step_seconds[0], then / now
     growing = min(1.0, stage.in_envs / max(stage.own, 1e-3) * max(0.0, 1 - CALL_SECONDS / median))
     turns = case.takes_turns or config.inline
-    gain = promised(possible_speed(_larger(case, times, growing), case.machine.capacity, turns))
+    same, larger = (possible_speed(_larger(case, by, growing), case.machine.capacity, turns) for by in (1, times))
+    gain = promised(larger / same)  # what ends waiting for cores is none of its merit
     told = f"a step of {now} envs takes {_time(median)}, and {percent(1 - growing)} of it would not grow with more envs"
     costs = costs_in_learning(replace(config, envs_per_actor=then), config)
     change = Change((("envs-per-actor", str(then)),), gain, costs)
