@@ -17,6 +17,7 @@ from pappus.roles.role import Role
 from pappus.runtimes.controller import Controller
 from pappus.runtimes.inline_watch import InlineWatch
 from pappus.runtimes.interrupts import interrupts
+from pappus.runtimes.turn_reports import TurnReports
 from pappus.runtimes.wiring import Wiring
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import (
@@ -31,7 +32,6 @@ from pappus.telemetry.checkpoint import (
 )
 from pappus.telemetry.metrics import CHECKPOINT
 from pappus.telemetry.state_digest import digest
-from pappus.telemetry.usage import SharedUsage
 from pappus.topologies.program import Program
 from pappus.transports.memory import HeapBlock
 from pappus.types import Array, Nest
@@ -73,7 +73,7 @@ class InlineRuntime:
         self._rounds = 0
         """Turns that all roles have had since the run began, checkpoints included."""
         self._until: int | None = None
-        self._usage = SharedUsage()
+        self._reports = TurnReports(controller.report)
         self._looks = False
         """Whether the controller decides as soon as no role is busy."""
 
@@ -95,10 +95,10 @@ class InlineRuntime:
                     role.over = self._controller.over
                     role.close()
                     role.account.close()
-                self._report_all()
+                self._reports.send(self.roles, whole=True)
 
     def _loop(self) -> None:
-        self._usage = SharedUsage()
+        self._reports.begin()
         waiting, asked = self._round(), False
         while True:
             stuck, ended = len(waiting) == len(self._turns()), self._ended()
@@ -107,7 +107,7 @@ class InlineRuntime:
                 self._looks = False
                 if self._until is not None and self._rounds >= self._until:
                     self._controller.interrupt()
-                self._report_all()
+                self._reports.send(self.roles, whole=bool(ended))
                 for name in ended:
                     self._controller.role_finished(name)
                 self._commanded = False
@@ -119,13 +119,6 @@ class InlineRuntime:
                 asked = not self._controller.finishing and bool(self._ended())
             if not asked:  # who was asked to finish ends the run on this round, in which all had their turn
                 waiting = self._round()
-
-    def _report_all(self) -> None:
-        reports = [role.metrics.drain() for role in self.roles.values()]
-        usages = self._usage.take([report["busy"] for report in reports], [report["usage"] for report in reports])
-        for report, usage in zip(reports, usages, strict=True):
-            report["usage"] |= usage
-            self._controller.report(report)
 
     def _ended(self) -> list[str]:
         return [role.name for role in self.roles.values() if role.finished]
@@ -183,7 +176,7 @@ class InlineRuntime:
 
     def save(self, directory: Path) -> None:
         """Write every role that can be saved, and what lies in the queues."""
-        self._report_all()  # so that the counters beside the state belong to it
+        self._reports.send(self.roles, whole=True)  # so that the counters beside the state belong to it
         stateful = [role for role in self.roles.values() if role.stateful]
         try:
             for role in stateful:

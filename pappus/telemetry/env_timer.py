@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pappus.telemetry.usage import ThreadClock, Usage
 from pappus.types import Array, Timestep
 
-TIMED_SECONDS = 1e-3
+TIMED_SECONDS = 2e-3
 """So much time of steps for one that is timed: timing takes about 5 µs."""
 MOST_BETWEEN = 128
 """Every step so short that it is one of so many is timed."""

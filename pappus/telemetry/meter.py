@@ -12,7 +12,7 @@ from pappus.telemetry.energy import Processors
 from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.process_tree import PacedMemory, ProcessTree
 
-LOOK_SECONDS, LOOK_SHARE = 0.25, 0.004
+LOOK_SECONDS, LOOK_SHARE = 0.25, 0.002
 """Between two looks at the CPU time of all processes, at least; and the share of the time that looking may take."""
 
 

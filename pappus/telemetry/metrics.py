@@ -125,6 +125,8 @@ class Report(TypedDict):
     lags: dict[str, float]
     """Updates by bucket of their policy lag."""
     events: list[str]
+    brief: bool
+    """Whether it has only what decisions rest on: how long that took, and all else, comes with a later one."""
 
 
 class Metrics:
@@ -227,24 +229,46 @@ class Metrics:
         else:
             self._more_events += 1
 
+    @property
+    def starts(self) -> bool:
+        """Whether the start is over, and no report has said so yet."""
+        return self._start is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything for a brief report."""
+        return bool(self._counts or self._gauges or self._unfolded or self._events)
+
+    def drain_news(self) -> Report:
+        """A brief report."""
+        self._fold()
+        self._read_meters()
+        report = self._report(brief=True)
+        self._forget_news()
+        return report
+
     def drain(self) -> Report:
+        """A whole report."""
         self._fold()
         for take in self._measures:
             for name, (total, count) in take().items():
                 self.mean(f"env/{name}", total / count, count)
-        if self._counts:  # traffic alone is no progress
-            self._read_meters()
-        busy, waiting = self.clock.drain()
-        usage, durations = self._used()
-        more = [f"{self._more_events} more events"] if self._more_events else []
-        report = Report(
-            role=self.role, time=self._wall_time(), counts=self._counts, means=self._means, maxima=self._maxima,
-            gauges=self._gauges, episodes=list(self._episodes), busy=busy, waiting=waiting, start=self._start,
-            usage=usage, durations=durations, lags=self._lags, events=self._events + more,
-        )
+        self._read_meters()
+        report = self._report()
+        report["busy"], report["waiting"] = self.clock.drain()
+        report["usage"], report["durations"] = self._used()
+        report |= {"means": self._means, "maxima": self._maxima, "lags": self._lags, "start": self._start}
         self._start = None
         self._reset()
         return report
+
+    def _report(self, brief: bool = False) -> Report:
+        more = [f"{self._more_events} more events"] if self._more_events else []
+        return Report(
+            role=self.role, time=self._wall_time(), counts=self._counts, means={}, maxima={}, gauges=self._gauges,
+            episodes=list(self._episodes), busy=0.0, waiting={}, start=None, usage={}, durations={}, lags={},
+            events=self._events + more, brief=brief,
+        )
 
     def _used(self) -> tuple[Usage, dict[str, float]]:
         usage: Usage = {} if self.usage is None else self.usage.take()
@@ -256,17 +280,22 @@ class Metrics:
         return usage, durations
 
     def _read_meters(self) -> None:
+        if not self._counts:  # traffic alone is no progress
+            return
         for name, meter in self._meters:
             if new := meter.total - self._told.get(meter, 0):
                 self.count(name, new)
                 self._told[meter] = meter.total
 
     def _reset(self) -> None:
-        self._counts: dict[str, float] = {}
+        self._forget_news()
         self._means: dict[str, list[float]] = {}
         self._maxima: dict[str, float] = {}
-        self._gauges: dict[str, float] = {}
         self._lags: dict[str, float] = {}
+
+    def _forget_news(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._gauges: dict[str, float] = {}
         self._episodes: deque[list[float]] = deque(maxlen=MAX_EPISODES)
         self._unfolded: list[tuple[Iterable[float], Iterable[float]]] = []
         self._events: list[str] = []

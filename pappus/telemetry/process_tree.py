@@ -18,7 +18,7 @@ from typing import Protocol
 from pappus.telemetry.processes import resident_bytes
 from pappus.telemetry.usage import descendants
 
-MEMORY_SECONDS, MEMORY_SHARE = 2.0, 0.002
+MEMORY_SECONDS, MEMORY_SHARE = 2.0, 0.001
 """Between two looks at the memory of processes, at least; and the share of the time that looking may take."""
 
 

@@ -9,7 +9,7 @@ from pappus.kinds import RoleKind
 from pappus.telemetry.env_timer import quantile, share_beyond
 from pappus.telemetry.metrics import Report
 from pappus.telemetry.role_view import RoleView
-from pappus.telemetry.window import Totals, Window, totals_of
+from pappus.telemetry.window import Totals, Window, add_to, totals_of
 
 CPU = ("computing", "polling", "helpers")
 SLOW = 5.0
@@ -42,7 +42,10 @@ class RoleStats:
     restarts: int = 0
     start: float | None = None
     """Seconds from its process's beginning until its first count; None until then."""
+    _brief: dict[str, float] = field(default_factory=dict)
+    """Counts of brief reports, whose time is not told yet."""
     _pending: Totals = field(default_factory=Totals)
+    """Since the last count."""
     _started: bool = False
     _counts: bool = False
 
@@ -50,16 +53,22 @@ class RoleStats:
         """Rates and shares start with the first count, and `run` ends with the last one; a role that counts nothing
         says when it has started."""
         self.gauges.update(report["gauges"])
+        if report["brief"]:  # what it counts belongs to a time that is told later
+            add_to(self._brief, report["counts"])
+            return
+        latest = totals_of(report)
+        add_to(latest.counts, self._brief)
+        self._brief = {}
         if report["start"] is not None:
             self.start = report["start"]
-        self._counts = self._counts or bool(report["counts"])
-        if (report["counts"] or report["start"] is not None) and not self._started:
+        self._counts = self._counts or bool(latest.counts)
+        if (latest.counts or report["start"] is not None) and not self._started:
             self._started = True
             self.window.clear()
-        self.window.add(report)
+        self.window.add(latest)
         if self._started:
-            self._pending.add(totals_of(report))
-        if report["counts"] or not self._counts:
+            self._pending.add(latest)
+        if latest.counts or not self._counts:
             self.run.add(self._pending)
             self._pending = Totals()
 

@@ -49,6 +49,8 @@ class Spending:
 
     def exhausted(self) -> str:
         """What of the budget is spent, in words; empty while nothing is, and without a budget."""
+        if not self._budget:
+            return ""
         limits = self._budget.items()
         return ", ".join(
             f"{share * limit:.4g} of {limit:g} {name}"

@@ -63,13 +63,13 @@ class Totals:
         return self.counts.get(name, 0.0) / self.seconds if self.seconds else 0.0
 
     def add(self, other: Totals) -> None:
-        _add(self.counts, other.counts)
-        _add(self.sums, other.sums)
-        _add(self.weights, other.weights)
-        _add(self.waiting, other.waiting)
-        _add(self.usage, other.usage)
-        _add(self.durations, other.durations)
-        _add(self.lags, other.lags)
+        add_to(self.counts, other.counts)
+        add_to(self.sums, other.sums)
+        add_to(self.weights, other.weights)
+        add_to(self.waiting, other.waiting)
+        add_to(self.usage, other.usage)
+        add_to(self.durations, other.durations)
+        add_to(self.lags, other.lags)
         self.busy += other.busy
         for name, value in other.maxima.items():
             self.maxima[name] = max(value, self.maxima.get(name, value))
@@ -82,11 +82,11 @@ class Window:
         self._seconds, self._clock = seconds, clock
         self._buckets: deque[tuple[float, Totals]] = deque()
 
-    def add(self, report: Report) -> None:
+    def add(self, latest: Totals) -> None:
         now = self._clock()
         if not self._buckets or now - self._buckets[-1][0] >= self._seconds / BUCKETS:
             self._buckets.append((now, Totals()))
-        self._buckets[-1][1].add(totals_of(report))
+        self._buckets[-1][1].add(latest)
         self._forget(now)
 
     def clear(self) -> None:
@@ -107,13 +107,14 @@ class Window:
 def totals_of(report: Report) -> Totals:
     means = report["means"].items()
     return Totals(
-        report["counts"], {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},
+        dict(report["counts"]), {name: cell[0] for name, cell in means}, {name: cell[1] for name, cell in means},
         report["maxima"], report["busy"], report["waiting"], report["usage"], report["durations"],
         report["lags"],
     )
 
 
-def _add(into: dict[str, float], other: Mapping[str, float]) -> None:
+def add_to(into: dict[str, float], other: Mapping[str, float]) -> None:
+    """Add by name."""
     for name, value in other.items():
         into[name] = into.get(name, 0.0) + value
 

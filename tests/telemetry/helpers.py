@@ -49,6 +49,6 @@ def run_stats(clock: FakeTime, cores: int = 64, **settings: Any) -> RunStats:
 def report(role: str, busy: float = 0.5, waiting: dict[str, float] | None = None, **content: Any) -> Report:
     empty: dict[str, Any] = {
         "role": role, "time": 1e9, "counts": {}, "means": {}, "maxima": {}, "gauges": {}, "episodes": [], "events": [],
-        "start": None, "usage": {}, "durations": {}, "lags": {},
+        "start": None, "usage": {}, "durations": {}, "lags": {}, "brief": False,
     }
     return Report(**(empty | content), busy=busy, waiting=waiting or {})  # type: ignore[typeddict-item]

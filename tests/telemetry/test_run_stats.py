@@ -59,6 +59,16 @@ def test_rates_cover_the_window_and_forget_what_came_before():
     assert subject.updates_per_second == pytest.approx(10)
 
 
+def test_what_a_brief_report_counts_belongs_to_the_time_of_the_next_whole_one():
+    subject = run_stats(FakeTime())
+    subject.add(report("learner", 1.0, counts={"env_steps": 10, "updates": 1}, start=2.0))
+    subject.add(report("learner", 0.0, counts={"env_steps": 90}, brief=True))
+    assert (subject.env_steps, subject.steps_per_second) == (100, 10.0)
+    subject.add(report("learner", 1.0))
+    assert (subject.env_steps, subject.steps_per_second) == (100, 50.0)
+    assert subject.rate("env_steps", whole_run=True) == 50.0
+
+
 def test_with_parameter_servers_steps_are_those_that_the_leading_one_counts():
     subject = run_stats(FakeTime())
     subject.add(report("bundle-0", busy=1.0, counts={"env_steps": 700, "gradients": 9}))
