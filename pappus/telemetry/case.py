@@ -31,6 +31,8 @@ class Stage:
     asleep: float
     queued: float
     helpers: float
+    children: float
+    """Those of `helpers` that are processes."""
     waiting: dict[str, float]
     in_envs: float
     env_asleep: float
@@ -113,12 +115,13 @@ class Case:
 
     @property
     def needed(self) -> float:
-        """Cores that all roles need for what they do now; not more than they use."""
+        """Cores that all roles need for what they do now; not more than they use, nor than there are. The kernel counts
+        in steps, and roles report at different times, so that their sum may be a little more."""
         background = [view.cpu or 0.0 for view in self.views if view.kind.background]
-        return sum(stage.cpu for stage in self.stages) + sum(background)
+        return min(self.machine.cores, sum(stage.cpu for stage in self.stages) + sum(background))
 
     @property
-    def room(self) -> float:
+    def free_cores(self) -> float:
         """Cores that nobody uses."""
         return max(0.0, self.machine.capacity - self.needed)
 
@@ -163,6 +166,7 @@ def stage_of(kind: RoleKind, views: Sequence[RoleView]) -> Stage:
         # a thread that shares its process waits for the interpreter, too, which the kernel takes for sleep
         asleep=mean(view.asleep if view.helpers is not None or view.in_envs is not None else 0.0 for view in views),
         queued=mean(view.queued for view in views), helpers=mean(view.helpers for view in views),
+        children=mean(view.children for view in views),
         waiting={what: mean(view.waiting.get(what) for view in views) for what in reasons},
         in_envs=mean(view.in_envs for view in views), env_asleep=mean(view.env_asleep for view in views),
     )
@@ -176,7 +180,7 @@ def shares(stage: Stage) -> str:
     return ", ".join(shown) or "does hardly anything"
 
 
-def room(case: Case) -> str:
+def cores_needed(case: Case) -> str:
     """`1.5 of 2 cores are needed for what all roles do`."""
     others = case.machine.others or 0.0
     beside = f", and other programs use {others:.1f}" if others >= 0.1 else ""

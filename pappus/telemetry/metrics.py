@@ -156,7 +156,7 @@ class Metrics:
             return
         self._begun, self._start = True, self.clock.begin()
         if self.usage is not None:
-            self.usage.take()
+            self.usage.begin()
         for timer in self._timers:
             timer.begin()
 

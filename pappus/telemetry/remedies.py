@@ -45,7 +45,7 @@ def _more_threads(case: Case, stage: Stage) -> Change | None:
 
 
 def more_actors(case: Case, stage: Stage) -> Change | None:
-    """The fewest actors that reach nearly the best speed; None where the topology or the memory has no room."""
+    """The fewest actors that reach nearly the best speed; None where the topology or the memory allows no more."""
     local = case.config.runtime == "inline"
     settings = {"runtime": "local"} if local else {}
     reached: dict[int, float] = {}

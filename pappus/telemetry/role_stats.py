@@ -95,7 +95,7 @@ def _used(totals: Totals, seconds: float) -> dict[str, Any]:
     return {
         "computing": share(used.get("computing")), "queued": share(used.get("queued")),
         "cpu": share(sum(used.get(name, 0.0) for name in CPU)) if "computing" in used else None,
-        "helpers": share(used.get("helpers")),
+        "helpers": share(used.get("helpers")), "children": share(used.get("children")),
         "asleep": share(totals.asleep), "in_envs": share(used.get("env")), "env_asleep": share(totals.env_asleep),
         "step_seconds": None if median is None or late is None else (median, late),
         "slow_steps": 0.0 if median is None else share_beyond(durations, SLOW * median),

@@ -28,6 +28,8 @@ class RoleView:
     """Cores that it uses: its thread, polling included, and the threads and processes that compute for it."""
     helpers: float | None = None
     """Cores that other threads of its process and its child processes use; None for a role that shares its process."""
+    children: float | None = None
+    """Cores that its child processes use, of `helpers`."""
     queued: float | None = None
     """Share of its time that its thread was ready, but had no core."""
     asleep: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pappus.telemetry.case import BUSY, Case, room, shares
+from pappus.telemetry.case import BUSY, Case, Stage, cores_needed, shares
 from pappus.telemetry.findings import Change, Finding
 from pappus.telemetry.metrics import CHECKPOINT
 from pappus.telemetry.role_view import percent
@@ -72,7 +72,7 @@ def evaluator_steals(case: Case) -> Finding | None:
     told = f"the evaluator uses {cpu:.1f} cores, and {case.busiest.name} waits {percent(case.busiest.queued)} for one"
     gain = promised(speed_without(taken * (1 - 1 / times)))
     change = Change(tuple(options), gain, f"{times} times fewer evaluations") if options else None
-    return Finding("evaluator", "evaluations take a core that training needs", (told, room(case)), change)
+    return Finding("evaluator", "evaluations take a core that training needs", (told, cores_needed(case)), change)
 
 
 def checkpoints_stall(case: Case) -> Finding | None:
@@ -91,20 +91,28 @@ def checkpoints_stall(case: Case) -> Finding | None:
 
 
 def threads_crowd(case: Case) -> Finding | None:
-    """Threads that libraries start take cores from roles."""
+    """Threads that libraries start take cores from roles. Processes of envs are no threads, and where other programs
+    take the cores, fewer threads would give them to these."""
     own = [stage for stage in case.stages if stage.kind.steps_envs or stage.kind.trains]  # others serve in threads
-    stages = [stage for stage in own if stage.members * stage.helpers >= HELPERS]
-    if not stages or case.busiest.queued < WAITS or case.used < FULL * case.machine.capacity:
+    worst = max(own, key=_beside, default=None)
+    if worst is None or _beside(worst) < HELPERS:
         return None
-    worst = max(stages, key=lambda stage: stage.members * stage.helpers)
+    if case.busiest.queued < WAITS or case.used < FULL * case.machine.cores:
+        return None
     told = (
-        f"threads beside that of {worst.name} use {worst.members * worst.helpers:.1f} cores, "
+        f"threads beside that of {worst.name} use {_beside(worst):.1f} cores, "
         f"and {case.busiest.name} waits {percent(case.busiest.queued)} of its time for one"
     )
-    gain = promised(speed_without(min(case.busiest.queued, worst.members * worst.helpers / case.machine.capacity) / 2))
+    gain = promised(speed_without(min(case.busiest.queued, _beside(worst) / case.machine.capacity) / 2))
     native = worst.kind.steps_envs and case.config.env_options.threads > 1
     options = (("env-options.threads", "1"),) if native else (("OMP_NUM_THREADS", "1"), ("OPENBLAS_NUM_THREADS", "1"))
-    return Finding("threads", "more threads compute than there are cores", (told, room(case)), Change(options, gain))
+    evidence = told, cores_needed(case)
+    return Finding("threads", "more threads compute than there are cores", evidence, Change(options, gain))
+
+
+def _beside(stage: Stage) -> float:
+    """Cores that other threads of the processes of these roles use."""
+    return stage.members * (stage.helpers - stage.children)
 
 
 def actors_crowd(case: Case) -> Finding | None:
@@ -121,7 +129,7 @@ def actors_crowd(case: Case) -> Finding | None:
     told = f"{stage.members} {stage.kind.name}s share {case.machine.cores:g} cores with the others"
     waits = f"{case.busiest.name} waits {percent(case.busiest.queued)} of its time for a core"
     sentence, change = "more roles compute than there are cores", Change((("actors", str(usual)),), gain)
-    return Finding("starved cores", sentence, (f"{told}, and {waits}", room(case)), change)
+    return Finding("starved cores", sentence, (f"{told}, and {waits}", cores_needed(case)), change)
 
 
 def others_compute(case: Case) -> Finding | None:
@@ -138,7 +146,7 @@ def cores_are_full(case: Case) -> Finding | None:
     """Everything computes: no setting makes it faster here."""
     if (case.machine.others or 0.0) >= OTHERS or case.needed < FULL * case.machine.capacity:
         return None
-    told = f"{room(case)}, and {case.busiest.name} {shares(case.busiest)}"
+    told = f"{cores_needed(case)}, and {case.busiest.name} {shares(case.busiest)}"
     return Finding("full cores", "all cores compute", (told,))
 
 
@@ -154,5 +162,5 @@ def nothing_helps(case: Case) -> Finding:
         return Finding("one thread", "one thread does everything, one after the other", (told,))
     told = f"{busiest.name} {shares(busiest)}"
     if busiest.busy >= BUSY:
-        return Finding("bottleneck", f"the others wait for {busiest.name}", (told, room(case)))
-    return Finding("latency", "no role is the bottleneck", (f"{told}, and is the busiest", room(case)))
+        return Finding("bottleneck", f"the others wait for {busiest.name}", (told, cores_needed(case)))
+    return Finding("latency", "no role is the bottleneck", (f"{told}, and is the busiest", cores_needed(case)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 
-from pappus.telemetry.case import BUSY, Case, Stage, room, shares
+from pappus.telemetry.case import BUSY, Case, Stage, cores_needed, shares
 from pappus.telemetry.figures import figure
 from pappus.telemetry.findings import Change, Finding
 from pappus.telemetry.learning import costs_in_learning
@@ -62,8 +62,8 @@ def actors_are_slow(case: Case) -> Finding | None:
     stage = case.stepping
     if stage is None or case.config.inline or case.takes_turns or stage is not case.busiest or stage.busy < BUSY:
         return None
-    evidence = (f"{stage.name} {shares(stage)}", room(case))
-    change = more_actors(case, stage) if case.room >= 1 and not _asleep(stage) else None
+    evidence = (f"{stage.name} {shares(stage)}", cores_needed(case))
+    change = more_actors(case, stage) if case.free_cores >= 1 and not _asleep(stage) else None
     return Finding("slow actors", "the others wait for the actors", evidence, change)
 
 
@@ -90,7 +90,7 @@ def one_thread(case: Case) -> Finding | None:
     told = ", ".join(f"{stage.name} {percent(stage.busy)}" for stage in case.stages if stage.busy >= 0.02)
     costs = costs_in_learning(replace(case.config, runtime="local"), case.config)
     change = Change((("runtime", "local"),), gain, costs)
-    return Finding("one thread", "one thread does everything", (told, room(case)), change)
+    return Finding("one thread", "one thread does everything", (told, cores_needed(case)), change)
 
 
 def queue_is_short(case: Case) -> Finding | None:
@@ -107,10 +107,10 @@ def queue_is_short(case: Case) -> Finding | None:
     loads = [Load(stage.own, stage.members * stage.computing) for stage in case.stages]  # helpers wake in vain now
     gain = promised(possible_speed(loads, case.machine.capacity))
     actors, learner = (percent(share) for share in waits)
-    told = f"{acting.name} waits {actors} of its time for room, and {training.name} {learner} for data"
+    told = f"{acting.name} waits {actors} of its time for a free slot, and {training.name} {learner} for data"
     change = Change(((option, f"{then:g}"),), gain)
     name = "tight limiter" if replay else "tiny queue"
-    return Finding(name, f"--{option} {now:g} lets nobody get ahead", (told, room(case)), change)
+    return Finding(name, f"--{option} {now:g} lets nobody get ahead", (told, cores_needed(case)), change)
 
 
 def limiter_holds(case: Case) -> Finding | None:
@@ -192,7 +192,7 @@ def _more_learning(case: Case, stage: Stage) -> Change | None:
         busy = 1.0 if case.machine.gpu_busy is None else case.machine.gpu_busy  # the rest goes into launching kernels
         costs = costs_in_learning(larger, config)
         return Change((("batch-size", str(2 * config.batch_size)),), promised(2 / (1 + busy)), costs)
-    if case.on_gpu or not config.topology.many_learners or case.room < config.learners:
+    if case.on_gpu or not config.topology.many_learners or case.free_cores < config.learners:
         return None
     if (several := case.possible(learners=learners)) is None:
         return None

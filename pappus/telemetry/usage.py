@@ -10,6 +10,7 @@
     queued           its thread was ready to run and had no core
     helpers          other threads of its process, and child processes: those of libraries and of envs; of roles that
                      share a thread, those that compute while it sleeps in steps of envs
+    children         child processes alone
     env              in steps of envs, of the busy time
     env_computing    its thread, in steps of envs
     env_queued       as `queued`, in steps of envs
@@ -70,6 +71,12 @@ class RoleUsage:
         self._children = Children() if alone else None
         self._before = self._read()
 
+    def begin(self) -> None:
+        """Forget what was computed so far, also by processes that have just been started."""
+        if self._children is not None:
+            self._children.look()
+        self._before = self._read()
+
     def take(self) -> Usage:
         """Seconds since the last call. Called by the role's thread."""
         before, self._before = self._before, self._read()
@@ -77,7 +84,7 @@ class RoleUsage:
         own = usage.pop("own")
         usage["computing"] = max(0.0, own - usage["polling"])
         if self._alone:
-            usage["helpers"] = max(0.0, usage.pop("process") - own) + usage.pop("children", 0.0)
+            usage["helpers"] = max(0.0, usage.pop("process") - own) + usage["children"]
         return usage
 
     def _read(self) -> Usage:
@@ -99,12 +106,15 @@ class Children:
         self._computed: dict[int, float] = {}
         """By process, also of those that have ended."""
 
+    def look(self) -> None:
+        """See which there are."""
+        self._look_at = self._clock() + CHILDREN_SECONDS
+        self._pids = descendants(os.getpid())
+
     def cpu_seconds(self) -> float:
         """What they have computed so far."""
-        now = self._clock()
-        if now >= self._look_at:
-            self._look_at = now + CHILDREN_SECONDS
-            self._pids = descendants(os.getpid())
+        if self._clock() >= self._look_at:
+            self.look()
         for pid in self._pids:
             self._computed[pid] = max(self._computed.get(pid, 0.0), cpu_seconds(pid) or 0.0)
         return sum(self._computed.values())
@@ -127,8 +137,8 @@ class SharedUsage:
     """The usage of roles that take turns in one thread: what the thread computed and queued, by their busy shares; what
     an env sleeps is measured in its steps, and other threads and processes compute for it meanwhile."""
 
-    def __init__(self) -> None:
-        self._clock, self._children = ThreadClock(), Children()
+    def __init__(self, clock: ThreadClock | None = None) -> None:
+        self._clock, self._children = clock or ThreadClock(), Children()
         self._before, self._beside = self._clock.read(), self._read_beside()
 
     def take(self, busy: Sequence[float], of_envs: Sequence[Mapping[str, float]]) -> list[Usage]:
@@ -137,18 +147,20 @@ class SharedUsage:
         now, all_busy = self._before[1], sum(busy) or 1.0
         queued = 0.0 if now is None or before is None else min(all_busy, now - before)
         since, self._beside = self._beside, self._read_beside()
-        beside, asleep = max(0.0, self._beside - since), [_asleep(env) for env in of_envs]
+        threads, children = (max(0.0, now - then) for now, then in zip(self._beside, since, strict=True))
+        asleep = [_asleep(env) for env in of_envs]
         usages = [
             _of_turn(seconds, queued * seconds / all_busy, left) for seconds, left in zip(busy, asleep, strict=True)
         ]
         for usage, left in zip(usages, asleep, strict=True):
             if left:
-                usage["helpers"] = beside * left / sum(asleep)
+                usage["helpers"] = (threads + children) * left / sum(asleep)
+                usage["children"] = children * left / sum(asleep)
         return usages
 
-    def _read_beside(self) -> float:
-        """What other threads and child processes have computed so far."""
-        return time.process_time() - self._clock.read()[0] + self._children.cpu_seconds()
+    def _read_beside(self) -> tuple[float, float]:
+        """What other threads, and what child processes have computed so far."""
+        return time.process_time() - self._clock.read()[0], self._children.cpu_seconds()
 
 
 def _asleep(env: Mapping[str, float]) -> float:

@@ -249,6 +249,25 @@ def test_threads_of_libraries_that_take_cores_are_named():
     assert found.change.words == "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1" and found.change.settings == {}
 
 
+def test_processes_of_envs_are_no_threads_of_libraries():
+    shares = {"asleep": 0.2, **envs(0.7, 0.2, steps=SLOW)}
+    actor = view("actor-0", 0.2, queued=0.5, helpers=1.3, children=1.25, **shares)
+    found = diagnosis(actor, view("learner", 0.3, queued=0.4))
+    assert "threads" not in [finding.what for finding in found.findings]
+
+
+def test_threads_are_not_blamed_for_what_other_programs_take():
+    busy = dataclasses.replace(TWO_CORES, others=1.4)
+    found = diagnosis(view("actor-0", 0.2, queued=0.7, helpers=0.4), view("learner", 0.1, queued=0.4), machine=busy)
+    assert found.top.sentence.startswith("other programs take cores")
+    assert "threads" not in [finding.what for finding in found.findings]
+
+
+def test_no_more_cores_are_needed_than_there_are():
+    found = diagnosis(view("actor-0", 0.95, helpers=1.2), view("learner", 0.93))
+    assert found.text.startswith("all cores compute: 2.0 of 2 cores are needed")
+
+
 def test_other_programs_are_no_fault_of_the_config():
     busy = dataclasses.replace(TWO_CORES, others=1.5)
     found = diagnosis(view("actor-0", 0.3, queued=0.6), view("learner", 0.2, queued=0.4), machine=busy)

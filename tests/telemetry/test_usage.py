@@ -15,6 +15,13 @@ from pappus.telemetry.metrics import Metrics, RoleClock
 from pappus.telemetry.usage import RoleUsage, SharedUsage, ThreadClock, descendants
 
 
+class NeverQueued(ThreadClock):
+    """A thread that always has a core."""
+
+    def read(self) -> tuple[float, float | None]:
+        return 0.0, 0.0
+
+
 def compute(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
@@ -47,6 +54,22 @@ def test_processes_of_an_env_are_found() -> None:
     assert found == ([], True)
 
 
+def test_what_a_process_computed_before_its_role_began_belongs_to_the_start() -> None:
+    spin = "import time\nfor end in .2, .4:\n  input()\n  while time.process_time() < end: pass\n  print(flush=True)"
+    usage = RoleUsage(alone=True)
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        for turn in (usage.begin, usage.take):
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            taken = turn()
+        child.stdin.close()
+    assert taken is not None
+    assert taken["children"] == pytest.approx(0.2, abs=0.1)
+    assert taken["helpers"] == pytest.approx(taken["children"], abs=0.1), "its own threads do nothing"
+
+
 def test_what_went_into_polling_is_not_computing() -> None:
     polled = [0.0]
     usage = RoleUsage(alone=True, polled=lambda: polled[0])
@@ -57,7 +80,8 @@ def test_what_went_into_polling_is_not_computing() -> None:
 
 
 def test_roles_of_one_thread_sleep_only_in_steps_of_envs() -> None:
-    actor, learner = SharedUsage().take([0.6, 0.4], [{"env": 0.5, "env_computing": 0.1, "env_queued": 0.0}, {}])
+    env = {"env": 0.5, "env_computing": 0.1, "env_queued": 0.0}
+    actor, learner = SharedUsage(NeverQueued()).take([0.6, 0.4], [env, {}])
     assert actor["computing"] == pytest.approx(0.2, abs=0.01)
     assert learner["computing"] == pytest.approx(0.4, abs=0.01)
     assert actor["helpers"] == pytest.approx(0.0, abs=0.05) and "helpers" not in learner
@@ -89,13 +113,6 @@ def test_envs_of_one_thread_do_not_sleep_while_processes_compute_for_them() -> N
         counted = own() - before
         child.communicate(b"\n")
     assert actor["helpers"] >= 0.2 and counted >= 0.2, "the run's own, and no other program"
-
-
-class NeverQueued(ThreadClock):
-    """A thread that always has a core."""
-
-    def read(self) -> tuple[float, float | None]:
-        return 0.0, 0.0
 
 
 def test_short_steps_are_timed_now_and_then_and_each_counts_for_all() -> None:
