@@ -76,15 +76,21 @@ def main() -> None:
         show(lines_of(run), summary.steps_per_second)
 
 
+def shares(line: dict[str, Any], role: str, width: int) -> str:
+    """Of its time, how much a role waits for replay, and how much it is ready to run and the machine has no core."""
+    waits, queued = (100 * line.get(f"{role}/waiting_for_{what}", 0.0) for what in ("replay", "a_core"))
+    return f"{waits:{width}.1f} %  {queued:9.1f} %"
+
+
 def show(lines: list[dict[str, Any]], updates: float) -> None:
     """A line every tenth of the run, and the means of its second half."""
     trained = [line for line in lines if line.get("charts/SPS")]
-    print("   s   updates/s   learner waits   read steps/s   MiB")
+    print("   s   updates/s   learner waits   has no core   reader waits   has no core   read steps/s   MiB")
     for line in trained[:: max(1, len(trained) // 10)]:
         memory = sum(value for name, value in line.items() if name.startswith("memory/"))
         print(
             f"{line['time'] - lines[0]['time']:4.0f}  {line['charts/SPS']:10.0f}  "
-            f"{100 * line.get('learner/waiting_for_replay', 0.0):12.1f} %  "
+            f"{shares(line, 'learner', 12)}  {shares(line, 'reader', 11)}  "
             f"{line.get('reader/steps_read_per_second', 0.0):13.0f}  {memory:5.0f}"
         )
     late = trained[len(trained) // 2 :]
