@@ -60,12 +60,14 @@ class Cell(NamedTuple):
     speeds: list[float]
 
 
-def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any]) -> tuple[float, float]:
+def train(
+    system: str, data: Path, seed: int, steps: int, options: dict[str, Any], env: str = ""
+) -> tuple[float, float]:
     """Return of the last evaluation, and updates per second."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         settings = {"evaluation.every_steps": steps, **options}
         result = pappus.train(
-            system, settings=settings, data=data, seed=seed, steps=steps, run_dir=Path(folder) / "run"
+            system, env, settings, data=data, seed=seed, steps=steps, run_dir=Path(folder) / "run"
         )
         summary = json.loads((result.directory / "summary.json").read_text())
     if summary["eval_return"] is None:
@@ -76,8 +78,8 @@ def train(system: str, data: Path, seed: int, steps: int, options: dict[str, Any
 class Results:
     """What was measured, in a file of JSON lines where one is given."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, env: str = "") -> None:
+        self._path, self._env = path, env
         lines = path.read_text().splitlines() if path is not None and path.exists() else []
         self._known = {tuple(key): tuple(measured) for key, measured in map(json.loads, lines)}
 
@@ -85,7 +87,7 @@ class Results:
         """Return and updates per second of a run, which is made now if it was not before."""
         key = (system, str(data), seed, steps, json.dumps(options))
         if key not in self._known:
-            self._known[key] = train(system, data, seed, steps, options)
+            self._known[key] = train(system, data, seed, steps, options, self._env)
             if self._path is not None:
                 with self._path.open("a") as file:
                     file.write(json.dumps([key, self._known[key]]) + "\n")
@@ -129,10 +131,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--steps", type=int, default=5_000, help="updates")
     parser.add_argument("--out", type=Path, help="file of results")
+    parser.add_argument("--env", default="", help="of the data, to be given where it is code of your own")
     parser.add_argument("options", nargs="*", help="NAME=VALUE of further settings")
     arguments = parser.parse_args()
     options = {name: read(value) for name, value in (option.split("=", 1) for option in arguments.options)}
-    results, cells, behaviour = Results(arguments.out), {}, {}
+    results, cells, behaviour = Results(arguments.out, arguments.env), {}, {}
     for data in arguments.data:
         lengths, earned = lengths_and_returns(open_dataset(data))
         behaviour[data.name] = float(earned.mean())

@@ -3,8 +3,9 @@
     python -m benchmarks.offline_streaming [--rows wide|frames] [--times 4] [--seconds 60]
 
 A synthetic set of wide vectors (512 numbers) or frames (84 × 84) is written, `times` as large as the limit, and
-streamed by `dqn@offline` in processes. Printed every few seconds: updates/s, the share of its time that the learner
-waits for replay, what the reader reads, and the resident memory of all processes.
+streamed by `dqn@offline` in processes. Printed every few seconds: updates/s, the shares of their time that learner
+and reader wait for replay, and that they are ready and the machine has no core for them, what the reader reads, the
+resident memory of all processes, and how many seconds requests for batches have waited for new data so far.
 """
 
 from __future__ import annotations
@@ -76,20 +77,32 @@ def main() -> None:
         show(lines_of(run), summary.steps_per_second)
 
 
+def shares(line: dict[str, Any], role: str, width: int) -> str:
+    """Of its time, how much a role waits for replay, and how much it is ready to run and the machine has no core."""
+    waits, queued = (100 * line.get(f"{role}/waiting_for_{what}", 0.0) for what in ("replay", "a_core"))
+    return f"{waits:{width}.1f} %  {queued:9.1f} %"
+
+
 def show(lines: list[dict[str, Any]], updates: float) -> None:
     """A line every tenth of the run, and the means of its second half."""
     trained = [line for line in lines if line.get("charts/SPS")]
-    print("   s   updates/s   learner waits   read steps/s   MiB")
+    print("   s   updates/s   learner waits   has no core   reader waits   has no core   read steps/s  MiB   data late")
     for line in trained[:: max(1, len(trained) // 10)]:
         memory = sum(value for name, value in line.items() if name.startswith("memory/"))
         print(
             f"{line['time'] - lines[0]['time']:4.0f}  {line['charts/SPS']:10.0f}  "
-            f"{100 * line.get('learner/waiting_for_replay', 0.0):12.1f} %  "
-            f"{line.get('reader/steps_read_per_second', 0.0):13.0f}  {memory:5.0f}"
+            f"{shares(line, 'learner', 12)}  {shares(line, 'reader', 11)}  "
+            f"{line.get('reader/steps_read_per_second', 0.0):13.0f}  {memory:4.0f}  "
+            f"{line.get('replay/samples_waited', 0.0):9.2f} s"
         )
     late = trained[len(trained) // 2 :]
     waits = fmean(line.get("learner/waiting_for_replay", 0.0) for line in late)
-    print(f"{updates:.0f} updates/s; in the second half the learner waits {100 * waits:.1f} % of its time")
+    first, last = late[0], late[-1]
+    waited = last["replay/samples_waited"] - first["replay/samples_waited"]
+    print(
+        f"{updates:.0f} updates/s; in the second half the learner waits {100 * waits:.1f} % of its time, and requests "
+        f"for batches waited {100 * waited / (last['time'] - first['time']):.1f} % of it for new data"
+    )
 
 
 if __name__ == "__main__":

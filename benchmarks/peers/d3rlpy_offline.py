@@ -81,7 +81,11 @@ def build(arguments: argparse.Namespace, env: gym.Env[Any, Any]) -> Any:
     if isinstance(env.action_space, gym.spaces.Box):
         space = env.action_space
         settings["action_scaler"] = d3rlpy.preprocessing.MinMaxActionScaler(minimum=space.low, maximum=space.high)
-    return config(**settings, **json.loads(arguments.settings)).create(device=False)
+    if arguments.normalize:
+        settings["observation_scaler"] = d3rlpy.preprocessing.StandardObservationScaler()
+    if arguments.reward_scale != 1.0:
+        settings["reward_scaler"] = d3rlpy.preprocessing.MultiplyRewardScaler(arguments.reward_scale)
+    return config(**{**settings, **json.loads(arguments.settings)}).create(device=False)
 
 
 def train(arguments: argparse.Namespace, data: Any, env: gym.Env[Any, Any]) -> tuple[Any, float]:
@@ -122,6 +126,8 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, nargs="+", default=[64, 64])
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--learning-rate", type=float, help="of every optimizer")
+    parser.add_argument("--normalize", action="store_true", help="scale observations to mean 0 and deviation 1")
+    parser.add_argument("--reward-scale", type=float, default=1.0, help="rewards are multiplied by it")
     parser.add_argument("--settings", default="{}", help="further settings of the algorithm, as JSON")
     parser.add_argument("--episodes", type=int, default=20, help="greedy episodes")
     arguments = parser.parse_args()

@@ -22,7 +22,7 @@ from pappus.types import Array, Nest, leaves_of
 
 RETRY_SECONDS = 0.1
 """Interval at which a lost service is tried again."""
-GROUP_BYTES = 1 << 20
+GROUP_BYTES = 4 << 20
 """Small batches are fetched in groups of up to this size, since most of the cost is per request."""
 AHEAD_BYTES = 128 << 20
 """Maximum bytes of batches that are ready, whatever `prefetch` says; two batches are always allowed."""

@@ -172,7 +172,7 @@ class ReplayTraining(Training):
 
     def _report_table(self) -> None:
         for name, value in self._source.info().items():
-            if name in ("size", "inserts", "samples"):
+            if name in ("size", "inserts", "samples", "samples_waited"):
                 self._gradient.metrics.gauge(f"replay/{name}", value)
 
     def save(self) -> dict[str, Nest]:

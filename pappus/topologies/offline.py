@@ -37,6 +37,8 @@ class DataReplayConfig(ReplayConfig):
     """Of data that does not fit: items in the table before the first update; 0: half of its capacity."""
     samples_per_insert: float = 8.0
     """Of data that does not fit: mean number of times that an item is sampled before it gives way."""
+    tolerance: float = 32.0
+    """Of data that does not fit: batches by which samples may be ahead of that ratio, or behind it, at any time."""
     sampler: str = "uniform"
     """Selector of sampled items: uniform, prioritized, or your own as module:name."""
 

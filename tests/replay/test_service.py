@@ -117,3 +117,17 @@ def test_a_writer_whose_items_wait_waits_too_and_loses_none() -> None:
     assert [int(client.sample("t", 1, timeout=10.0).data["x"][0, 0]) for _ in range(4)] == [0, 1, 2, 3]
     thread.join(10.0)
     assert not thread.is_alive()
+
+
+def test_a_service_says_how_long_samples_have_waited_for_items() -> None:
+    client = Client.of(Service([tables.queue("t", 2, SIGNATURE)], 64, chunk_length=4))
+    write(client, range(1))
+    client.sample("t", 1)
+    assert client.info("t")["samples_waited"] == 0.0, "there was one"
+    with pytest.raises(TimeoutError):
+        client.sample("t", 1, timeout=0.01)
+    waited = client.info("t")["samples_waited"]
+    assert waited >= 0.01
+    write(client, range(1))
+    client.sample("t", 1)
+    assert client.info("t")["samples_waited"] == waited

@@ -126,6 +126,8 @@ class Service:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waits: dict[Wait, None] = {}
+        self._waited: dict[str, float] = dict.fromkeys(self.tables, 0.0)
+        """Seconds that samples of each table have waited, those that still wait left out."""
         self._numbers = itertools.count(1)
         self.witness: Witness | None = None
 
@@ -432,9 +434,14 @@ class Service:
             return {
                 "size": live.size, "max_size": live.table.max_size, "inserts": limiter.inserts,
                 "samples": limiter.samples, "deletes": limiter.deletes, "refused": live.refused, "mass": live.mass,
+                "samples_waited": self._waited[table] + self._still_wait(table),
                 "steps": self.chunks.num_held * self.layout.chunk_length, "max_steps": self.layout.rows,
                 "chunks": self.chunks.num_held, **packed,
             }
+
+    def _still_wait(self, table: str) -> float:
+        """Seconds so far of samples that wait now."""
+        return sum(wait.deadline.waited for wait in self._waits if wait.what == "sample" and wait.table == table)
 
     def explain(self, table: str) -> str:
         """Which clients wait, for what, since when, and what would help; or that the table is open."""
@@ -513,6 +520,8 @@ class Service:
                 yield last
         finally:
             self._waits.pop(wait, None)
+            if what == "sample":
+                self._waited[table] += wait.deadline.waited
 
     def _tell(self) -> None:
         """Wake all waiting calls: something changed."""
