@@ -26,6 +26,8 @@ PAIRS = {
     "dqn": "dqn@single",
     "ddpg": "ddpg@single",
     "td3": "td3@single",
+    "d4pg": "d4pg@single",
+    "apex-d4pg": "d4pg@apex",
     "sac": "sac@single",
     "apex-sac": "sac@apex",
     "bc": "bc@offline",

@@ -17,6 +17,7 @@ from pappus.algorithms.awac import AWAC, AWACConfig
 from pappus.algorithms.bc import BC, BCConfig
 from pappus.algorithms.cql import CQL, CQLConfig
 from pappus.algorithms.cql_dqn import CQLDQN, CQLDQNConfig
+from pappus.algorithms.d4pg import D4PG, D4PGConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.iql import IQL, IQLConfig
@@ -108,6 +109,11 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         "td3", DDPG, DDPGConfig(twin=True, policy_delay=2, target_every=2, smoothing=0.2), learns_from_replay=True,
         updates_all_weights=False, refusal=continuous_only, settings=ONLINE_CONTROL,
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
+    ),
+    AlgorithmSpec(
+        "d4pg", D4PG, D4PGConfig(), refusal=continuous_only, learns_from_replay=True,
+        settings={**ONLINE_CONTROL, "network.hidden_sizes": (400, 300), "optimizer.learning_rate": 1e-4},
+        purpose="DDPG whose critic learns the distribution of returns, over five steps; continuous actions",
     ),
     AlgorithmSpec(
         "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=ONLINE_CONTROL,
@@ -263,6 +269,15 @@ SYSTEMS: dict[str, System] = _by_name(
     _named(
         "td3", "DDPG with twin critics, a delayed policy and smoothed targets: the steadier choice",
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
+    ),
+    _named(
+        "d4pg", "DDPG with a distributional critic and n-step returns",
+        "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
+    ),
+    _named(
+        "apex-d4pg", "the same with many actors, as the paper has it",
+        "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
+        {"topology.replay.samples_per_insert": 32.0},
     ),
     _named(
         "sac", "the default choice for continuous actions: explores by itself, one update per step",

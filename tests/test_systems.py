@@ -29,14 +29,14 @@ REPLAY = "learns from replay, and {1} has none; use {0}@apex"
 UNROLLS = "learns from fresh unrolls, each used once, and {1} trains on replayed items; use {0}@sync"
 EPOCHS = "makes several updates from each batch, and a worker of a3c sends one gradient per unroll"
 MADE_FOR = "is made for "
-CONTROL = ("ddpg", "td3", "sac", "td3-bc", "rebrac", "iql", "awac", "cql")
+CONTROL = ("ddpg", "td3", "d4pg", "sac", "td3-bc", "rebrac", "iql", "awac", "cql")
 """Algorithms that are tried on continuous actions."""
 REFUSED = {
     **{
         (name, other): UNROLLS
         for name in ("vtrace", "appo", "a2c", "ppo", "pqn") for other in ("single", "apex", "gorila", "offline")
     },
-    **{(name, other): REPLAY for name in ("dqn", "r2d2", "ddpg", "td3", "sac") for other in ("sync", "impala", "a3c")},
+    **{(name, other): REPLAY for name in ("dqn", "r2d2", "ddpg", "td3", "d4pg", "sac") for other in ("sync", "impala", "a3c")},
     **{(name, "impala"): FRESH for name in ("a2c", "ppo", "pqn")},
     **{(name, "a3c"): EPOCHS for name in ("ppo", "pqn")},
     **{

@@ -20,9 +20,10 @@ from pappus.imports import imported_callable
 from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
-from pappus.networks.policy_critics import PolicyCritics, TwinDeterministic
+from pappus.networks.policy_critics import DistributionalDeterministic, PolicyCritics, TwinDeterministic
 from pappus.networks.q_networks import Critic, DeterministicActorCritic, QHead, QNetwork
 from pappus.networks.torsos import CNN, ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
+from pappus.ops.value_distributions import Atoms
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
@@ -89,6 +90,20 @@ def build_twin_deterministic(
     assert isinstance(env.action, ContinuousAction)
     return TwinDeterministic(
         _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation,
+        layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
+    )
+
+
+def build_distributional(
+    env: EnvSpec, config: NetworkConfig, atoms: Atoms, num_critics: int = 1, correlated_noise: bool = False
+) -> DistributionalDeterministic:
+    """The same with critics that give distributions over these atoms."""
+    if reason := continuous_only(env.action):
+        raise UserError(f"a deterministic policy {reason}")
+    assert isinstance(env.action, ContinuousAction)
+    _refuse_moments(config)
+    return DistributionalDeterministic(
+        _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation, atoms=atoms,
         layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
     )
 

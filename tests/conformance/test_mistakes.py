@@ -141,7 +141,7 @@ CASES = [
     (ITEMS, "dqn", "next-step", "chain"),
     (ITEMS, "ddpg", "next-step", "chain"),
     (ITEMS, "cql-dqn", "next-step", "chain"),
-    *((ITEMS, name, "next-step", "chain") for name in ("sac", "td3-bc", "rebrac", "iql", "awac", "cql")),
+    *((ITEMS, name, "next-step", "chain") for name in ("d4pg", "sac", "td3-bc", "rebrac", "iql", "awac", "cql")),
     (ACTIONS, "bc", "next-step", "chain"),
     (POLICY_MASK, "impala", "choice", "bandit"),
     (NEXT_MASK, "dqn", "choice", "bandit"),
