@@ -30,6 +30,8 @@ PAIRS = {
     "apex-d4pg": "d4pg@apex",
     "sac": "sac@single",
     "apex-sac": "sac@apex",
+    "crossq": "crossq@single",
+    "apex-crossq": "crossq@apex",
     "bc": "bc@offline",
     "filtered-bc": "bc@offline",
     "cql-dqn": "cql-dqn@offline",

@@ -11,7 +11,7 @@ import torch
 from pappus.algorithms.d4pg import D4PG, D4PGConfig
 from pappus.errors import UserError
 from pappus.experience import TransitionStats
-from tests.algorithms.continuous_tools import B, ENV, gradient, made
+from tests.algorithms.continuous_tools import ENV, B, gradient, made
 
 LOW, HIGH, ATOMS = -5.0, 5.0, 11
 SETTINGS: dict[str, Any] = {"v_min": LOW, "v_max": HIGH, "atoms": ATOMS}
