@@ -36,6 +36,8 @@ REPLAY: Settings = {
     "topology.replay.samples_per_insert": 3.0, "topology.replay.tolerance": 4.0,
 }
 MANY: Settings = {**REPLAY, "actors": 2, "topology.refresh_every": 30}
+CROSSQ: Settings = {"algorithm.critic_sizes": (16, 16), "algorithm.renorm_after": 30}
+"""Moments begin to correct batches in the middle of the run."""
 R2D2: Settings = {
     **REPLAY, "actors": 2, "network.core": "lstm", "network.core_size": 8, "algorithm.burn_in": 2,
     "algorithm.length": 6, "algorithm.period": 3, "topology.replay.capacity": 60, "topology.replay.warm_up": 10,
@@ -67,12 +69,14 @@ SYSTEMS: dict[str, Case] = {
         Case("a2c", "Pendulum-v1", {"steps": 900, "actors": 2}),
         Case("a3c", "CartPole-v1", {"steps": 900, "actors": 3}),
         Case("apex-dqn", "CartPole-v1", {**MANY, "algorithm.n_step": 3}),
-        *(Case(name, "Pendulum-v1", MANY) for name in ("apex-ddpg", "apex-sac")),
+        *(Case(name, "Pendulum-v1", MANY) for name in ("apex-ddpg", "apex-d4pg", "apex-sac")),
+        Case("apex-crossq", "Pendulum-v1", {**MANY, **CROSSQ}),
         Case("r2d2", "CartPole-v1", {**R2D2, "topology.refresh_every": 30}),
         Case("seed-r2d2", "CartPole-v1", {**R2D2, **SEED}),
         Case("gorila-dqn", "CartPole-v1", {**MANY, "topology.shards": 2}),
         Case("dqn", "CartPole-v1", REPLAY),
-        *(Case(name, "Pendulum-v1", REPLAY) for name in ("ddpg", "td3", "sac")),
+        *(Case(name, "Pendulum-v1", REPLAY) for name in ("ddpg", "td3", "d4pg", "sac")),
+        Case("crossq", "Pendulum-v1", {**REPLAY, **CROSSQ}),
         *(Case(name, "CartPole-v1", OFFLINE) for name in ("bc", "filtered-bc", "cql-dqn")),
         *(Case(name, "Pendulum-v1", OFFLINE) for name in ("td3-bc", "rebrac", "iql", "awac", "cql")),
     )

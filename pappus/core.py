@@ -460,7 +460,7 @@ class ItemRules(Protocol):
 
 
 class ReplayAlgorithm(Algorithm, Protocol):
-    """Learns from items that are drawn again and again, with a target network beside the network.
+    """Learns from items that are drawn again and again, mostly with a target network beside the network.
 
     It may offer more: `on_arrays(network, target) -> ReplayArrayLoss | None`, a faster `loss` on a CPU.
     """
@@ -470,8 +470,8 @@ class ReplayAlgorithm(Algorithm, Protocol):
         """What the items are."""
 
     @property
-    def target_updates(self) -> TargetUpdates:
-        """How the target network follows."""
+    def target_updates(self) -> TargetUpdates | None:
+        """How the target network follows; None: there is none, and `loss` gets the network itself."""
 
     def exploration(self, envs: Array, of: int, steps: int) -> Array:
         """How much each of `envs`, of `of` in the run, explores after `steps` steps of all of them, `[N]` float32."""

@@ -74,7 +74,6 @@ OPTIONS = {
 
 SYSTEMS = {
     "tqc": ("sac", "continuous actions, learnt from replay"),
-    "d4pg": ("apex-ddpg", "continuous actions, actors beside the learner"),
     "ddqn": ("dqn", "it is double by default"), "double-dqn": ("dqn", "it is double by default"),
     "dueling-dqn": ("dqn", "with --algorithm.dueling"), "qr-dqn": ("dqn", "with --algorithm.quantiles"),
     "qrdqn": ("dqn", "with --algorithm.quantiles"), "c51": ("dqn", "with --algorithm.quantiles"),

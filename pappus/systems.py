@@ -17,6 +17,8 @@ from pappus.algorithms.awac import AWAC, AWACConfig
 from pappus.algorithms.bc import BC, BCConfig
 from pappus.algorithms.cql import CQL, CQLConfig
 from pappus.algorithms.cql_dqn import CQLDQN, CQLDQNConfig
+from pappus.algorithms.crossq import CrossQ, CrossQConfig
+from pappus.algorithms.d4pg import D4PG, D4PGConfig
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.algorithms.dqn import DQN, DQNConfig
 from pappus.algorithms.iql import IQL, IQLConfig
@@ -110,8 +112,18 @@ ALGORITHMS: dict[str, AlgorithmSpec] = _by_name(
         purpose="DDPG with twin critics, delayed policy and smoothed targets; continuous actions",
     ),
     AlgorithmSpec(
+        "d4pg", D4PG, D4PGConfig(), refusal=continuous_only, learns_from_replay=True,
+        settings={**ONLINE_CONTROL, "network.hidden_sizes": (400, 300), "optimizer.learning_rate": 1e-4},
+        purpose="DDPG whose critic learns the distribution of returns, over five steps; continuous actions",
+    ),
+    AlgorithmSpec(
         "sac", SAC, SACConfig(), refusal=continuous_only, learns_from_replay=True, settings=ONLINE_CONTROL,
         purpose="stochastic policy, twin critics, and a temperature that is learnt; continuous actions",
+    ),
+    AlgorithmSpec(
+        "crossq", CrossQ, CrossQConfig(), refusal=continuous_only, learns_from_replay=True, updates_all_weights=False,
+        settings={**ONLINE_CONTROL, "optimizer.learning_rate": 1e-3, "optimizer.momentum": 0.5},
+        purpose="SAC with batch-renormalised, wide critics and no target network; continuous actions",
     ),
     AlgorithmSpec(
         "bc", BC, BCConfig(), learns_from_replay=True, topologies=("offline",),
@@ -265,12 +277,29 @@ SYSTEMS: dict[str, System] = _by_name(
         "Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods",
     ),
     _named(
+        "d4pg", "DDPG with a distributional critic and n-step returns",
+        "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
+    ),
+    _named(
+        "apex-d4pg", "the same with many actors, as the paper has it",
+        "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
+        {"topology.replay.samples_per_insert": 32.0},
+    ),
+    _named(
         "sac", "the default choice for continuous actions: explores by itself, one update per step",
         "Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications",
     ),
     _named(
         "apex-sac", "the same with many actors: sooner where an env is slow",
         "Haarnoja et al. 2018; Horgan et al. 2018, Distributed Prioritized Experience Replay",
+    ),
+    _named(
+        "crossq", "fewer env steps than SAC, for larger updates: wide critics with batch norms, no target network",
+        "Bhatt et al. 2024, CrossQ: Batch Normalization in Deep Reinforcement Learning",
+    ),
+    _named(
+        "apex-crossq", "the same with many actors",
+        "Bhatt et al. 2024; Horgan et al. 2018, Distributed Prioritized Experience Replay",
     ),
     _named("bc", "imitate the policies behind a data set: the baseline", "Pomerleau 1988, ALVINN"),
     _named(

@@ -47,7 +47,7 @@ RULES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
         "algorithm.entropy_cost", "algorithm.reward_scale", "algorithm.epsilon.alpha", "algorithm.noise.sigma",
         "algorithm.rescaling", "algorithm.smoothing", "algorithm.alpha", "algorithm.beta", "algorithm.awac_lambda",
         "algorithm.policy_penalty", "algorithm.critic_penalty", "algorithm.temperature", "algorithm.entropy_per_action",
-        "topology.inference_deadline_ms",
+        "algorithm.v_min", "algorithm.v_max", "topology.inference_deadline_ms",
     )),
     ("must not be 0: nothing would be learned", lambda value: value != 0, ("algorithm.reward_scale",)),
     ("must not be negative; -1 chooses by measurement", lambda value: value >= 0 or value == -1, (

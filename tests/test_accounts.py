@@ -18,7 +18,7 @@ from pappus.systems import SYSTEMS
 from pappus.types import ArraySpec, DiscreteAction, EnvSpec, Timestep
 
 ONLINE = [name for name, system in SYSTEMS.items() if system.defaults.topology.uses_data != "only"]
-CONTROL = ("ddpg", "td3", "sac")
+CONTROL = ("ddpg", "td3", "d4pg", "sac", "crossq")
 SMALL: dict[str, Any] = {"runtime": "inline", "steps": 600, "evaluation.episodes": 1, "evaluation.max_seconds": 5.0}
 
 

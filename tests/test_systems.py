@@ -29,14 +29,15 @@ REPLAY = "learns from replay, and {1} has none; use {0}@apex"
 UNROLLS = "learns from fresh unrolls, each used once, and {1} trains on replayed items; use {0}@sync"
 EPOCHS = "makes several updates from each batch, and a worker of a3c sends one gradient per unroll"
 MADE_FOR = "is made for "
-CONTROL = ("ddpg", "td3", "sac", "td3-bc", "rebrac", "iql", "awac", "cql")
+CONTROL = ("ddpg", "td3", "d4pg", "sac", "crossq", "td3-bc", "rebrac", "iql", "awac", "cql")
 """Algorithms that are tried on continuous actions."""
+OFF_POLICY = ("dqn", "r2d2", "ddpg", "td3", "d4pg", "sac", "crossq")
 REFUSED = {
     **{
         (name, other): UNROLLS
         for name in ("vtrace", "appo", "a2c", "ppo", "pqn") for other in ("single", "apex", "gorila", "offline")
     },
-    **{(name, other): REPLAY for name in ("dqn", "r2d2", "ddpg", "td3", "sac") for other in ("sync", "impala", "a3c")},
+    **{(name, other): REPLAY for name in OFF_POLICY for other in ("sync", "impala", "a3c")},
     **{(name, "impala"): FRESH for name in ("a2c", "ppo", "pqn")},
     **{(name, "a3c"): EPOCHS for name in ("ppo", "pqn")},
     **{
@@ -46,7 +47,10 @@ REFUSED = {
     },
     **{(name, other): MADE_FOR for name in ("bc", "rebrac") for other in ("single", "apex")},
     **{(name, "apex"): MADE_FOR for name in ("td3-bc", "iql", "awac", "cql")},
-    ("td3", "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient",
+    **{
+        (name, "gorila"): "trains parts of its network less often, and gorila's parameter servers apply each gradient"
+        for name in ("td3", "crossq")
+    },
 }
 SMALL: dict[str, Any] = {
     "runtime": "inline", "steps": 64, "envs_per_actor": 2, "unroll_length": 8, "evaluation.episodes": 1,

@@ -20,7 +20,7 @@ from pappus.algorithms.actor_critic import ActorCriticAlgorithm
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.core import ReplayArrayLoss
 from pappus.errors import UserError
-from pappus.experience import Experience, LossOutput, Sequence, Sequences, TargetUpdates, Transition, Transitions
+from pappus.experience import Experience, LossOutput, Sequence, Sequences, Transition, Transitions
 from pappus.networks.build import build_actor_critic, own_network
 from pappus.networks.modules import ActorCritic
 from pappus.networks.numpy_mlp import numpy_mlp
@@ -28,9 +28,6 @@ from pappus.networks.steps import BatchForward, StepFunction, unroll_after_burn_
 from pappus.ops.numpy_ops import cross_entropy, tanh_error
 from pappus.overrides import stands_for
 from pappus.types import Array, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
-
-NEVER = 1 << 62
-"""Updates between two steps of a target network that nobody asks."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class BC(ActorCriticAlgorithm):
     """Acts by its policy, and learns it from steps, or with memory from sequences. The network's value is not used."""
 
     part_delays: tuple[int, ...] = (1,)
-    target_updates = TargetUpdates(NEVER)
+    target_updates = None
 
     def __init__(self, config: BCConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(env, network)

@@ -158,17 +158,22 @@ class DDPG:
     def loss(self, network: Any, target: Any, batch: Transition, weight: Tensor, update: int) -> LossOutput:
         """The critics' weighted squared error and, when it is its turn, the policy's loss. Actions are those that the
         env took: a policy in the data may have said more than its bounds allow."""
-        config, batch = self.config, batch._replace(action=batch.action.clamp(-1.0, 1.0))
+        batch = batch._replace(action=batch.action.clamp(-1.0, 1.0))
         seen = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.observation)
-        with torch.no_grad():
-            goal = self._goal(target, batch)
-        action = batch.action.flatten(1).unsqueeze(0)
-        values = torch.stack(network.judge(seen, action)).squeeze(1)
-        loss, error = critic_loss(values, goal, weight)
-        scalars = {"critic_loss": loss.detach(), "q": values[0].detach().mean(), "td_error": error.mean()}
-        if update % config.policy_delay == 0:
+        loss, error, scalars = self._critics(network, target, seen, batch, weight)
+        if update % self.config.policy_delay == 0:
             loss = loss + self._policy_loss(network, seen, batch)
         return LossOutput(loss, scalars, error)
+
+    def _critics(
+        self, network: Any, target: Any, seen: Nest, batch: Transition, weight: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The loss, the error of each item, and scalars."""
+        with torch.no_grad():
+            goal = self._goal(target, batch)
+        values = torch.stack(network.judge(seen, batch.action.flatten(1).unsqueeze(0))).squeeze(1)
+        loss, error = critic_loss(values, goal, weight)
+        return loss, error, {"critic_loss": loss.detach(), "q": values[0].detach().mean(), "td_error": error.mean()}
 
     def _goal(self, target: Any, batch: Transition) -> Tensor:
         _, value = self._next(target, batch)
@@ -177,13 +182,18 @@ class DDPG:
 
     def _next(self, target: Any, batch: Transition) -> tuple[Tensor, Tensor]:
         """The target policy's next actions `[B, A]`, and their values `[B]`."""
+        later, action = self._next_action(target, batch)
+        return action.squeeze(0), torch.stack(target.judge(later, action)).amin(0).squeeze(0)
+
+    def _next_action(self, target: Any, batch: Transition) -> tuple[Nest, Tensor]:
+        """The next observations `[1, B, …]`, and the target policy's actions there `[1, B, A]`."""
         later = map_leaves(lambda leaf: leaf.unsqueeze(0), batch.next_observation)
         action = target.policy(later)
         if self.config.smoothing:
             bound = self.config.smoothing_clip
             noise = (torch.randn_like(action) * self.config.smoothing).clamp(-bound, bound)
             action = (action + noise).clamp(-1.0, 1.0)
-        return action.squeeze(0), torch.stack(target.judge(later, action)).amin(0).squeeze(0)
+        return later, action
 
     def _policy_loss(self, network: Any, seen: Nest, batch: Transition) -> Tensor:
         """Its gradient is −∂Q/∂a · ∂π/∂θ; the critics are judges here, and do not learn from it."""

@@ -1,4 +1,4 @@
-"""What SAC, CQL, IQL and AWAC share: a stochastic policy that acts by itself, and critics that learn from transitions.
+"""What SAC, CrossQ, CQL, IQL and AWAC share: a stochastic policy that acts by itself, and critics of transitions.
 
     G = r_t + γ r_{t+1} + … + γⁿ V(o_{t+n})          V is the method's own
     critics    w · Σ_i (G − Q_i(o_t, a_t))²
@@ -23,42 +23,61 @@ from pappus.types import Array, ArraySpec, ContinuousAction, EnvSpec, Nest
 
 
 @dataclass(frozen=True)
-class PolicyCriticsConfig(AlgorithmConfig):
+class CriticsConfig(AlgorithmConfig):
     """What all of them have."""
 
     discount: float = 0.99
     """γ."""
     n_step: int = 1
     """Rewards before the bootstrap."""
-    target_every: int = 1
-    """Updates between two steps of the target network."""
-    target_share: float = 0.005
-    """Share of the network's weights that it takes over then; 1: all."""
     reward_scale: float = 1.0
     """Rewards are multiplied by it before they are learned from."""
 
     def __post_init__(self) -> None:
-        for name in ("n_step", "target_every"):
-            if getattr(self, name) < 1:
-                raise UserError(f"algorithm.{name}={getattr(self, name)} must be at least 1")
+        if self.n_step < 1:
+            raise UserError(f"algorithm.n_step={self.n_step} must be at least 1")
+
+    @property
+    def target_updates(self) -> TargetUpdates | None:
+        """How a target network follows; None: there is none."""
+        return None
+
+
+@dataclass(frozen=True)
+class PolicyCriticsConfig(CriticsConfig):
+    """With a target network."""
+
+    target_every: int = 1
+    """Updates between two steps of the target network."""
+    target_share: float = 0.005
+    """Share of the network's weights that it takes over then; 1: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_every < 1:
+            raise UserError(f"algorithm.target_every={self.target_every} must be at least 1")
         if not 0 < self.target_share <= 1:
             raise UserError(f"algorithm.target_share={self.target_share} must lie above 0 and up to 1")
+
+    @property
+    def target_updates(self) -> TargetUpdates | None:
+        return TargetUpdates(self.target_every, self.target_share)
 
 
 class PolicyCriticsAlgorithm:
     """Samples its policy's actions. Replay draws uniformly: nothing is recorded that a priority could be made of."""
 
     behaviour: ClassVar[dict[str, ArraySpec]] = {"log_prob": ArraySpec((), "float32")}
-    part_delays: ClassVar[tuple[int, ...]] = (1,)
+    part_delays: tuple[int, ...] = (1,)
     squash: ClassVar[bool] = False
     """A normal distribution through a tanh; otherwise a normal one around a mean between the bounds."""
     value: ClassVar[bool] = False
     """Whether the network learns V(o), too."""
 
-    def __init__(self, config: PolicyCriticsConfig, env: EnvSpec, network: NetworkConfig) -> None:
+    def __init__(self, config: CriticsConfig, env: EnvSpec, network: NetworkConfig) -> None:
         self.env, self.network_config = env, network
         self.experience = Transitions(config.n_step, config.discount, config.reward_scale)
-        self.target_updates = TargetUpdates(config.target_every, config.target_share)
+        self.target_updates = config.target_updates
         self.distribution = distribution_for(env.action, self.squash)
         self._bounded = isinstance(env.action, ContinuousAction)
 

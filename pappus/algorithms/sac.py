@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pappus.actions import continuous_only
-from pappus.algorithms.policy_critics import PolicyCriticsAlgorithm, PolicyCriticsConfig, critic_loss
+from pappus.algorithms.policy_critics import CriticsConfig, PolicyCriticsAlgorithm, PolicyCriticsConfig, critic_loss
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, Transition
@@ -24,8 +24,8 @@ from pappus.types import EnvSpec
 
 
 @dataclass(frozen=True)
-class SACConfig(PolicyCriticsConfig):
-    """Defaults are the paper's."""
+class EntropyConfig(CriticsConfig):
+    """What a policy earns that stays random."""
 
     temperature: float = 1.0
     """α at the start."""
@@ -38,6 +38,11 @@ class SACConfig(PolicyCriticsConfig):
         super().__post_init__()
         if self.temperature <= 0:
             raise UserError(f"algorithm.temperature={self.temperature} must be positive: it is learnt as a logarithm")
+
+
+@dataclass(frozen=True)
+class SACConfig(PolicyCriticsConfig, EntropyConfig):
+    """Defaults are the paper's."""
 
 
 class Draws(NamedTuple):
@@ -53,7 +58,7 @@ class SAC(PolicyCriticsAlgorithm):
     squash: ClassVar[bool] = True
     distribution: SquashedGaussian
 
-    def __init__(self, config: SACConfig, env: EnvSpec, network: NetworkConfig) -> None:
+    def __init__(self, config: EntropyConfig, env: EnvSpec, network: NetworkConfig) -> None:
         if reason := continuous_only(env.action):
             raise UserError(f"{type(self).__name__.lower()} {reason}")
         super().__init__(config, env, network)
@@ -72,17 +77,18 @@ class SAC(PolicyCriticsAlgorithm):
             goal = self._goal(network, target, batch, later)
         q_loss, error, scalars = self._critics(network, seen, batch, goal, weight, Draws(now, later))
         policy_loss, temperature_loss, log_prob = self._policy(network, seen, now, weight)
-        scalars |= {
-            "td_error": error.mean(), "policy_loss": policy_loss.detach(), "entropy": -log_prob.mean(),
-            "temperature": network.log_temperature.detach().exp(),
-        }
+        scalars |= {"td_error": error.mean(), **self._policy_scalars(network, policy_loss, log_prob)}
         return LossOutput(q_loss + policy_loss + temperature_loss, scalars, error)
 
     def _goal(self, network: Any, target: Any, batch: Transition, later: Tensor) -> Tensor:
         action, log_prob = self.distribution.reparameterized(later)
-        value = target.q(target.see(batch.next_observation), action).amin(0)
+        return self._goal_of(batch, target.q(target.see(batch.next_observation), action), network, log_prob)
+
+    def _goal_of(self, batch: Transition, q_later: Tensor, network: Any, log_prob: Tensor) -> Tensor:
+        """What critics learn, by the critics' values `[critics, B]` of later actions with these log-probabilities."""
+        value = q_later.amin(0)
         if self.config.entropy_backup:
-            value = value - network.log_temperature.exp() * log_prob
+            value = value - network.log_temperature.detach().exp() * log_prob
         goal: Tensor = batch.reward + batch.discount * value
         return goal
 
@@ -106,3 +112,10 @@ class SAC(PolicyCriticsAlgorithm):
         target_entropy = self.config.entropy_per_action * action.shape[-1]
         temperature_loss = -network.log_temperature * (weight * (found + target_entropy)).mean()
         return policy_loss, temperature_loss, found
+
+    @staticmethod
+    def _policy_scalars(network: Any, loss: Tensor, log_prob: Tensor) -> dict[str, Tensor]:
+        return {
+            "policy_loss": loss.detach(), "entropy": -log_prob.mean(),
+            "temperature": network.log_temperature.detach().exp(),
+        }

@@ -20,9 +20,11 @@ from pappus.imports import imported_callable
 from pappus.networks.cores import GRUCore, LSTMCore
 from pappus.networks.frame_stack import FrameStack
 from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
-from pappus.networks.policy_critics import PolicyCritics, TwinDeterministic
+from pappus.networks.normed_mlps import NormedPolicyCritics
+from pappus.networks.policy_critics import DistributionalDeterministic, PolicyCritics, TwinDeterministic
 from pappus.networks.q_networks import Critic, DeterministicActorCritic, QHead, QNetwork
 from pappus.networks.torsos import CNN, ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
+from pappus.ops.value_distributions import Atoms
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
 
 NetworkFactory: TypeAlias = Callable[[EnvSpec, NetworkConfig], nn.Module]
@@ -93,6 +95,20 @@ def build_twin_deterministic(
     )
 
 
+def build_distributional(
+    env: EnvSpec, config: NetworkConfig, atoms: Atoms, num_critics: int = 1, correlated_noise: bool = False
+) -> DistributionalDeterministic:
+    """The same with critics that give distributions over these atoms."""
+    if reason := continuous_only(env.action):
+        raise UserError(f"a deterministic policy {reason}")
+    assert isinstance(env.action, ContinuousAction)
+    _refuse_moments(config)
+    return DistributionalDeterministic(
+        _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation, atoms=atoms,
+        layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
+    )
+
+
 def build_policy_critics(
     env: EnvSpec, config: NetworkConfig, *, squash: bool = False, value: bool = False, temperature: float = 0.0
 ) -> PolicyCritics:
@@ -102,6 +118,19 @@ def build_policy_critics(
     return PolicyCritics(
         _plain_encoder(env, config), env.action, config.hidden_sizes, config.activation, layer_norm=config.layer_norm,
         squash=squash, value=value, temperature=temperature,
+    )
+
+
+def build_normed_policy_critics(
+    env: EnvSpec, config: NetworkConfig, critic_sizes: tuple[int, ...], warm_up: int, temperature: float
+) -> NormedPolicyCritics:
+    """The same of MLPs with batch renormalisation, for CrossQ; continuous actions."""
+    assert isinstance(env.action, ContinuousAction)
+    if config.layer_norm:
+        raise UserError("network.layer_norm=True: crossq's networks have batch norms; leave it out, or use sac")
+    return NormedPolicyCritics(
+        _plain_encoder(env, config), env.action, config.hidden_sizes, critic_sizes, config.activation, warm_up=warm_up,
+        temperature=temperature,
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +108,7 @@ class ManyMLPs(nn.Module):
 
 def multiply_in_half(network: nn.Module) -> None:
     """Let a CPU make the products of hidden layers in bfloat16."""
+    module: Any
     for module in network.modules():
-        if isinstance(module, ManyMLPs | Member):
+        if hasattr(module, "mixed"):
             module.mixed = True

@@ -20,6 +20,7 @@ from pappus.networks.many_mlps import ManyMLPs
 from pappus.networks.modules import Activation, Encoder, RunningMoments, split_mask, zeros
 from pappus.networks.q_networks import LAST_LAYER_GAIN, DeterministicActorCritic
 from pappus.ops.distributions import mask_logits
+from pappus.ops.value_distributions import Atoms
 from pappus.types import ActionSpec, ContinuousAction, Nest, map_leaves
 
 
@@ -129,14 +130,14 @@ class TwinDeterministic(DeterministicActorCritic):
 
     def __init__(
         self, encoder: Encoder, action_shape: tuple[int, ...], sizes: tuple[int, ...], activation: Activation = "relu",
-        *, layer_norm: bool = False, num_critics: int = 2, memory_spec: Nest = (),
+        *, layer_norm: bool = False, num_critics: int = 2, memory_spec: Nest = (), outputs: int = 1,
     ) -> None:
-        """`layer_norm` is for the critics."""
+        """`layer_norm` is for the critics, and `outputs` the number of theirs."""
         nn.Module.__init__(self)
         self.action_shape, self.state_spec = action_shape, memory_spec
         size = math.prod(action_shape)
         self.actor: Any = ManyMLPs(1, encoder.output_size, sizes, size, activation, last_gain=LAST_LAYER_GAIN)
-        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, 1, activation, layer_norm)
+        critics = ManyMLPs(num_critics, encoder.output_size + size, sizes, outputs, activation, layer_norm)
         self.critics = nn.ModuleList([encoder, critics])
         self._keeps_moments = any(isinstance(module, RunningMoments) for module in encoder.modules())
 
@@ -165,6 +166,33 @@ class TwinDeterministic(DeterministicActorCritic):
         """Count observations `[T, B, …]` into the running moments, where the network keeps some."""
         if self._keeps_moments:
             count_in(self.critics[0], observation)
+
+
+class DistributionalDeterministic(TwinDeterministic):
+    """The same with critics that give the distribution of what is earned, as logits of atoms: Q is its mean."""
+
+    def __init__(self, encoder: Encoder, *args: Any, atoms: Atoms, **kwargs: Any) -> None:
+        """The arguments of `TwinDeterministic`, and the atoms."""
+        super().__init__(encoder, *args, **kwargs, outputs=atoms.count)
+        self.atoms = atoms
+
+    def q(self, observation: Nest, action: Tensor) -> Tensor:
+        """Q(o, a) of the first critic, `[T, B]`."""
+        encoder, critics = self.critics
+        rows = torch.cat([encoder(observation), action], -1)
+        logits: Tensor = critics.first(rows.flatten(0, 1))  # type: ignore[operator]
+        return self.atoms.mean(logits).view(rows.shape[:2])
+
+    def logits(self, observation: Nest, action: Tensor) -> Tensor:
+        """Of every critic, `[critics, T, B, N]`."""
+        encoder, critics = self.critics
+        rows = torch.cat([encoder(observation), action], -1)
+        logits: Tensor = critics(rows.flatten(0, 1))
+        return logits.view(-1, *rows.shape[:2], self.atoms.count)
+
+    def judge(self, observation: Nest, action: Tensor) -> list[Tensor]:
+        """Q(o, a) of every critic, `[T, B]` each."""
+        return list(self.atoms.mean(self.logits(observation, action)).unbind(0))
 
 
 def count_in(encoder: Any, observation: Nest) -> None:

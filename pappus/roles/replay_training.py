@@ -1,4 +1,5 @@
-"""Training on items of replay, with a target network (Ape-X, R2D2, DQN, DDPG; in Gorila with parameter servers).
+"""Training on items of replay, mostly with a target network (Ape-X, R2D2, DQN, DDPG; in Gorila with parameter
+servers).
 
     replay ──batch──▶ loss ──▶ one update, and new priorities back to replay; the target network follows the weights
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from pappus.core import ItemSource, ReplayAlgorithm, ReplayArrayLoss, StepTotal, Waitable
-from pappus.experience import SMALLEST_PRIORITY, ItemBatch, Sequence
+from pappus.experience import SMALLEST_PRIORITY, ItemBatch, Sequence, TargetUpdates
 from pappus.networks.flat import FlatParameters
 from pappus.networks.many_mlps import multiply_in_half
 from pappus.networks.modules import RunningMoments
@@ -48,7 +49,11 @@ class ReplayTraining(Training):
         are kept on the device, as far as there is memory for them."""
         self._algorithm, self._source, self._counted, self._gradient = algorithm, source, counted, gradient
         self._device = gradient.settings.device
-        self.target = TargetNetwork(algorithm, gradient.flat, self._device, gradient.settings.precision)
+        self.target: TargetNetwork | None = None
+        if (follows := algorithm.target_updates) is not None:
+            self.target = TargetNetwork(algorithm, follows, gradient.flat, self._device, gradient.settings.precision)
+        self._later: Any = gradient.network if self.target is None else self.target.network
+        """The network that says what later observations are worth."""
         self._capacity, self._service, self._until_info = capacity, 0, 0
         self._staleness = PriorityStaleness(capacity)
         self._drawn: Any = None
@@ -62,12 +67,14 @@ class ReplayTraining(Training):
         if keeps_rows and gradient.accelerator.real:
             keep_pictures(source, gradient.accelerator.free_memory(), gradient.metrics.event)
         self._on_arrays: ReplayArrayLoss | None = gradient.array_loss(
-            algorithm, gradient.network, self.target.network
+            algorithm, gradient.network, self._later
         )
 
     def take(self) -> Waitable | None:
         if self._gradient.channel is not None:
-            self.target.follow_version(self._gradient.channel.read(self._gradient.flat.values.detach().numpy()))
+            version = self._gradient.channel.read(self._gradient.flat.values.detach().numpy())
+            if self.target is not None:
+                self.target.follow_version(version)
         batch = self._source.take()
         if batch is None:
             return self._source
@@ -90,7 +97,7 @@ class ReplayTraining(Training):
             gradient.metrics.mean(f"losses/{name}", value)
         self._report_ages(self._drawn)
         updates = gradient.updates + 1
-        if gradient.channel is None:
+        if gradient.channel is None and self.target is not None:
             self.target.follow_updates(updates)
         if self._until_info == 0:
             self._report_table()
@@ -124,7 +131,7 @@ class ReplayTraining(Training):
     def loss(self) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The algorithm's; it leaves new priorities behind, in the same memory whichever graph writes them."""
         loss, scalars, priority = self._algorithm.loss(
-            self._gradient.network, self.target.network, self._items, self._weight, self._gradient.updates
+            self._gradient.network, self._later, self._items, self._weight, self._gradient.updates
         )
         if self._priority.shape != priority.shape:
             self._priority = torch.zeros_like(priority)
@@ -147,13 +154,13 @@ class ReplayTraining(Training):
 
     def blamed(self) -> list[int] | None:
         items, weight = map_leaves(self._rows.tensor, (self._drawn.items, self._drawn.weight))
-        algorithm, network, target = self._algorithm, self._gradient.network, self.target.network
+        algorithm, network, later = self._algorithm, self._gradient.network, self._later
 
         def is_finite(columns: Array, tame: bool) -> bool:
             part = on_device(item_part(items, columns, tame), self._device)
             share = on_device(part_of(weight, columns, 0, False), self._device)
             return self._gradient.is_finite(
-                lambda: algorithm.loss(network, target, part, share, self._gradient.updates).loss
+                lambda: algorithm.loss(network, later, part, share, self._gradient.updates).loss
             )
 
         return to_blame(self._drawn.origin, is_finite)
@@ -176,13 +183,12 @@ class ReplayTraining(Training):
                 self._gradient.metrics.gauge(f"replay/{name}", value)
 
     def save(self) -> dict[str, Nest]:
-        target = self.target.flat.values.detach().cpu().clone()
-        return {"target": target, "followed": self.target.followed, "source": self._source.save()}
+        own = {} if self.target is None else self.target.save()
+        return {**own, "source": self._source.save()}
 
     def load(self, state: Nest) -> None:
-        with torch.no_grad():
-            self.target.flat.values.copy_(state["target"])
-        self.target.followed = state.get("followed", -1)
+        if self.target is not None:
+            self.target.load(state)
         self._source.load(state.get("source", {}))
         if self._counted is not None and self._gradient.channel is None:
             self._counted.set_total(state["steps"])
@@ -207,9 +213,10 @@ class TargetNetwork:
     """A copy of the network that follows its weights: every so many updates it takes over a share of them."""
 
     def __init__(
-        self, algorithm: ReplayAlgorithm, weights: FlatParameters, device: str, precision: str = "float32"
+        self, algorithm: ReplayAlgorithm, updates: TargetUpdates, weights: FlatParameters, device: str,
+        precision: str = "float32",
     ) -> None:
-        self._algorithm, self._weights = algorithm, weights
+        self._updates, self._weights = updates, weights
         self.network: Any = algorithm.build_network()
         if precision == "mixed":
             multiply_in_half(self.network)
@@ -221,17 +228,25 @@ class TargetNetwork:
 
     def follow_updates(self, updates: int) -> None:
         """Follow, if it is time to after so many updates."""
-        if updates % self._algorithm.target_updates.every == 0:
-            self._take_over(self._algorithm.target_updates.share)
+        if updates % self._updates.every == 0:
+            self._take_over(self._updates.share)
 
     def follow_version(self, version: int) -> None:
         """Follow as often as it was time to up to this version, which others count; begin as the first weights."""
-        updates = self._algorithm.target_updates
+        updates = self._updates
         times = version // updates.every - self.followed
         if times > 0:
             share = 1.0 if self.followed < 0 else 1.0 - (1.0 - updates.share) ** times
             self.followed += times
             self._take_over(share)
+
+    def save(self) -> dict[str, Nest]:
+        return {"target": self.flat.values.detach().cpu().clone(), "followed": self.followed}
+
+    def load(self, state: Nest) -> None:
+        with torch.no_grad():
+            self.flat.values.copy_(state["target"])
+        self.followed = state.get("followed", -1)
 
     def _take_over(self, share: float) -> None:
         with torch.no_grad():

@@ -33,7 +33,8 @@ def disk_warning(run: Run, program: Program, directory: Path) -> str:
 
 def state_bytes(run: Run) -> int:
     """Weights, what the optimizer knows of each, and a target network where there is one."""
-    copies = 1 + _statistics(run.config.optimizer) + hasattr(run.algorithm, "target_updates")
+    has_target = getattr(run.algorithm, "target_updates", None) is not None
+    copies = 1 + _statistics(run.config.optimizer) + has_target
     return 4 * run.weights_size * copies
 
 

@@ -50,6 +50,7 @@ DDPG: Settings = {
 }
 TD3: Settings = {**DDPG, "algorithm.smoothing": 0.1}
 """A slope's best action is at its bound, where noise makes it worse: by γ · 0.04 with this one."""
+D4PG: Settings = {**DDPG, "algorithm.v_min": -10.0, "algorithm.v_max": 10.0, "algorithm.target_every": 1}
 CQL: Settings = {**DQN, "algorithm.alpha": 0.05, "optimizer.decay": 0.999}
 """So little shifts values by a third of the tolerance at most: by α (π − β) / β for data of a policy β."""
 BC: Settings = {"batch_size": 64}
@@ -63,8 +64,14 @@ LARGER: Settings = {"steps": 1_200, "batch_size": 64, "topology.replay.samples_p
 IQL: Settings = {**STOCHASTIC, "algorithm.expectile": 0.999, "algorithm.beta": 100.0, **LARGER}
 """An expectile of all actions that is near the best one's value."""
 AWAC: Settings = {**STOCHASTIC, "algorithm.awac_lambda": 0.03, "algorithm.largest_weight": 1e9}
-SAC: Settings = {**STOCHASTIC, "algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0}
-"""So little entropy adds next to nothing to values."""
+LITTLE_ENTROPY: Settings = {"algorithm.temperature": 0.1, "algorithm.entropy_per_action": -4.0}
+"""It adds next to nothing to values."""
+SAC: Settings = {**STOCHASTIC, **LITTLE_ENTROPY}
+CROSSQ: Settings = {
+    **REPLAY, **LITTLE_ENTROPY, "algorithm.n_step": 3, "algorithm.critic_sizes": (64,), "algorithm.renorm_after": 50,
+    "batch_size": 64, "topology.replay.samples_per_insert": 16.0,
+}
+"""Once moments correct batches, it learns the values that are asked for."""
 SAC_LIKE: Settings = {**SAC, "algorithm.alpha": 0.001}
 WHOLE_TARGETS: Settings = {"algorithm.target_every": 20, "algorithm.target_share": 1.0}
 LSTM: Settings = {"network.core": "lstm", "network.core_size": 32, "optimizer.learning_rate": 0.03}
@@ -160,11 +167,20 @@ ROWS: dict[str, Row] = {
     "ddpg": Row("ddpg", DDPG, continuous=True),
     "td3": Row("td3", TD3, continuous=True),
     "apex-ddpg": Row("apex-ddpg", DDPG | WHOLE_TARGETS, continuous=True),
+    "d4pg": Row("d4pg", D4PG, continuous=True),
+    "apex-d4pg": Row("apex-d4pg", D4PG | WHOLE_TARGETS, continuous=True),
+    "d4pg@seed": Row("d4pg@seed", D4PG, continuous=True),
+    "d4pg@gorila": Row("d4pg@gorila", D4PG | SLOWLY, continuous=True),
+    "d4pg@offline": Row("d4pg@offline", offline(D4PG, 200), continuous=True),
     "sac": Row("sac", SAC, continuous=True),
     "apex-sac": Row("apex-sac", SAC, continuous=True),
     "sac@seed": Row("sac@seed", SAC, continuous=True),
     "sac@gorila": Row("sac@gorila", SAC | SLOWLY, continuous=True),
     "sac@offline": Row("sac@offline", offline(SAC, 200), continuous=True),
+    "crossq": Row("crossq", CROSSQ, continuous=True),
+    "apex-crossq": Row("apex-crossq", CROSSQ, continuous=True),
+    "crossq@seed": Row("crossq@seed", CROSSQ, continuous=True),
+    "crossq@offline": Row("crossq@offline", offline(CROSSQ, 300), continuous=True),
     "vtrace@sync": Row("vtrace@sync", ON_POLICY),
     "vtrace@a3c": Row("vtrace@a3c", ON_POLICY | TWO_ACTORS),
     "appo@sync": Row("appo@sync", APPO),
