@@ -22,7 +22,7 @@ from benchmarks.peers import control_work as work
 
 OFF_POLICY: Mapping[str, Any] = {
     "envs_per_actor": 1, "batch_size": work.BATCH, "network.hidden_sizes": work.HIDDEN,
-    "topology.replay.capacity": work.CAPACITY, "topology.replay.warm_up": work.RANDOM_STEPS,
+    "topology.replay.capacity": work.CAPACITY,
     "topology.replay.samples_per_insert": float(work.BATCH), "optimizer.learning_rate": work.LEARNING_RATE,
     "algorithm.discount": work.DISCOUNT, "algorithm.target_share": work.TARGET_SHARE,
 }
@@ -43,18 +43,19 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def settings(algorithm: str) -> dict[str, Any]:
+def settings(run: work.Run) -> dict[str, Any]:
     """Of ours, for the work that both sides do; whatever a preset says."""
-    return {**SETTINGS[algorithm], "runtime": "inline"}
+    warm_up = {} if run.algorithm == "ppo" else {"topology.replay.warm_up": run.warm_up}
+    evaluation = {"evaluation.every_steps": run.every, "evaluation.episodes": run.episodes}
+    return {**SETTINGS[run.algorithm], **warm_up, **evaluation, "runtime": "inline"}
 
 
 def train(run: work.Run) -> None:
     """Our side of a run. Its seconds count evaluations, too."""
-    evaluation = {"evaluation.every_steps": run.every, "evaluation.episodes": run.episodes}
     with tempfile.TemporaryDirectory() as folder:
         pappus.train(
             run.algorithm, run.env, steps=run.steps, seed=run.seed, run_dir=Path(folder) / "run",
-            settings={**settings(run.algorithm), **evaluation},
+            settings=settings(run),
         )
         for point in points(Path(folder) / "run"):
             run.keep(point)

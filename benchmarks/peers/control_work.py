@@ -14,7 +14,7 @@ from pathlib import Path
 HIDDEN = (256, 256)
 """Units of policy and critics of SAC and TD3, with relu; PPO has two layers of 64 with tanh."""
 BATCH, CAPACITY, RANDOM_STEPS = 256, 1_000_000, 10_000
-"""Of each update, of the replay buffer, and before the first update."""
+"""Of each update, of the replay buffer, and before the first update, unless the command line says otherwise."""
 LEARNING_RATE, DISCOUNT, TARGET_SHARE = 3e-4, 0.99, 0.005
 NOISE, DELAY, SMOOTHING = 0.1, 2, 0.2
 """Of TD3: exploration, updates of the critics per update of policy and targets, noise of the target's actions."""
@@ -46,6 +46,8 @@ class Run:
     steps: int
     every: int
     episodes: int
+    warm_up: int
+    """Random steps before the first update."""
     folder: Path
 
     @property
@@ -91,6 +93,7 @@ def wanted(peer: str) -> Run:
     parser.add_argument("--steps", type=int, default=300_000)
     parser.add_argument("--every", type=int, default=25_000, help="steps between two evaluations")
     parser.add_argument("--episodes", type=int, default=10, help="of each evaluation")
+    parser.add_argument("--warm-up", type=int, default=RANDOM_STEPS, help="steps before the first update")
     parser.add_argument("--folder", type=Path, required=True, help="where results are kept")
     run = Run(peer, **vars(parser.parse_args()))
     if run.done:

@@ -20,21 +20,22 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 OFF_POLICY = {
     "learning_rate": work.LEARNING_RATE, "batch_size": work.BATCH, "buffer_size": work.CAPACITY,
-    "learning_starts": work.RANDOM_STEPS, "gamma": work.DISCOUNT, "tau": work.TARGET_SHARE,
-    "train_freq": 1, "gradient_steps": 1, "policy_kwargs": {"net_arch": [*work.HIDDEN]},
+    "gamma": work.DISCOUNT, "tau": work.TARGET_SHARE, "train_freq": 1,
+    "gradient_steps": 1, "policy_kwargs": {"net_arch": [*work.HIDDEN]},
 }
 
 
 def made(run: work.Run, env: VecEnv) -> BaseAlgorithm:
     """The agent with the settings of the comparison."""
     shared = {"env": env, "seed": run.seed, "device": "cpu"}
+    replayed = {**OFF_POLICY, "learning_starts": run.warm_up, **shared}
     if run.algorithm == "sac":
-        return SAC("MlpPolicy", **OFF_POLICY, **shared)
+        return SAC("MlpPolicy", **replayed)
     if run.algorithm == "td3":
         actions = env.action_space.shape
         return TD3(
-            "MlpPolicy", **OFF_POLICY, policy_delay=work.DELAY, target_policy_noise=work.SMOOTHING,
-            action_noise=NormalActionNoise(np.zeros(actions), np.full(actions, work.NOISE)), **shared,
+            "MlpPolicy", **replayed, policy_delay=work.DELAY, target_policy_noise=work.SMOOTHING,
+            action_noise=NormalActionNoise(np.zeros(actions), np.full(actions, work.NOISE)),
         )
     return PPO(
         "MlpPolicy", learning_rate=work.LEARNING_RATE, n_steps=work.ROLLOUT, batch_size=work.MINIBATCH,
