@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@# torch alone first: a constraint on it must not be solved together with packages that would pull another build
 	$(INSTALL) torch setuptools
-	$(INSTALL) --no-build-isolation --editable ".[atari,data,envpool,export,grpc,ray,replay,sweep,video,dev]"
+	$(INSTALL) --no-build-isolation --editable ".[atari,data,envpool,export,grpc,mujoco,ray,replay,sweep,video,dev]"
 	@# pip would compile with one core; a few packages carry files for other Pythons, which do not compile
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	@touch $(STAMP)

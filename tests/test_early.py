@@ -115,6 +115,7 @@ REFUSED = {
     "train ppo@nope:topology --env CartPole-v1": "there is no module 'nope' here",
     "train dqn --env Pendulum-v1": "dqn needs one discrete choice",
     "train td3@seed --env CartPole-v1": "td3@seed needs continuous actions",
+    "train sac --env HalfCheetah-v5": "env 'HalfCheetah-v5' needs MuJoCo, which is not installed; run pip install",
     "train --resume damaged": "is damaged, checkpoint.json",
     "verify damaged": "is damaged, checkpoint.json",
     "replay serve": "--config",
@@ -142,6 +143,7 @@ def test_these_are_refused_before_torch_is_loaded(tmp_path: Path) -> None:
     (damaged / "checkpoint.json").write_text("half of a")
     code = (
         "import json, sys, pappus; pappus.Callback, pappus.runs; from pappus.cli import main\n"
+        "sys.modules['mujoco'] = None\n"
         "for line in json.load(sys.stdin):\n"
         "    print(line, '→', main(line.split()), 'torch' in sys.modules, file=sys.stderr)"
     )

@@ -109,6 +109,20 @@ def test_what_is_recorded_is_what_the_learner_saw(
     assert np.isfinite(log_prob).all()
 
 
+@pytest.mark.parametrize("name", ["ppo", "a2c", "impala", "appo", *CONTINUOUS])
+def test_what_is_learned_from_is_what_the_env_did_within_its_bounds(name: str, tmp_path: Path) -> None:
+    settings = {"record": str(tmp_path / "data"), "steps": 120}
+    replay = find_system(name).algorithm.learns_from_replay
+    pappus.train(name, "tests.envs.toy_envs:Weak", (TINY if replay else UNROLLS) | settings, run_dir=tmp_path / "run")
+    dataset = open_dataset(tmp_path / "data")
+    episodes = list(dataset.read(range(dataset.num_episodes)))
+    said, done = (np.concatenate(x) for x in zip(*((e.action, e.observation[1:]) for e in episodes), strict=True))
+    low, high = np.array([-0.4, 1]), np.array([0.4, 3])
+    np.testing.assert_allclose(done, (low + high) / 2 + said.clip(-1, 1) * (high - low) / 2, rtol=1e-6, atol=1e-6)
+    assert len(said) > 100 and said.std(0).min() > 0.05 and (not replay or np.abs(said).max() <= 1)
+    assert all(not e.terminated for e in episodes), "time limits are no ends"
+
+
 def test_a_resumed_run_goes_on_with_its_data_set(tmp_path: Path) -> None:
     settings = {**UNROLLS, "optimizer.anneal": False}
     pappus.train("impala", "CartPole-v1", settings, run_dir=tmp_path / "whole", record=tmp_path / "all")

@@ -20,7 +20,7 @@ from pappus.algorithms.policy_critics import critic_loss
 from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import LossOutput, TargetUpdates, Transition, Transitions, TransitionStats
-from pappus.networks.build import build_deterministic, own_network
+from pappus.networks.build import build_twin_deterministic, own_network
 from pappus.networks.modules import unlearning
 from pappus.networks.q_networks import NOISE
 from pappus.networks.steps import StepFunction
@@ -107,7 +107,7 @@ class DDPG:
         self.part_delays = (config.policy_delay, 1)
 
     def build_network(self) -> nn.Module:
-        return own_network(self.env, self.network_config) or build_deterministic(
+        return own_network(self.env, self.network_config) or build_twin_deterministic(
             self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
         )
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pappus.algorithms.ddpg import DDPG, DDPGConfig
 from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import Transition
-from pappus.networks.build import build_twin_deterministic, own_network
 from pappus.types import EnvSpec, Nest
 
 SMALLEST_VALUE = 1e-6
@@ -50,11 +49,6 @@ class TD3BC(DDPG):
 
     def __init__(self, config: TD3BCConfig, env: EnvSpec, network: NetworkConfig) -> None:
         super().__init__(config, env, network)
-
-    def build_network(self) -> nn.Module:
-        return own_network(self.env, self.network_config) or build_twin_deterministic(
-            self.env, self.network_config, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
-        )
 
     def _policy_loss(self, network: Any, seen: Nest, batch: Transition) -> Tensor:
         action: Tensor = network.policy(seen)

@@ -6,7 +6,8 @@ import copy
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -19,8 +20,12 @@ from pappus.envs.env_threads import ThreadedVectorEnv
 from pappus.envs.external import has_no_env
 from pappus.envs.gym_vector import GymVector, GymVectorEnv, trusting
 from pappus.envs.vector import backend_of, first_env_seed
-from pappus.errors import UserError, closest
+from pappus.errors import UserError, closest, install_line
 from pappus.imports import imported_module
+
+MUJOCO = "gymnasium.envs.mujoco."
+EXTRAS = {MUJOCO: ("MuJoCo", "mujoco"), "gymnasium.envs.box2d.": ("Box2D", "box2d")}
+"""What Gymnasium's envs need, by where they stand: a package, and our extra that brings it."""
 
 
 def make_gym(env: str | Callable[..., Any], num_envs: int, seed: int, options: EnvOptions) -> GymVectorEnv:
@@ -39,6 +44,11 @@ def make_gym_vector(
             return _from_spec(source, num_envs, kwargs, threads)
         return _from_factory(source, num_envs, kwargs, threads)
     except gym.error.DependencyNotInstalled as missing:
+        entry = str(getattr(source, "entry_point", ""))
+        for place, (package, extra) in EXTRAS.items():
+            if entry.startswith(place):
+                line = install_line(extra)
+                raise UserError(f"env {env!r} needs {package}, which is not installed; run {line}") from None
         raise UserError(f"env {env!r} needs a package that is missing: {missing}") from None
 
 
@@ -84,7 +94,24 @@ def _from_spec(spec: GymSpec, num_envs: int, kwargs: dict[str, Any], threads: in
     _check_kwargs(spec, kwargs)
     # Passive checks cost a third of a step of a small env; `check_env` does more, once.
     kwargs = {"disable_env_checker": True, **kwargs}
-    return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs, threads)
+    with _quiet_models(spec):
+        return _one_by_one(lambda: gym.make(copy.deepcopy(spec), **kwargs), num_envs, threads)
+
+
+@contextmanager
+def _quiet_models(spec: GymSpec) -> Iterator[None]:
+    """While envs are made, MuJoCo is silent: of each it would say on the terminal, and in a file in the user's folder,
+    that Gymnasium's models are of an older version."""
+    if not str(spec.entry_point).startswith(MUJOCO) or importlib.util.find_spec("mujoco") is None:
+        yield
+        return
+    mujoco = importlib.import_module("mujoco")
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _check_kwargs(spec: GymSpec, kwargs: dict[str, Any]) -> None:

@@ -35,6 +35,9 @@ ToAction: TypeAlias = Callable[[Array], Array]
 # Networks compute in float32, and torch has no arithmetic on wide unsigned integers.
 _STORED_AS = {"float64": "float32", "float16": "float32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
+DOUBLE = np.finfo(np.float64)
+"""EnvPool says of dm_control's numbers that they lie between the smallest positive double and the largest one; it means
+that they have no bounds."""
 MOST_BOUNDS = 1000
 """Entries of a leaf that may have bounds of their own: specs travel to every process."""
 
@@ -133,6 +136,8 @@ def _leaf_converter(space: Space, path: str) -> tuple[Nest, ToNest]:
 def _bounds(space: spaces.Box) -> Bounds | None:
     """One pair for all entries where they agree or are many, otherwise one for each."""
     low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    unbounded = (low == DOUBLE.tiny) & (high == DOUBLE.max)
+    low, high = np.where(unbounded, -np.inf, low), np.where(unbounded, np.inf, high)
     if not np.isfinite(low).any() and not np.isfinite(high).any():
         return None
     if low.size > MOST_BOUNDS or (np.ptp(low) == 0 and np.ptp(high) == 0):

@@ -6,7 +6,6 @@ number of policy parameters is `distribution_for(env_spec.action).parameter_size
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -22,7 +21,7 @@ from pappus.networks.frame_stack import FrameStack
 from pappus.networks.modules import MLP, ActorCritic, Core, Encoder, Flat, NoCore, PolicyValueHead, Torso, split_mask
 from pappus.networks.normed_mlps import NormedPolicyCritics
 from pappus.networks.policy_critics import DistributionalDeterministic, PolicyCritics, TwinDeterministic
-from pappus.networks.q_networks import Critic, DeterministicActorCritic, QHead, QNetwork
+from pappus.networks.q_networks import QHead, QNetwork
 from pappus.networks.torsos import CNN, ImpalaDeep, MinAtarCNN, NatureCNN, OneHot, Pixels
 from pappus.ops.value_distributions import Atoms
 from pappus.types import ACTION_MASK, ArraySpec, ContinuousAction, DiscreteAction, EnvSpec, Nest
@@ -59,33 +58,11 @@ def build_q_network(
     return QNetwork(torso, core, QHead(core.output_size, env.action.n, dueling, hidden, quantiles), frame_stack)
 
 
-def build_deterministic(
-    env: EnvSpec, config: NetworkConfig, num_critics: int = 1, correlated_noise: bool = False
-) -> DeterministicActorCritic:
-    """A policy and its critics for this env; raises `UserError` for combinations that cannot work."""
-    if reason := continuous_only(env.action):
-        raise UserError(f"a deterministic policy {reason}")
-    assert isinstance(env.action, ContinuousAction)
-    if env.frame_stack > 1 or config.core != "none":
-        raise UserError(f"ddpg has no memory, and core={config.core!r} with frame_stack={env.frame_stack} needs one")
-    _refuse_moments(config)
-    _check(env, config)
-    cnns = _choose_cnns(env.observation, config)
-    size = math.prod(env.action.shape)
-    critics = [
-        Critic(
-            _encoder(env.observation, cnns, config, trunk=False), size, config.hidden_sizes, config.activation,
-            config.layer_norm,
-        ) for _ in range(num_critics)
-    ]
-    memory = env.action.array if correlated_noise else ()
-    return DeterministicActorCritic(_encoder(env.observation, cnns, config), critics, env.action.shape, memory)
-
-
 def build_twin_deterministic(
     env: EnvSpec, config: NetworkConfig, num_critics: int = 2, correlated_noise: bool = False
 ) -> TwinDeterministic:
-    """The same on one encoder, which may scale observations by their moments; layer norms are the critics'."""
+    """A policy and its critics on one encoder, which may scale observations by their moments; layer norms are the
+    critics'. Raises `UserError` for combinations that cannot work."""
     if reason := continuous_only(env.action):
         raise UserError(f"a deterministic policy {reason}")
     assert isinstance(env.action, ContinuousAction)

@@ -125,6 +125,23 @@ class Pusher(gym.Env[Any, Any]):
         return action.copy(), 0.0, False, False, {}
 
 
+class Weak(Pusher):
+    """The same with one bound as narrow as a humanoid's, and one not around 0; episodes have 10 steps."""
+
+    action_space = spaces.Box(np.array([-0.4, 1], np.float32), np.array([0.4, 3], np.float32))
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.time = 0
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        shown, reward, *_ = super().step(action)
+        return shown, reward, False, self.time == 10, {}
+
+
 class Crashing(Counter):
     """Raises in its third step."""
 
