@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pappus"
 MARKER = re.compile(r"^<!-- generated: (\w+)(?: (\S+))? -->$", re.MULTILINE)
 COMMAND_FILES = (
-    PACKAGE / "cli.py", PACKAGE / "data_commands.py", PACKAGE / "policy_commands.py", PACKAGE / "preset_listing.py",
+    *sorted(PACKAGE.glob("commands/*.py")),
     *(PACKAGE / name / "command.py" for name in ("chaos", "comparing", "page", "sweeping", "tuning")),
 )
 BASES = ("AlgorithmConfig", "TopologyConfig")
@@ -219,7 +219,7 @@ def tree(file: Path) -> ast.Module:
 
 def constant(name: str) -> str:
     """The source of what a module of the package assigns to a name."""
-    for file in sorted(PACKAGE.glob("*.py")):
+    for file in (*sorted(PACKAGE.glob("*.py")), *sorted(PACKAGE.glob("commands/*.py"))):
         for node in tree(file).body:
             if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
                 return ast.unparse(node.value)

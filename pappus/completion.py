@@ -56,15 +56,12 @@ def script(shell: str) -> str:
 @cache
 def commands() -> dict[str, list[str]]:
     """Every command and its options, without those of systems."""
-    tree = ast.parse((PACKAGE / "cli.py").read_text(encoding="utf-8"))
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    table = next(node for node in ast.walk(functions["_dispatch"]) if isinstance(node, ast.Dict))
     found = {}
-    for key, value in zip(table.keys, table.values, strict=True):
-        assert isinstance(key, ast.Constant) and isinstance(value, ast.Name)
-        places = [functions[value.id], *_imported_by(functions[value.id])]
-        names = [name for node in places for name in _options_in(node)]
-        found[str(key.value)] = list(dict.fromkeys(names))
+    for file in sorted((PACKAGE / "commands").glob("*.py")):
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body):
+            names = [name for node in (module, *_imported_by(module)) for name in _options_in(node)]
+            found[file.stem.replace("_", "-")] = list(dict.fromkeys(names))
     return found
 
 
@@ -78,19 +75,14 @@ def system_options() -> list[str]:
     return [*OWN_OPTIONS, *sorted(f"--{name}" for name in (*names, *short) if name != "system")]
 
 
-def _imported_by(function: ast.FunctionDef) -> list[ast.AST]:
-    """What a command imports of us: whole modules, or one function of a module with several commands."""
-    found: list[ast.AST] = []
-    for node in ast.walk(function):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("pappus."):
-            continue
-        module = PACKAGE.parent.joinpath(*str(node.module).split("."))
-        for alias in node.names:
-            files = [path for path in (module.with_suffix(".py"), module / f"{alias.name}.py") if path.is_file()]
-            tree: ast.AST = ast.parse(files[0].read_text(encoding="utf-8")) if files else ast.Module([], [])
-            body = tree.body if isinstance(tree, ast.Module) else []
-            named = [one for one in body if isinstance(one, ast.FunctionDef) and one.name == alias.name != "main"]
-            found += named or [tree]
+def _imported_by(command: ast.Module) -> list[ast.Module]:
+    """The modules of ours that a command imports, where its options may be, too."""
+    found: list[ast.Module] = []
+    for node in ast.walk(command):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pappus."):
+            module = PACKAGE.parent.joinpath(*str(node.module).split("."))
+            files = {module.with_suffix(".py"), *(module / f"{alias.name}.py" for alias in node.names)}
+            found += [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(files) if path.is_file()]
     return found
 
 

@@ -221,7 +221,8 @@ class CostConfig:
     core-hour=0.04,gpu-hour=3."""
     budget: dict[str, float] = field(default_factory=dict)
     """Train until so much is spent, in all parts of the run together (also as --budget): money, core-hours, gpu-hours,
-    joules. Such as core-hours=0.5,money=2.5: whatever is spent first."""
+    joules. Such as core-hours=0.5,money=2.5: whatever is spent first. With --seeds and --vary it is for all runs
+    together, in equal parts."""
 
 
 @dataclass(frozen=True)

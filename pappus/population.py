@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,9 +167,15 @@ class Population:
             words = [f"greedy return {interval(returns)} over {len(returns)} seeds" if returns else "nothing finished"]
             if solved:
                 words.append(f"solved {len(solved)} of {len(found)}, at {interval(solved)} steps")
-            words += _costs([known["cost"] for known in found if known.get("cost")])
+            words += [f"{one} each" for one in _costs([known["cost"] for known in found if known.get("cost")], fmean)]
             lines.append(f"{setting or 'all'}: {'; '.join(words)}")
-        return lines
+        return [*lines, *self._costs_in_all()]
+
+    def _costs_in_all(self) -> list[str]:
+        """What all that have ended cost together, where that is more than one."""
+        costs = [known["cost"] for member in self.members if (known := self.summary(member)).get("cost")]
+        found = _costs(costs, sum) if len(costs) > 1 else []
+        return [f"cost: {one} in all {len(costs)} runs" for one in found]
 
     def _write(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -231,11 +237,11 @@ def _asked(members: Sequence[Member], page: PageConfig | None) -> list[Asked]:
     return [runs] if page is None else [runs, Asked("its page", dataclasses.asdict(page), "opens a port")]
 
 
-def _costs(costs: Sequence[dict[str, Any]]) -> list[str]:
-    """What a run cost on average: core hours, and money where there are prices."""
+def _costs(costs: Sequence[dict[str, Any]], together: Callable[[list[float]], float]) -> list[str]:
+    """What runs cost, `together`: core hours, and money where there are prices."""
     found = {name: [cost[name] for cost in costs if name in cost] for name in ("core_hours", "money")}
-    means = [f"{fmean(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
-    return [f"{' and '.join(means)} each"] if means else []
+    amounts = [f"{together(values):.3g} {name.replace('_', ' ')}" for name, values in found.items() if values]
+    return [" and ".join(amounts)] if amounts else []
 
 
 def _stop_waiting(number: signal.Signals) -> None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pappus.cli import USAGE
+from pappus.cli import COMMANDS, USAGE
 from pappus.completion import commands, script, system_options
 from pappus.field_names import OPTIONS, SYSTEMS
 from pappus.names import PAIRS
@@ -26,7 +26,8 @@ def test_bash_completes(words: str, expected: str) -> None:
 
 
 def test_every_command_is_completed_and_in_the_usage() -> None:
-    for name in commands():
+    assert set(commands()) == set(COMMANDS)
+    for name in COMMANDS:
         assert f"pappus {name}" in USAGE and f" {name}" in script("fish").splitlines()[0].replace("'", " ")
     assert script("zsh").startswith("#compdef pappus") and "--steps" in script("zsh")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pappus import cli
+from pappus.commands.configs import check_early, check_feasible
 from pappus.config import SupervisionConfig
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -46,8 +46,8 @@ def test_commands_are_accepted(command: str, tmp_path: Path, monkeypatch: pytest
     """As far as the command line goes before a run starts: what follows would look for the cluster."""
     monkeypatch.chdir(tmp_path)
     words = [word for word in command.split()[1:] if word != "--resume-or-start"]
-    cli._check_early(None, words, trust=False, several=False)
-    cli._check_feasible(words, trust=False)
+    check_early(None, words, trust=False, several=False)
+    check_feasible(words, trust=False)
 
 
 def test_the_container_has_what_it_copies_and_begins_with_our_command() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from pappus.cli import main
+from pappus.commands.configs import config_of_words
+from pappus.commands.population import settled
 from pappus.config import PageConfig
 from pappus.errors import INCOMPLETE, UserError
 from pappus.members import Member, members_of, seeds_of, varied_by
@@ -65,6 +67,30 @@ def test_what_varies_nothing_is_refused(text: str) -> None:
 def test_values_that_would_share_a_folder_or_replace_others_are_refused(texts: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         members_of("ppo", [], [1], varied_by(texts))
+
+
+@pytest.mark.parametrize(("words", "varied", "parts"), [
+    (["--budget", "core-hours=3,money=0.6", "--price", "hour=1"], {}, {"core-hours": 1.0, "money": 0.2}),
+    (["--cost.budget", "core-hours=3"], {"unroll-length": ["8"]}, {"core-hours": 1.0}),
+    ([], {"budget": ["core-hours=3"]}, {"core-hours": 3.0}),
+    ([], {}, {}),
+])
+def test_a_budget_is_for_all_members_together(
+    words: list[str], varied: dict[str, list[str]], parts: dict[str, float]
+) -> None:
+    runs, _ = settled(members_of("ppo", [*INLINE[1:], *words], [1, 2, 3], varied), varied)
+    budgets = [config_of_words(member.words)[1].cost.budget for member in runs]
+    assert budgets == [pytest.approx(parts)] * 3
+
+
+def test_what_all_members_cost_is_told(tmp_path: Path) -> None:
+    members = [Member(f"seed-{i}", "", ()) for i in (1, 2)]
+    for member, hours in zip(members, (0.25, 0.75), strict=True):
+        (tmp_path / member.name).mkdir()
+        (tmp_path / member.name / "summary.json").write_text(json.dumps({"cost": {"core_hours": hours}}))
+    assert Population(tmp_path, members, 1).verdict() == [
+        "all: nothing finished; 0.5 core hours each", "cost: 1 core hours in all 2 runs"
+    ]
 
 
 def test_the_interval_is_students() -> None:

@@ -29,7 +29,7 @@ from pappus.runtimes.forkserver import ForkServer
 
 ROOT = Path(__file__).parent.parent
 _template = multiprocessing.get_context("forkserver")
-_template.set_forkserver_preload(["pappus.api", "pappus.remote", "pappus.cli", __name__])
+_template.set_forkserver_preload(["pappus.api", "pappus.remote", "pappus.cli", "pappus.commands.train", __name__])
 
 
 class Command(Protocol):

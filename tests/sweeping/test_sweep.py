@@ -241,7 +241,7 @@ def test_a_wrong_command_is_refused_before_torch_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pappus.cli._config", lambda *_: pytest.fail("it was not refused early"))
+    monkeypatch.setattr("pappus.commands.sweep.config_of_words", lambda *_: pytest.fail("it was not refused early"))
     (tmp_path / "space.yaml").write_text(yaml.safe_dump({"unroll-length": {"low": 8, "high": 16}}))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "sweep.json").write_text("{}")

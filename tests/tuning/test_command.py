@@ -11,6 +11,7 @@ import yaml
 
 from pappus import cli
 from pappus.api import configure
+from pappus.commands.configs import with_system
 from pappus.config import CostConfig
 from pappus.runtimes.forkserver import ForkServer
 from pappus.systems import find_system
@@ -93,7 +94,7 @@ def test_it_writes_a_config_that_train_takes_and_says_what_it_costs(
     config = configure("impala", "CartPole-v1", file=tmp_path / "tuned.yaml")
     assert (config.actors, config.envs_per_actor, config.batch_size, config.runtime) == (2, 64, 64, "local")
     assert (config.algorithm.entropy_cost, config.device) == (0.02, "auto")  # type: ignore[attr-defined]
-    assert cli._with_system(["--config", "tuned.yaml"]) == ["impala", "--config", "tuned.yaml"]
+    assert with_system(["--config", "tuned.yaml"]) == ["impala", "--config", "tuned.yaml"]
 
 
 def test_it_starts_from_a_file_and_goes_beyond_it(

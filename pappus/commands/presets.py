@@ -21,7 +21,7 @@ from pappus.telemetry.wording import aligned
 NOTHING = "no evidence recorded"
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: list[str], began: float) -> int:
     """List presets, or show those of a system or a file; the exit code."""
     parser = Parser(prog="pappus presets", description="List settings per env, and the runs that show that they work.")
     parser.add_argument("system", nargs="?", help="a name or ALGORITHM@TOPOLOGY, or a file that a sweep wrote")

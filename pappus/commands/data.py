@@ -26,7 +26,7 @@ pappus data import FILE… --out DIR        a data set of NumPy, Parquet or D4RL
 """
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], began: float) -> int:
     """Run `pappus data WORDS`; the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         print(DATA_USAGE, end="")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from pappus.arguments import Parser
 from pappus.telemetry.doctor_file import read_doctor, report
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: list[str], began: float) -> int:
     """Print the report of a run that is under way or over."""
     parser = Parser(prog="pappus doctor", description="What limits a run, and the one change that would help.")
     parser.add_argument("run", help="run directory, of a run that is under way or over")

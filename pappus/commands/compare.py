@@ -1,0 +1,9 @@
+"""`pappus compare`: what finished runs say together."""
+
+from __future__ import annotations
+
+
+def main(words: list[str], began: float) -> int:
+    from pappus.comparing import command
+
+    return command.main(words)
