@@ -43,7 +43,7 @@ class _Renormalised(torch.autograd.Function):
         x = x.to(gain.dtype)
         mean = x.mean(0)
         centred = x - mean
-        variance = centred.square().mean(0)
+        variance = (centred * centred).mean(0)
         inverse, running = (variance + EPSILON).rsqrt(), (running_variance + EPSILON).rsqrt()
         ratio = (running / inverse).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
         shift = ((mean - running_mean) * running).clamp(-LARGEST_SHIFT, LARGEST_SHIFT)
@@ -59,5 +59,7 @@ class _Renormalised(torch.autograd.Function):
         total, along = slope.sum(0), (slope * centred).sum(0) * inverse
         scale = gain * ratio * inverse
         share = scale / len(centred)
-        for_x = torch.addcmul(-share * total, slope, scale).addcmul_(centred, -share * along * inverse)
+        for_x = None
+        if ctx.needs_input_grad[0]:
+            for_x = torch.addcmul(-share * total, slope, scale).addcmul_(centred, -share * along * inverse)
         return for_x, torch.addcmul(ratio * along, shift, total), total, None, None, None

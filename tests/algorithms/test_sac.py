@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -32,19 +33,27 @@ def batch_of(rows: int) -> Transition:
     )
 
 
+def learnt(algorithm: SAC, network: Any, updates: int, slope_only: bool = False) -> None:
+    """Train on half of the transitions from each state, or on those of the slope, with steps that get smaller."""
+    optimizer = torch.optim.Adam([weight for weight in network.parameters() if weight.requires_grad], 0.01)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, updates)
+    for update in range(updates):
+        optimizer.zero_grad()
+        batch = batch_of(128)
+        if slope_only:
+            batch = Transition(*(leaf[1::2] for leaf in batch[:5]))
+        algorithm.loss(network, network, batch, torch.ones(len(batch.reward)), update).loss.backward()
+        optimizer.step()
+        schedule.step()
+
+
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 def test_values_are_those_of_the_entropy_regularised_mdp(temperature: float) -> None:
     torch.manual_seed(0)
     algorithm = SAC(SACConfig(temperature=temperature), ENV, NetworkConfig(hidden_sizes=(32,)))
     network = algorithm.build_network()
     network.log_temperature.requires_grad_(False)  # it stays as it is
-    optimizer = torch.optim.Adam([weight for weight in network.parameters() if weight.requires_grad], 0.01)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, 600)
-    for update in range(600):
-        optimizer.zero_grad()
-        algorithm.loss(network, network, batch_of(128), torch.ones(128), update).loss.backward()
-        optimizer.step()
-        schedule.step()
+    learnt(algorithm, network, 600)
     with torch.no_grad():
         seen, drawn = network.see(torch.stack([START, SLOPE])), torch.rand(1_000, 1) * 2 - 1
         params = network.policy(seen)[1:]
@@ -54,3 +63,27 @@ def test_values_are_those_of_the_entropy_regularised_mdp(temperature: float) -> 
         best = temperature * math.log(2 * temperature * math.sinh(1 / temperature))
         torch.testing.assert_close(found, torch.full_like(found, GAMMA * soft), atol=0.05, rtol=0.0)
         assert best - 0.05 < soft <= best + 0.01, "no policy earns more, and a squashed normal nearly as much"
+
+
+def entropy_at(temperature: float) -> float:
+    """Of the density exp(a / α) / Z on −1 … 1, which is the best policy on the slope: log Z − E[a] / α."""
+    log_z = math.log(2 * temperature * math.sinh(1 / temperature))
+    return log_z - (1 / math.tanh(1 / temperature) - temperature) / temperature
+
+
+@pytest.mark.parametrize("target", [0.4, -0.2])
+def test_the_temperature_settles_where_the_policy_has_the_target_entropy(target: float) -> None:
+    torch.manual_seed(0)
+    config = SACConfig(temperature=1.0, entropy_per_action=target)
+    algorithm = SAC(config, ENV, NetworkConfig(hidden_sizes=(32,)))
+    network = algorithm.build_network()
+    learnt(algorithm, network, 400, slope_only=True)
+    with torch.no_grad():
+        entropy = float(algorithm.distribution.entropy(network.policy(network.see(SLOPE[None]))))
+        temperature = float(network.log_temperature.exp())
+    low, high = 0.01, 10.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if entropy_at(middle) > target else (middle, high)
+    assert entropy == pytest.approx(target, abs=0.05)
+    assert temperature == pytest.approx(low, rel=0.1), "a squashed normal is nearly the best density"

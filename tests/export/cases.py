@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from pappus.config import NetworkConfig
+from pappus.algorithms.crossq import CrossQConfig
+from pappus.config import AlgorithmConfig, NetworkConfig
 from pappus.data.no_env import NoEnv
 from pappus.envs.spaces import action_converter, observation_converter
 from pappus.envs.vector import VectorEnv, WithLastInputs
 from pappus.networks.flat import FlatParameters
 from pappus.networks.modules import RunningMoments
+from pappus.networks.normed_mlps import BatchRenorm
 from pappus.policy import TrainedPolicy
 from pappus.systems import ALGORITHMS
 from pappus.trained import policy_of
@@ -27,20 +29,23 @@ GRID = spaces.Box(0, 1, (6, 6, 2), np.bool_)
 
 def made(
     algorithm: str, observation: Any, action: Any, network: dict[str, Any], frame_stack: int = 1,
-    last_inputs: bool = False,
+    last_inputs: bool = False, config: AlgorithmConfig | None = None,
 ) -> TrainedPolicy:
-    """The policy of an algorithm in an env with these spaces, which is nowhere."""
+    """The policy of an algorithm, with its own config or this one, in an env with these spaces, which is nowhere."""
     torch.manual_seed(0)
     ours, _ = action_converter(action)
     shown, _ = observation_converter(observation, ours)
     env: VectorEnv = NoEnv(EnvSpec(shown, ours, frame_stack), observation, action)
     env = WithLastInputs(env) if last_inputs else env
     entry = ALGORITHMS[algorithm]
-    algorithm_made = entry.make(entry.config, env.spec, NetworkConfig(hidden_sizes=(16,), core_size=8, **network))
+    sizes = NetworkConfig(hidden_sizes=(16,), core_size=8, **network)
+    algorithm_made = entry.make(config or entry.config, env.spec, sizes)
     built = algorithm_made.build_network()
     for module in built.modules():
         if isinstance(module, RunningMoments):
             module.update(torch.randn(50, len(module.mean)) * 3 + 1)
+        elif isinstance(module, BatchRenorm):
+            module(torch.randn(50, len(module.mean)) * 3 + 1, learning=True)
     flat = FlatParameters(built).values.add_(torch.randn(FlatParameters(built).size) * 0.02)
     return TrainedPolicy(env, policy_of(algorithm_made, flat.numpy(), 1))
 
@@ -66,6 +71,10 @@ def squashed() -> TrainedPolicy:
     return made("sac", VECTOR, spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([3.0, np.inf], np.float32)), {})
 
 
+def normed() -> TrainedPolicy:
+    return made("crossq", VECTOR, spaces.Box(-1.0, 1.0, (2,)), {}, config=CrossQConfig(critic_sizes=(16,)))
+
+
 def dicts() -> TrainedPolicy:
     shown = spaces.Dict({
         "picture": GRID, "where": VECTOR, "kind": spaces.Discrete(5, start=-2),
@@ -75,5 +84,5 @@ def dicts() -> TrainedPolicy:
 
 
 CASES: dict[str, Callable[[], TrainedPolicy]] = {
-    "mlp": mlp, "cnn": cnn, "lstm": lstm, "masks": masks, "squashed": squashed, "dicts": dicts,
+    "mlp": mlp, "cnn": cnn, "lstm": lstm, "masks": masks, "squashed": squashed, "normed": normed, "dicts": dicts,
 }
