@@ -1,11 +1,14 @@
 """Do the costs that a run reports equal what the kernel says, and does a budget end it in time?
 
     python -m benchmarks.cost [--seconds 20] [--cases "impala;budget"]
+    python -m benchmarks.cost --gpu [--seconds 40]
 
 Every run is a command below this process, which adopts its orphans (PR_SET_CHILD_SUBREAPER) and adds up what the kernel
 says (`wait4`) of the command, of all that it waited for, and of each orphan. The reported CPU seconds are those of
 summary.json; they end a moment before the command does. The peak of memory is compared with the highest sum of the
-processes' shares (PSS) that a look every 50 ms has seen.
+processes' shares (PSS) that a look every 50 ms has seen. With `--gpu`, energy and busy seconds of the GPU, which the
+run has for itself, are compared with what NVML tells this process: its counter before and after the command, and its
+utilization every 20 ms.
 """
 
 from __future__ import annotations
@@ -29,11 +32,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.process_tree import held_bytes
 from pappus.telemetry.usage import descendants
 
 SUBREAPER = 36
-LOOK_SECONDS = 0.05
+LOOK_SECONDS, GPU_LOOK_SECONDS = 0.05, 0.02
 COMPUTES = "import sys\nfor line in sys.stdin:\n    sum(range(20_000))\n    print(flush=True)\n"
 """What the child process of an env does for every step."""
 
@@ -89,6 +93,10 @@ BUDGETS = {
 }
 
 
+FRAMES = ("--env", "benchmarks.synthetic:frames", "--device", "cuda")
+GPU_CASES = {"impala": Case(("impala", *FRAMES)), "seed-vtrace": Case(("seed-vtrace", *FRAMES))}
+
+
 @dataclass(frozen=True)
 class Measured:
     """What the kernel says of a command, and what its run does."""
@@ -142,6 +150,44 @@ def _watch(pid: int, peaks: list[int]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
+class GpuWatch(threading.Thread):
+    """What NVML says of the first GPU from its start until `stop`."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        super().__init__(daemon=True)
+        self._gpus, self._over = gpus, threading.Event()
+        self.busy_seconds, self._joules = 0.0, gpus.joules() or 0.0
+
+    def run(self) -> None:
+        before = time.monotonic()
+        while not self._over.wait(GPU_LOOK_SECONDS):
+            now = time.monotonic()
+            self.busy_seconds += (now - before) * (self._gpus.busy() or 0.0)
+            before = now
+
+    def stop(self) -> float:
+        """Joules since it was made."""
+        self._over.set()
+        self.join()
+        return (self._gpus.joules() or 0.0) - self._joules
+
+
+def gpu_costs(seconds: float) -> Iterator[list[str]]:
+    """A row for each run of `seconds` with a GPU."""
+    gpus = find_gpus([0])
+    if gpus is None:
+        raise SystemExit("--gpu needs a GPU that NVML knows; leave it out on this machine")
+    for name, case in GPU_CASES.items():
+        watch = GpuWatch(gpus)
+        watch.start()
+        found = measured([*case.words, "--seconds", str(seconds)])
+        joules = watch.stop()
+        ours = [found.cost[what] for what in ("cpu_seconds", "gpu_seconds", "joules")]
+        pairs = zip((found.cpu_seconds, watch.busy_seconds, joules), ours, strict=True)
+        cells = ([f"{told:.1f}", f"{own:.1f}", f"{own / told:.3f}"] for told, own in pairs)
+        yield [name, *(cell for row in cells for cell in row)]
+
+
 def _kill_one(pid: int, title: str, at: float) -> None:
     time.sleep(max(0.0, at - time.monotonic()))
     for one in descendants(pid):
@@ -182,7 +228,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20.0, help="of training in each run")
     parser.add_argument("--cases", default="", help="some of them, by how they begin, such as impala;budget")
+    parser.add_argument("--gpu", action="store_true", help="GPU seconds and energy instead")
     arguments = parser.parse_args()
+    if arguments.gpu:
+        heads = ["run"]
+        for what in ("CPU s", "GPU s", "J"):
+            heads += [f"kernel or NVML, {what}", f"reported, {what}", f"{what}, ratio"]
+        _table(heads, lambda: gpu_costs(arguments.seconds))
+        return
 
     def chosen(names: dict[str, Case]) -> list[str]:
         asked = arguments.cases.split(";") if arguments.cases else [""]

@@ -14,6 +14,8 @@ from pappus.telemetry.process_tree import PacedMemory, ProcessTree
 
 LOOK_SECONDS, LOOK_SHARE = 0.25, 0.002
 """Between two looks at the CPU time of all processes, at least; and the share of the time that looking may take."""
+SETTLED_SECONDS = 1.0
+"""After so long the energy that was read says how much it is per second."""
 
 
 class Computed(Protocol):
@@ -39,14 +41,17 @@ class Meter:
         self, tree: Computed | None = None, gpus: Gpus | None = None, held: int = 0,
         clock: Callable[[], float] = time.monotonic, began: float | None = None, processors: Processors | None = None,
     ) -> None:
-        """`held`: devices that the run holds, of which `gpus` can be read. `began`: by the clock, if not now."""
+        """`held`: devices that the run holds, of which `gpus` can be read. `began`: by the clock, if not now; energy of
+        that time, which nobody has read, counts at the rate of the first second that was."""
         self._tree, self._gpus, self._held = tree or ProcessTree(), gpus, held
         self._processors, self._clock = processors or Processors(), clock
-        self._began = self._looked = clock() if began is None else began
+        self._made = clock()
+        self._began = self._looked = self._made if began is None else began
         self._cpu = self._cpu_rate = 0.0
         self._busy = None if gpus is None or gpus.busy() is None else 0.0
         self._gpus_before = None if gpus is None else gpus.joules()
         self._joules: float | None = None
+        self._joules_before: float | None = None
         self._joule_rate = 0.0
         self._peak = 0
         self._memory, self._next_look = PacedMemory(self._tree, clock), 0.0
@@ -73,6 +78,8 @@ class Meter:
         if seconds > 0:
             self._cpu_rate = (cpu - self._cpu) / seconds
             self._joule_rate = ((joules or 0.0) - (self._joules or 0.0)) / seconds
+        if self._joules_before is None and joules is not None and (read := now - self._made) >= SETTLED_SECONDS:
+            self._joules_before = joules / read * (self._made - self._began)
         self._looked, self._cpu, self._joules = now, cpu, joules
 
     def _energy(self) -> float | None:
@@ -89,6 +96,11 @@ class Meter:
         return Cost(
             wall_seconds=now - self._began, cpu_seconds=self._cpu + since * self._cpu_rate, gpu_seconds=self._busy,
             gpu_held_seconds=self._held * (now - self._began),
-            joules=None if self._joules is None else self._joules + since * self._joule_rate,
-            peak_memory_bytes=self._peak,
+            joules=self._joules_after(since), peak_memory_bytes=self._peak,
         )
+
+    def _joules_after(self, seconds: float) -> float | None:
+        """So long after the last look."""
+        if self._joules is None:
+            return None
+        return (self._joules_before or 0.0) + self._joules + seconds * self._joule_rate

@@ -98,6 +98,18 @@ def test_gpus_count_busy_and_held_seconds_and_energy():
     assert meter.sources == ["GPUs"]
 
 
+def test_energy_from_before_the_first_reading_counts_at_its_rate():
+    world = World()
+    world.now = 6.0
+    meter = Meter(world, Gpus(Library(world), [ctypes.c_void_p()]), held=1, clock=world.clock, began=2.0)
+    world.now = 6.5
+    meter.look()
+    assert meter.cost().joules == pytest.approx(150.0), "too short a time to tell"
+    for world.now in (8.0, 10.0):
+        meter.look()
+    assert meter.cost().joules == pytest.approx(300.0 * (10.0 - 2.0))
+
+
 def test_gpus_are_those_that_cuda_sees(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-12ab, 3")
     library = Library(World())
