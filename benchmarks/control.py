@@ -2,7 +2,7 @@
 
     python -m benchmarks.control run sac --env HalfCheetah-v5 --seed 1 --folder RESULTS
     PYTHON benchmarks/peers/sb3_control.py sac --env HalfCheetah-v5 --seed 1 --folder RESULTS
-    python -m benchmarks.control report RESULTS --plot docs/results/figures/control.png
+    python -m benchmarks.control report RESULTS --plot control.png
 
 PYTHON is that of `peers/sb3.txt`. Both sides do what `peers/control_work.py` says, in one thread each, and skip runs
 that are whole.

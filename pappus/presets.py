@@ -162,17 +162,21 @@ PRESETS: tuple[Preset, ...] = (
     }),
     # Costs of up to 16 a step: a tenth of them keeps values within what a network starts with. Small networks in small
     # batches are enough, and ten times as fast; errors differ in size while it is learnt to swing up.
-    Preset(("ddpg@*", "td3@*"), "Pendulum-*", {
+    Preset(("ddpg@*", "td3@*", "d4pg@*"), "Pendulum-*", {
         "algorithm.reward_scale": 0.1, "evaluation.every_steps": 2_000, "steps": 100_000,
         "network.hidden_sizes": (64, 64), "optimizer": {"learning_rate": 1e-3, "clip_norm": 10.0},
         "topology.replay": {"capacity": 100_000, "sampler": "prioritized", "samples_per_insert": 64.0},
     }),
-    Preset(("ddpg@single", "td3@single"), "Pendulum-*", {"batch_size": 64}),
-    Preset(("sac@*",), "Pendulum-*", {
+    Preset(("ddpg@single", "td3@single", "d4pg@single"), "Pendulum-*", {"batch_size": 64}),
+    Preset(("sac@*", "crossq@*"), "Pendulum-*", {
         "algorithm.reward_scale": 0.1, "evaluation.every_steps": 2_000, "steps": 100_000,
         "network.hidden_sizes": (64, 64), "optimizer.learning_rate": 1e-3, "topology.replay.capacity": 100_000,
     }),
-    Preset(("sac@single",), "Pendulum-*", {"batch_size": 128, "topology.replay.samples_per_insert": 128.0}),
+    Preset(("sac@single", "crossq@single"), "Pendulum-*", {
+        "batch_size": 128, "topology.replay.samples_per_insert": 128.0,
+    }),
+    # Its critics are wider than its policy, as in the paper, where they have eight times as many units.
+    Preset(("crossq@*",), "Pendulum-*", {"algorithm.critic_sizes": (256, 256)}),
     # Values approach 100, as online; a target that follows every 2,500 updates would take a quarter of a million. One
     # that follows every 20 lets them grow beyond bounds: to 300 after 20,000 updates.
     Preset(("cql-dqn@*",), "CartPole-*", {"algorithm.target_every": 100}),

@@ -220,7 +220,7 @@ def test_batches_that_are_not_finite_are_skipped_where_others_may_join() -> None
 
 SENSIBLE = {
     "algorithm.entropy_cost": {-1}, "algorithm.entropy_per_action": {-1}, "algorithm.reward_scale": {-1},
-    "target_return": {-1}, "topology.inference_deadline_ms": {-1},
+    "algorithm.v_min": {-1}, "algorithm.v_max": {-1}, "target_return": {-1}, "topology.inference_deadline_ms": {-1},
 }
 """Settings for which a negative number means something."""
 

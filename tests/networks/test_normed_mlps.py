@@ -65,7 +65,7 @@ def test_who_acts_does_as_who_learns_once_moments_are_known() -> None:
     made = network()
     seen, action = made.see(torch.randn(64, 3) * 4 - 2), torch.rand(64, 2) * 2 - 1
     with torch.no_grad():
-        for _ in range(1_000):
+        for _ in range(2_000):
             q, _ = made.learnt_q((seen, action), (seen, action))
             policy = made.learnt_policy(seen)
         torch.testing.assert_close(made.q(seen, action), q, atol=1e-4, rtol=1e-4)
