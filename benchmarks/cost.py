@@ -162,7 +162,7 @@ class GpuWatch(threading.Thread):
         before = time.monotonic()
         while not self._over.wait(GPU_LOOK_SECONDS):
             now = time.monotonic()
-            self.busy_seconds += (now - before) * (self._gpus.busy() or 0.0)
+            self.busy_seconds += (now - before) * (self._gpus.utilization() or 0.0)
             before = now
 
     def stop(self) -> float:

@@ -105,6 +105,8 @@ def run_case(
 
     def rate(setting: Setting) -> tuple[float, float]:
         seen = watch(setting.applied(reference), case.env, system, arguments.window)
+        if seen.interrupted:
+            raise KeyboardInterrupt
         text = f"{case.env}: {setting}: {seen.rate:,.0f} (others: {seen.others:.1f} cores)"
         print(text, file=sys.stderr, flush=True)
         return seen.rate, seen.others

@@ -9,6 +9,8 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 SUCCESS = 0
+UTILIZATION_SAMPLES, UNSIGNED = 1, 1
+"""Of the library: what kind of samples is asked for, and the type that their values have then."""
 
 
 class _Utilization(ctypes.Structure):
@@ -19,18 +21,45 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class _Sample(ctypes.Structure):
+    _fields_ = [("time", ctypes.c_ulonglong), ("value", ctypes.c_uint), ("_rest_of_the_union", ctypes.c_uint)]
+
+
 class Gpus:
     """Some GPUs of this machine; `library` is NVML."""
 
     def __init__(self, library: Any, devices: Sequence[ctypes.c_void_p]) -> None:
         self._library, self._devices = library, devices
+        self._seen = [0] * len(devices)
+        """Of each, the time of its last sample, in the driver's µs."""
 
     def __len__(self) -> int:
         return len(self._devices)
 
     def busy(self) -> float | None:
-        """How many of them compute: the driver's share of the time (of its last sixth of a second to second) in which a
-        kernel ran, added up. None where it does not say."""
+        """How many of them have computed since this was asked last: the share of the time in which a kernel ran, added
+        up, as far back as the driver remembers (some seconds). None where it does not say."""
+        shares = [self._sampled(number) for number in range(len(self._devices))]
+        if not all(shares):
+            return self.utilization()
+        return sum(sum(values) / len(values) / 100 for values in shares)
+
+    def _sampled(self, number: int) -> list[int]:
+        """The driver's samples of a device, in percent, that are newer than those of the last time."""
+        device, count, kind = self._devices[number], ctypes.c_uint(), ctypes.c_int()
+        ask = self._library.nvmlDeviceGetSamples
+        since = ctypes.c_ulonglong(self._seen[number])
+        if ask(device, UTILIZATION_SAMPLES, since, ctypes.byref(kind), ctypes.byref(count), None) != SUCCESS:
+            return []
+        samples = (_Sample * count.value)()
+        if ask(device, UTILIZATION_SAMPLES, since, ctypes.byref(kind), ctypes.byref(count), samples) != SUCCESS:
+            return []
+        found = [one for one in samples[: count.value] if one.time > self._seen[number]]
+        self._seen[number] = max((one.time for one in found), default=self._seen[number])
+        return [one.value for one in found] if kind.value == UNSIGNED else []
+
+    def utilization(self) -> float | None:
+        """How many of them compute at present, by the driver's last sample (of a sixth of a second to a second)."""
         shares = list[float]()
         for device in self._devices:
             found = _Utilization()

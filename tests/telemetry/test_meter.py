@@ -15,6 +15,8 @@ from pappus.telemetry.nvml import Gpus, find_gpus
 from pappus.telemetry.run_stats import RunStats
 from pappus.telemetry.spending import Spending, check_measurable, spent_before
 
+NOT_FOUND = 6
+
 
 class World:
     """Two cores that compute all the time, and memory that comes and goes."""
@@ -37,13 +39,27 @@ class Library:
 
     def __init__(self, world: World, failing: str = "") -> None:
         self.world, self.failing, self.asked = world, failing, list[Any]()
+        self.samples: list[tuple[int, int]] = []
+        """Times in µs and percents."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *arguments: 1 if self.failing and self.failing in name else self._answer(name, *arguments)
 
+    def _give_samples(self, since: Any, kind: Any, count: Any, samples: Any) -> int:
+        """Those after `since`, or just how many there is room to be for."""
+        found = [sample for sample in self.samples if sample[0] > since.value]
+        if not found:
+            return NOT_FOUND
+        kind._obj.value, count._obj.value = 1, len(found)
+        for i, (at, percent) in enumerate(found if samples is not None else []):
+            samples[i].time, samples[i].value = at, percent
+        return 0
+
     def _answer(self, name: str, *arguments: Any) -> int:
         if "Handle" in name:
             self.asked.append(arguments[0] if isinstance(arguments[0], bytes) else arguments[0].value)
+        elif "Samples" in name:
+            return self._give_samples(*arguments[2:])
         elif "Utilization" in name:
             arguments[1]._obj.gpu = 50
         elif "Energy" in name:
@@ -96,6 +112,16 @@ def test_gpus_count_busy_and_held_seconds_and_energy():
     cost = meter.cost()
     assert (cost.gpu_seconds, cost.gpu_held_seconds, cost.joules) == (10.0, 20.0, pytest.approx(6000.0))
     assert meter.sources == ["GPUs"]
+
+
+def test_a_gpu_is_as_busy_as_the_samples_since_the_last_look_say():
+    library = Library(World())
+    gpus = Gpus(library, [ctypes.c_void_p()])
+    library.samples = [(1, 100), (2, 40), (3, 10)]
+    assert gpus.busy() == pytest.approx(0.5)
+    library.samples += [(4, 90), (5, 70)]
+    assert gpus.busy() == pytest.approx(0.8), "of the new ones alone"
+    assert gpus.busy() == 0.5 == gpus.utilization(), "nothing new: what it says of the present"
 
 
 def test_energy_from_before_the_first_reading_counts_at_its_rate():
