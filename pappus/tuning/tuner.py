@@ -41,6 +41,8 @@ TRIAL_START = 1.0
 """Seconds until a trial's first update at least, beside those in which envs are made."""
 MARGIN = 1.2
 """With more time there are more envs to make."""
+STOP_SECONDS = 1.0
+"""A trial is asked to stop so long before the time is over."""
 END_SECONDS = 0.5
 """For what comes after the last trial."""
 
@@ -221,11 +223,15 @@ class Tuner:
         config = config or setting.applied(found.reference)
         config = config if config.inline else self._as_in_processes(config)
         try:
-            window = watch(config, self._config.env, self._system, self._window, self._making(setting))
+            window = watch(
+                config, self._config.env, self._system, self._window, self._making(setting), self._end - STOP_SECONDS
+            )
         except UserError as error:
             return Measured(0.0, error=sentence(error))
         except PappusError as error:
             return Measured(0.0, error=f"it failed: {sentence(error)}")
+        if not window.rate and not window.interrupted and time.monotonic() >= self._end - STOP_SECONDS:
+            return Measured(0.0, error="the time was over before it was seen")
         lag = window.metrics.get("learner/policy_lag")
         return Measured(window.rate, lag, interrupted=window.interrupted, others=window.others)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import tempfile
@@ -45,11 +46,13 @@ class Window:
 
 
 class Watcher(Callback):
-    """Ends a run that has been seen for long enough."""
+    """Ends a run that has been seen for long enough, and any run at `end`, by the clock."""
 
-    def __init__(self, seconds: float, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds, self._clock = seconds, clock
-        self._until = clock() + patience
+    def __init__(
+        self, seconds: float, patience: float, clock: Callable[[], float] = time.monotonic, end: float = math.inf
+    ) -> None:
+        self._seconds, self._clock, self._end = seconds, clock, end
+        self._until = min(clock() + patience, end)
         self.points: list[tuple[float, int]] = []
         """Times, and steps until then, of every line from the first update on."""
         self.metrics: Mapping[str, float] = {}
@@ -62,7 +65,7 @@ class Watcher(Callback):
             self.points.append((now, run.steps))
             self.metrics = dict(metrics)
             self._look_at_others(now, metrics[OWN])
-            if now - self.points[0][0] >= self._seconds:
+            if now - self.points[0][0] >= self._seconds or now >= self._end:
                 run.stop("it has been seen for long enough")
         elif now >= self._until:
             run.stop("it has made no update")
@@ -98,11 +101,13 @@ def rate_of(points: list[tuple[float, int]]) -> float:
     return (last - first) / (ended - began)
 
 
-def watch(config: RunConfig, env: EnvLike, system: System, seconds: float, making: float = 0.0) -> Window:
+def watch(
+    config: RunConfig, env: EnvLike, system: System, seconds: float, making: float = 0.0, end: float = math.inf
+) -> Window:
     """Run it for so long after its first update, in a folder that is removed. It says nothing, and Ctrl-C ends it.
-    `making`: seconds until its envs are made."""
+    `making`: seconds until its envs are made. At `end`, by `time.monotonic`, it stops in any case."""
     folder = Path(tempfile.mkdtemp(prefix="pappus-tune-"))
-    watcher = Watcher(seconds, making + (PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU))
+    watcher = Watcher(seconds, making + (PATIENCE if config.device == "cpu" else PATIENCE_ON_GPU), end=end)
     try:
         with silence():
             result = execute(_short(config, folder / "run"), env, system=system, callbacks=[watcher])

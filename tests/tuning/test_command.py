@@ -207,6 +207,17 @@ def test_a_run_is_watched_from_its_first_update_on_and_given_up_without_one() ->
     assert lazy.why == "it has made no update"
 
 
+def test_a_trial_ends_when_the_time_is_over() -> None:
+    watcher, seen = Watcher(2.0, 10.0, iter([0.0, 3.0, 4.5]).__next__, end=4.0), Stopped()
+    for seen.steps in (100, 300):
+        assert not seen.why
+        watcher.on_metrics(seen, {OWN: 1.0})  # type: ignore[arg-type]
+    assert seen.why and rate_of(watcher.points) == pytest.approx(200 / 1.5)
+    idle, lazy = Watcher(2.0, 10.0, iter([0.0, 4.0]).__next__, end=4.0), Stopped()
+    idle.on_metrics(lazy, {})  # type: ignore[arg-type]
+    assert lazy.why == "it has made no update"
+
+
 def test_others_used_what_the_machine_computed_and_the_run_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure("impala", "CartPole-v1", {"runtime": "inline", "actors": 1, "device": "cpu"})
     row = dict(watch(config, "CartPole-v1", find_system("impala"), 0.1).metrics)
