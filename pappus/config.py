@@ -72,7 +72,8 @@ class NetworkConfig:
     core_size: int = 64
     """Units of the memory."""
     layer_norm: bool = False
-    """Layer normalisation before every activation of MLP and CNN (PQN); impala-deep has none."""
+    """Layer normalisation before every activation of MLP and CNN (PQN), of continuous control in critics and CNN alone;
+    impala-deep has none."""
     normalize: bool = False
     """Observations that are no pictures get mean 0 and deviation 1, by running moments that the learner keeps."""
     deviation: Literal["free", "predicted"] = "free"

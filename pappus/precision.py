@@ -12,6 +12,7 @@ from pappus.accelerator import one_thread
 from pappus.config import RunConfig
 from pappus.core import Algorithm, EpochAlgorithm
 from pappus.networks.many_mlps import ManyMLPs
+from pappus.networks.normed_mlps import NormedMLPs
 from pappus.types import EnvSpec, map_leaves, unroll_spec
 
 Precision: TypeAlias = Literal["float32", "mixed", "bfloat16"]
@@ -59,7 +60,7 @@ def mixing_pays(algorithm: Algorithm, batch: int) -> bool:
     multiplies_half = any(getattr(torch.cpu, name, bool)() for name in HALF_INSTRUCTIONS)
     if not multiplies_half or batch < SMALLEST_MIXED or hasattr(algorithm, "on_arrays"):
         return False
-    found = [module for module in algorithm.build_network().modules() if isinstance(module, ManyMLPs)]
+    found = [module for module in algorithm.build_network().modules() if isinstance(module, ManyMLPs | NormedMLPs)]
     return any(module.narrowest >= SMALLEST_MIXED for module in found)
 
 

@@ -281,7 +281,7 @@ SYSTEMS: dict[str, System] = _by_name(
         "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
     ),
     _named(
-        "apex-d4pg", "the same with many actors, as the paper has it",
+        "apex-d4pg", "the same with actors beside the learner, as the paper has it",
         "Barth-Maron et al. 2018, Distributed Distributional Deterministic Policy Gradients",
         {"topology.replay.samples_per_insert": 32.0},
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pappus.algorithms.crossq import CrossQ, CrossQConfig
 from pappus.algorithms.iql import IQL, IQLConfig
 from pappus.api import configure, describe
 from pappus.config import NetworkConfig, OptimizerConfig
@@ -34,7 +35,8 @@ def test_auto_multiplies_wide_layers_in_bfloat16_where_the_cpu_can(able: bool, m
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: able)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     wide, narrow = (IQL(IQLConfig(), ENV, NetworkConfig(hidden_sizes=(size, size))) for size in (256, 64))
-    assert mixing_pays(wide, 256) == able
+    normed = CrossQ(CrossQConfig(critic_sizes=(256, 256)), ENV, NetworkConfig(hidden_sizes=(64, 64)))
+    assert mixing_pays(wide, 256) == mixing_pays(normed, 256) == able
     assert not mixing_pays(wide, 64) and not mixing_pays(narrow, 256)
 
 

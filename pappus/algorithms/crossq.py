@@ -53,7 +53,7 @@ class CrossQ(SAC):
 
     def build_network(self) -> nn.Module:
         config = self.config
-        return own_network(self.env, self.network_config) or build_normed_policy_critics(
+        return own_network(self.env, self.network_config, "learnt_q", "learnt_policy") or build_normed_policy_critics(
             self.env, self.network_config, config.critic_sizes, config.renorm_after, config.temperature
         )
 

@@ -10,6 +10,7 @@ With `twin`, Z' is at every item that of the target critic with the smaller mean
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import torch
@@ -45,9 +46,10 @@ class D4PGConfig(DDPGConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.atoms < 2 or not self.v_min < self.v_max:
+        if self.atoms < 2 or not -inf < self.v_min < self.v_max < inf:
             raise UserError(
-                f"algorithm.atoms={self.atoms} must be at least 2, and v_min={self.v_min} below v_max={self.v_max}"
+                f"algorithm.atoms={self.atoms} must be at least 2, and v_min={self.v_min} below v_max={self.v_max}, "
+                "both finite"
             )
 
 
@@ -61,7 +63,7 @@ class D4PG(DDPG):
         self.atoms = Atoms(config.v_min, config.v_max, config.atoms)
 
     def build_network(self) -> nn.Module:
-        return own_network(self.env, self.network_config) or build_distributional(
+        return own_network(self.env, self.network_config, "logits") or build_distributional(
             self.env, self.network_config, self.atoms, 2 if self.config.twin else 1, self.config.noise.kind == "ou"
         )
 

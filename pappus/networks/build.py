@@ -79,7 +79,6 @@ def build_distributional(
     if reason := continuous_only(env.action):
         raise UserError(f"a deterministic policy {reason}")
     assert isinstance(env.action, ContinuousAction)
-    _refuse_moments(config)
     return DistributionalDeterministic(
         _plain_encoder(env, config), env.action.shape, config.hidden_sizes, config.activation, atoms=atoms,
         layer_norm=config.layer_norm, num_critics=num_critics, memory_spec=env.action.array if correlated_noise else (),
@@ -123,12 +122,18 @@ def _plain_encoder(env: EnvSpec, config: NetworkConfig) -> Encoder:
     return _encoder(observation, _choose_cnns(observation, config), config, trunk=False)
 
 
-def own_network(env: EnvSpec, config: NetworkConfig) -> nn.Module | None:
-    """The user's own network, if the config names one."""
+def own_network(env: EnvSpec, config: NetworkConfig, *members: str) -> nn.Module | None:
+    """The user's own network, if the config names one; it must have these members."""
     if not config.factory:
         return None
     factory: NetworkFactory = imported_callable(config.factory, "network.factory=", takes=("env", "config"))
-    return factory(env, config)
+    network = factory(env, config)
+    if missing := [name for name in members if not hasattr(network, name)]:
+        raise UserError(
+            f"network.factory={config.factory} gives a {type(network).__name__} without {', '.join(missing)}, which "
+            "this algorithm calls; add what is missing, or leave the factory out"
+        )
+    return network
 
 
 def _body_parts(env: EnvSpec, config: NetworkConfig) -> tuple[Encoder, Core, FrameStack | None]:

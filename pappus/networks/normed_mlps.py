@@ -61,6 +61,8 @@ class NormedMLPs(nn.Module):
     ) -> None:
         super().__init__()
         self.count, self.activation, self.mixed = count, activation, False
+        self.narrowest = min(sizes) if len(sizes) > 1 else 0
+        """Units of the smallest hidden layer that another one follows; 0 where there is none."""
         self.norms = nn.ModuleList(BatchRenorm(size, warm_up) for size in (input_size, *(count * n for n in sizes)))
         self.first = nn.Linear(input_size, count * sizes[0])
         self.members = nn.ModuleList(

@@ -44,6 +44,7 @@ class _Renormalised(torch.autograd.Function):
         mean = x.mean(0)
         centred = x - mean
         variance = (centred * centred).mean(0)
+        variance = torch.where(variance.isfinite(), variance, torch.nan)  # rows of 1e20 must not pass for a finite loss
         inverse, running = (variance + EPSILON).rsqrt(), (running_variance + EPSILON).rsqrt()
         ratio = (running / inverse).clamp(1 / LARGEST_RATIO, LARGEST_RATIO)
         shift = ((mean - running_mean) * running).clamp(-LARGEST_SHIFT, LARGEST_SHIFT)

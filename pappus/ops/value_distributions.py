@@ -36,7 +36,7 @@ class Atoms:
 
     def mean(self, logits: Tensor) -> Tensor:
         """E[Z] of logits `[…, N]`, `[…]`."""
-        return logits.softmax(-1) @ self.values(logits)
+        return (logits.softmax(-1) * self.values(logits)).sum(-1)  # a product of matrices would be rounded by autocast
 
     def projected(self, probability: Tensor, reward: Tensor, discount: Tensor) -> Projection:
         """The distribution of r + γ Z, of `[B, N]`, `[B]` and `[B]`. A reward that is no finite number leaves none."""

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from pappus.algorithms.d4pg import D4PG, D4PGConfig
+from pappus.config import NetworkConfig
 from pappus.errors import UserError
 from pappus.experience import TransitionStats
+from pappus.ops.value_distributions import Atoms
+from pappus.types import EnvSpec
 from tests.algorithms.continuous_tools import ENV, B, gradient, made
 
 LOW, HIGH, ATOMS = -5.0, 5.0, 11
@@ -71,10 +74,31 @@ def test_what_lies_beyond_the_atoms_is_reported() -> None:
     assert algorithm.loss(network, target, batch, torch.ones(B), update=1).scalars["beyond_atoms"] > 0.9
 
 
-@pytest.mark.parametrize("settings", [{"atoms": 1}, {"v_min": 1.0, "v_max": 1.0}])
+@pytest.mark.parametrize("settings", [{"atoms": 1}, {"v_min": 1.0, "v_max": 1.0}, {"v_max": float("inf")}])
 def test_atoms_that_span_nothing_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="must be at least 2, and v_min"):
         D4PGConfig(**settings)
+
+
+def test_means_are_exact_whatever_autocast_rounds() -> None:
+    atoms, logits = Atoms(-150.0, 150.0, 51), torch.randn(4, 51)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(atoms.mean(logits), (logits.softmax(-1) * atoms.values(logits)).sum(-1))
+
+
+def without_logits(env: EnvSpec, config: NetworkConfig) -> torch.nn.Module:
+    return torch.nn.Linear(1, 1)
+
+
+def test_a_network_of_ones_own_without_logits_is_refused() -> None:
+    config = NetworkConfig(factory=f"{__name__}:without_logits")
+    with pytest.raises(UserError, match=r"without_logits gives a Linear without logits, which this algorithm calls"):
+        D4PG(D4PGConfig(), ENV, config).build_network()
+
+
+def test_observations_may_be_scaled_by_their_moments() -> None:
+    network = D4PG(D4PGConfig(), ENV, NetworkConfig(hidden_sizes=(8,), normalize=True)).build_network()
+    assert {name.rpartition(".")[2] for name, _ in network.named_buffers()} >= {"mean", "count"}
 
 
 def test_the_network_has_no_buffers_so_that_parameter_servers_can_hold_it() -> None:

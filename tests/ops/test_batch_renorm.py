@@ -73,3 +73,11 @@ def test_the_variance_of_numbers_far_from_zero_is_right() -> None:
     x = (torch.randn(256, D) * 0.1 + 3_000).float()
     _, _, variance = renormalised(x, torch.ones(D), torch.zeros(D), torch.zeros(D), torch.ones(D), OFF)
     torch.testing.assert_close(variance, x.double().var(0, correction=0).float(), rtol=1e-2, atol=0.0)
+
+
+def test_rows_beyond_what_floats_can_square_are_not_finite_outputs() -> None:
+    given = [one.detach().float() for one in drawn()]
+    given[0][3, 1] = 1e25
+    y, _, variance = renormalised(*given, OFF)
+    assert y[:, 1].isnan().all() and variance[1].isnan(), "a batch that looks finite would be learnt from"
+    assert y[:, 0].isfinite().all() and variance[0].isfinite()
