@@ -13,6 +13,9 @@ CENTRAL = ("vtrace@seed", "appo@seed")
 ONLINE_FIRST = ("dqn@offline", "r2d2@offline", "ddpg@offline", "td3@offline")
 """What was made for online replay, and has presets for that."""
 
+LOCOMOTION = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid")
+"""Bodies of MuJoCo that learn to walk or run."""
+
 PRESETS: tuple[Preset, ...] = (
     # Returns of 500 steps at γ = 0.99 approach 100; a scale of 0.05 brings values to 5, where the value loss does not
     # drown the policy gradient. The entropy cost shrinks with the rewards: at 0.01 a solved policy, whose advantages
@@ -107,6 +110,16 @@ PRESETS: tuple[Preset, ...] = (
         "unroll_length": 256, "network.normalize": True, "optimizer.learning_rate": 1e-3,
         "evaluation.every_steps": 50_000, "steps": 1_000_000,
     }),
+    # The paper's sizes, with eight envs side by side: ten epochs of 32 minibatches with 64 steps each. Positions and
+    # speeds differ in size by ten and more.
+    *(
+        Preset(("ppo@*",), f"{body}-*", {
+            "envs_per_actor": 8, "unroll_length": 256, "algorithm.epochs": 10, "algorithm.minibatches": 32,
+            "algorithm.entropy_cost": 0.0, "network.normalize": True, "optimizer.learning_rate": 3e-4,
+            "steps": 1_000_000,
+        })
+        for body in LOCOMOTION
+    ),
     # With rewards of 1 and γ = 0.99 values approach 100: bootstraps over 5 steps and a target that follows every 100
     # updates get there in tens of thousands of steps. Training episodes explore, so only evaluations can show 475.
     Preset(("dqn@*",), "CartPole-*", {
