@@ -29,7 +29,7 @@ def asterix() -> gymnasium.Env[Any, Any]:
 
 
 def freeway() -> gymnasium.Env[Any, Any]:
-    """A road with eight env groups to be crossed."""
+    """A road with eight lanes to be crossed."""
     return _game("freeway")
 
 

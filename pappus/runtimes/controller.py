@@ -17,7 +17,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 from pappus.config import RunConfig
 from pappus.errors import StorageError
 from pappus.hooks.beside import FAILED, Hooks
-from pappus.hooks.callback import Evaluated
+from pappus.runtimes.evaluations import Evaluations
+from pappus.runtimes.run_seconds import RunSeconds
 from pappus.settings import fingerprint
 from pappus.telemetry.accounts import Ledger
 from pappus.telemetry.checkpoint import CONFIG, CheckpointStore, run_directory
@@ -84,41 +85,31 @@ class Controller:
         stores = [store] if fallback is None else [store, fallback]
         self._saves, self._storage = Saves(stores, config.checkpoint.every_seconds, clock), log.storage
         self._controls: Controls
+        self._evaluations = Evaluations(config, run_stats, clock)
+        self._seconds = RunSeconds(clock, began)
         self._phase: Phase = "running"
-        self._evaluation: Literal["none", "asked", "answered"] = "none"
         self._saving: Path | None = None
         self._learned = self._interrupted = self._last_save = False
         self._save_by = math.inf
         """When the last checkpoint is given up."""
         self._unsaved = False
         self._next_attempt = 0
-        self._next_evaluation = config.evaluation.every_steps
-        self._at_steps = sorted(config.evaluation.at_steps)
-        self._first_step: float | None = None
-        self._next_look = 0.0
+        """Updates before the target may be tried again."""
         self._finishing_for = ""
         """Why roles that train were asked to finish: the exit reason to come."""
         self._wait_until = math.inf
         """When updates that should have ended with the time are not waited for any longer."""
         self._best_return: float | None = None
-        self._judged = False
-        """An evaluation has come for which no checkpoint was marked; for runs without training episodes."""
         self._newest: Path | None = None
         """The last checkpoint."""
-        self._trained = self._logged = self._diagnosed = self._ended = clock()
-        self._began = self._trained if began is None else began
-        self._last_update = (0, self._trained)
+        self._logged = self._diagnosed = clock()
+        self._last_update = (0, clock())
         self._longest_update = 0.0
         self._steps_before = self._updates_before = 0
         self._resumed = ""
         """How the run goes on from a checkpoint."""
-        self._asked_for, self._asked_at, self._patience = 0, 0, 0.0
-        self._asked_after = 0.0
-        self._evaluated: dict[str, float] = {}
-        self._seconds_before = {"wall_seconds": 0.0, "train_seconds": 0.0, "env_seconds": 0.0}
         self._telling = threading.Lock()
         """Of the thread that runs, and one beside it that says why that does not."""
-        self.eval_return: float | None = None
         self.solved_at_step: int | None = None
         self.exit_reason = ""
         self._ledger: Ledger | None = None
@@ -138,25 +129,22 @@ class Controller:
         self._run_stats.resume(metadata["steps"], metadata["updates"])
         self._steps_before, self._updates_before = metadata["steps"], metadata["updates"]
         self._best_return = metadata["best_return"]
-        known = {"env_seconds": metadata["train_seconds"]} | metadata  # checkpoints from before they were counted
-        self._seconds_before = {key: known[key] for key in self._seconds_before}
-        every = self._config.evaluation.every_steps
-        self._next_evaluation = (metadata["steps"] // every + 1) * every if every else 0
-        self._at_steps = [number for number in self._at_steps if number > metadata["steps"]]
+        self._seconds.resume(metadata)
+        self._evaluations.continue_from(metadata["steps"])
 
     def rewind(self, steps: int, updates: int) -> None:
         """A learner was restarted with an earlier state: its later updates do not count any more."""
         lost = self._run_stats.updates - updates
         self._run_stats.resume(steps, updates)
         self._next_attempt, self._last_update = min(self._next_attempt, updates), (updates, self._clock())
-        every = self._config.evaluation.every_steps
-        self._next_evaluation = (steps // every + 1) * every if every else 0
+        self._evaluations.continue_from(steps)
         self.event(f"continues from {steps:,} steps; {lost:,} updates are lost")
         self._learned = False
         if self._phase == "saving" and self.exit_reason == "steps done":  # they are not, any more
             self._phase, self._last_save = "running", False
-        if self._evaluation == "asked":  # for a version that may not exist any more
-            self._ask()
+            self._seconds.go_on()
+        if self._evaluations.state == "asked":  # for a version that may not exist any more
+            self._evaluate()
 
     def keep_accounts(self, ledger: Ledger) -> None:
         """Where the roles count what becomes of their steps."""
@@ -164,7 +152,7 @@ class Controller:
 
     def started(self, controls: Controls) -> None:
         self._controls = controls
-        self._trained = self._clock()
+        self._seconds.started()
         for text in self._spending.notes():
             self.event(text)
         self._saves.restart()
@@ -173,23 +161,18 @@ class Controller:
     def report(self, report: Report) -> None:
         """A role's numbers."""
         if "updates" in report["counts"] and self._run_stats.updates == self._updates_before:
-            self._trained = self._clock() - report["busy"]  # the first update marks the start of training
-        if self._first_step is None and report["counts"].get("env_steps"):
-            self._first_step = self._clock()
+            self._seconds.updated_first(report["busy"])
+        if report["counts"].get("env_steps"):
+            self._seconds.stepped()
         self._run_stats.add(report)
         trains = not self._run_stats.kind(report["role"]).evaluates
         if trains and report["episodes"] and self._hooks.wants("on_episode"):
             self._hooks.tell("on_episode", self._run_stats.env_steps, report["episodes"], report["role"])
-        gauges = report["gauges"]
-        if self._evaluation == "asked" and gauges.get("eval/version", -1) >= self._asked_for:
-            self.eval_return = gauges["eval/episodic_return"]
-            self._judged = not self._run_stats.plays
-            self._evaluation = "answered"
-            self._evaluated = {"eval/step": self._asked_at, "eval/seconds": self._asked_after}
+        if evaluated := self._evaluations.answer(report["gauges"]):
             self._logged -= LOG_SECONDS  # each has a line of its own
-            evaluated = Evaluated(self.eval_return, gauges.get("eval/episodic_return_std", 0.0), self._asked_at)
             self._hooks.tell("on_evaluation", self._run_stats.env_steps, evaluated)
-            self.event(f"greedy evaluation over {self._config.evaluation.episodes} episodes: {self.eval_return:.1f}")
+            episodes = self._config.evaluation.episodes
+            self.event(f"greedy evaluation over {episodes} episodes: {evaluated.episodic_return:.1f}")
 
     def event(self, text: str, role: str = "") -> None:
         """Something worth a line in log and view."""
@@ -229,8 +212,8 @@ class Controller:
 
     def role_restarted(self, role: str) -> None:
         """A role was restarted and has lost the commands that it got."""
-        if self._run_stats.kind(role).evaluates and self._evaluation == "asked":
-            self._ask()
+        if self._run_stats.kind(role).evaluates and self._evaluations.state == "asked":
+            self._evaluate()
         if self._finishing_for and self._phase == "running" and self._run_stats.kind(role).trains:
             self._controls.command(role, "finish", 0)
 
@@ -241,10 +224,10 @@ class Controller:
     def overdue(self) -> bool:
         """Whether time has been up for long, and no decision has come since: the only thread hangs. Others may ask."""
         limit = self._config.seconds
-        if limit is None or self._first_step is None or self.finishing or self._interrupted:
+        if limit is None or not self._seconds.has_stepped or self.finishing or self._interrupted:
             return False
         patience = max(LATE_SECONDS, LATE_UPDATES * self._longest_update)
-        return self._env_seconds() >= limit + patience + OVERDUE_SECONDS
+        return self._seconds.of_envs >= limit + patience + OVERDUE_SECONDS
 
     def interrupt(self) -> None:
         """End soon: what can be saved is saved within the grace."""
@@ -253,7 +236,9 @@ class Controller:
 
     def decide(self) -> bool:
         """Take the next decisions; True when the run is over."""
-        self._give_up_evaluation()
+        if self._evaluations.late():
+            limit = self._config.evaluation.max_seconds
+            self.event(f"the evaluation did not end within {limit:.0f} s and is left out")
         self._spending.look()
         if self._phase == "running":
             self._while_running()
@@ -262,9 +247,9 @@ class Controller:
             self._save(patient=False)
         if self._phase == "saving" and self._clock() >= self._save_by:
             self._end_unsaved()
-        if self._phase == "evaluating" and (self._evaluation != "asked" or self._interrupted):
+        if self._phase == "evaluating" and (self._evaluations.state != "asked" or self._interrupted):
             self._phase = "over"
-            if self._judged and self._is_best(self.eval_return) and self._newest is not None:
+            if self._evaluated_best() and self._newest is not None:
                 self._mark_best(self._newest)  # it holds what was evaluated
         self._show()
         return self._phase == "over"
@@ -292,37 +277,37 @@ class Controller:
 
     def _end(self, reason: str) -> None:
         self.exit_reason, self._phase = reason, "saving"
-        self._ended = self._clock()
+        self._seconds.ended()
         self._spending.training_ended()
         self._run_stats.training_ended()
         self._diagnose()
 
     def _target_confirmed(self) -> bool:
         """A greedy evaluation reaches the target: one that was due, or that 100 training episodes gave reason for."""
-        target, run_stats = self._config.target_return, self._run_stats
+        target, run_stats, evaluations = self._config.target_return, self._run_stats, self._evaluations
         if target is None:
             return False
-        if self._evaluation == "answered":
-            self._evaluation = "none"
-            if self.eval_return is not None and self.eval_return >= target:
-                self.solved_at_step = self._asked_at
+        if evaluations.state == "answered":
+            evaluations.state = "none"
+            if evaluations.score is not None and evaluations.score >= target:
+                self.solved_at_step = evaluations.asked_at
                 return True
             self._next_attempt = run_stats.updates + RETRY_UPDATES
         mean = run_stats.episodic_return
         enough = run_stats.episodes >= RECENT_EPISODES and mean is not None and mean >= target
-        if enough and self._evaluation == "none" and run_stats.updates >= self._next_attempt:
-            self._ask()
-            if self._evaluation == "none":  # no role evaluates: the training episodes decide
-                self.solved_at_step = self._asked_at
+        if enough and evaluations.state == "none" and run_stats.updates >= self._next_attempt:
+            self._evaluate()
+            if evaluations.state == "none":  # no role evaluates: the training episodes decide
+                self.solved_at_step = evaluations.asked_at
                 return True
         return False
 
     def _keep_up(self) -> None:
         now = self._clock()
-        self._evaluate_if_due(now)
+        if self._evaluations.due(timed=self._seconds.has_stepped):
+            self._evaluate()
         self._watch_limits()
-        better = self._judged and self._is_best(self.eval_return)
-        if self._saving is None and (better or self._saves.due()):
+        if self._saving is None and (self._evaluated_best() or self._saves.due()):
             self._save()
         if self._run_stats.updates != self._last_update[0]:
             if self._last_update[0] != self._updates_before:
@@ -333,26 +318,12 @@ class Controller:
             if not self._run_stats.stall:  # that is a better explanation
                 self.event(f"no update for {STALL_SECONDS:.0f} s: {self._run_stats.states()}")
 
-    def _evaluate_if_due(self, now: float) -> None:
-        settings, steps = self._config.evaluation, self._run_stats.env_steps
-        if self._evaluation == "asked":
-            return
-        if self._at_steps and steps >= self._at_steps[0]:
-            self._at_steps = [number for number in self._at_steps if number > steps]
-            self._ask()
-        elif settings.every_steps and steps >= self._next_evaluation:
-            self._next_evaluation += settings.every_steps
-            self._ask()
-        elif settings.every_seconds and self._first_step is not None and now >= self._next_look:
-            self._next_look = now + settings.every_seconds
-            self._ask()
-
     def _watch_limits(self) -> None:
         """When time or budget are used up, ask roles that train to finish, so that the weights do not change while they
         are saved and evaluated."""
-        if self._finishing_for or self._first_step is None:
+        if self._finishing_for or not self._seconds.has_stepped:
             return
-        if self._config.seconds is not None and self._env_seconds() >= self._config.seconds:
+        if self._config.seconds is not None and self._seconds.of_envs >= self._config.seconds:
             self._finishing_for = TIME
         elif spent := self._spending.exhausted():
             self._finishing_for = BUDGET
@@ -364,31 +335,14 @@ class Controller:
 
     def _limits_used(self) -> dict[str, float]:
         limit = self._config.seconds
-        return self._spending.shares() | ({} if limit is None else {"seconds": self._env_seconds() / limit})
+        return self._spending.shares() | ({} if limit is None else {"seconds": self._seconds.of_envs / limit})
 
-    def _env_seconds(self) -> float:
-        """Since the first env step, as `--seconds` counts: each part of a run from its own first step to its end."""
-        now = self._ended if self.finishing else self._clock()
-        return self._seconds_before["env_seconds"] + (0.0 if self._first_step is None else now - self._first_step)
+    def _evaluate(self) -> None:
+        self._evaluations.ask(self._controls, self._seconds.of_envs, last=self.finishing)
 
-    def _ask(self) -> None:
-        """Have the newest weights evaluated, if the program has a role for that."""
-        self._asked_for, self._asked_at = self._run_stats.updates, self._run_stats.env_steps
-        self._asked_after = self._env_seconds()
-        self._patience = self._clock() + self._config.evaluation.max_seconds
-        evaluators = self._run_stats.roles(lambda kind: kind.evaluates)
-        for role in evaluators:
-            if self.finishing and not self._config.inline:
-                self._controls.command(role, "use_all_cores", 0)
-            self._controls.command(role, "from_version", self._asked_for)
-            self._controls.command(role, "evaluate", self._config.evaluation.episodes)
-        self._evaluation = "asked" if evaluators else "none"
-
-    def _give_up_evaluation(self) -> None:
-        """A greedy policy may never end an episode."""
-        if self._evaluation == "asked" and self._clock() >= self._patience:
-            self.eval_return, self._evaluation = None, "answered"
-            self.event(f"the evaluation did not end within {self._config.evaluation.max_seconds:.0f} s and is left out")
+    def _evaluated_best(self) -> bool:
+        """Whether an evaluation that no checkpoint was marked for is the best."""
+        return self._evaluations.unmarked and self._is_best(self._evaluations.score)
 
     def _save(self, patient: bool = True) -> None:
         try:
@@ -419,7 +373,7 @@ class Controller:
     def _after_last_save(self) -> None:
         if self.exit_reason in ("steps done", TIME, BUDGET):
             self._phase = "evaluating"
-            self._ask()
+            self._evaluate()
         else:
             self._phase = "over"
 
@@ -438,7 +392,7 @@ class Controller:
         """Commit the checkpoint; its path, or None if that failed. `progress`: the state's steps and updates, if the
         run continued since. `about`: what else the runtime says of the state."""
         steps, updates = progress or (self._run_stats.env_steps, self._run_stats.updates)
-        judged = self.eval_return if self._judged else None
+        judged = self._evaluations.score if self._evaluations.unmarked else None
         mean = self._run_stats.episodic_return if self._run_stats.plays else judged
         best = self._is_best(mean)
         best_return = mean if best else self._best_return
@@ -446,14 +400,14 @@ class Controller:
             path = self._saves.commit({
                 "steps": steps, "updates": updates, "system": self._config.system,
                 "env": self._config.env, "seed": self._config.seed, "episodic_return": mean,
-                "best_return": best_return, "weights_roles": self._weights_roles, **self.seconds(),
+                "best_return": best_return, "weights_roles": self._weights_roles, **self._seconds.to_dict(),
                 "cost": self._spending.so_far().to_dict(),
                 CONFIG: fingerprint(self._config), **(about or {}),
             })
         except StorageError as error:
             self.save_failed(str(error))
             return None
-        self._saving, self._newest, self._best_return, self._judged = None, path, best_return, False
+        self._saving, self._newest, self._best_return, self._evaluations.unmarked = None, path, best_return, False
         self._storage.fallback = str(run_directory(path)) if self._saves.away else ""
         if not self._saves.away:
             self._storage.works(CHECKPOINTS, f"checkpoints are written again: {path}")
@@ -464,26 +418,15 @@ class Controller:
             self._after_last_save()
         return path
 
-    def seconds(self) -> dict[str, float]:
-        """Wall time since the command, since training began and since the first env step, over all parts of the run."""
-        now = self._clock()
-        end = self._ended if self.finishing else now
-        return {
-            "wall_seconds": self._seconds_before["wall_seconds"] + now - self._began,
-            "train_seconds": self._seconds_before["train_seconds"] + end - self._trained,
-            "env_seconds": self._env_seconds(),
-        }
-
     def summary(self, exit_reason: str = "") -> Summary:
-        run_stats, config, seconds = self._run_stats, self._config, self.seconds()
-        here = seconds["train_seconds"] - self._seconds_before["train_seconds"]
+        run_stats, config, seconds = self._run_stats, self._config, self._seconds.to_dict()
         return Summary(
             system=config.system_name, env=config.env, seed=config.seed,
             steps=run_stats.env_steps, updates=run_stats.updates,
             wall_seconds=seconds["wall_seconds"], train_seconds=seconds["train_seconds"],
-            steps_per_second=(run_stats.env_steps - self._steps_before) / max(here, 1e-9),
-            episodic_return=run_stats.episodic_return, eval_return=self.eval_return, solved_at_step=self.solved_at_step,
-            exit_reason=exit_reason or self.exit_reason,
+            steps_per_second=(run_stats.env_steps - self._steps_before) / max(self._seconds.of_training_here, 1e-9),
+            episodic_return=run_stats.episodic_return, eval_return=self._evaluations.score,
+            solved_at_step=self.solved_at_step, exit_reason=exit_reason or self.exit_reason,
             extras={
                 "precision": config.precision, "verdict": run_stats.verdict(whole_run=True),
                 "bytes_moved": run_stats.bytes_moved(), **self._accounts(),
@@ -528,9 +471,9 @@ class Controller:
         if now - self._logged >= LOG_SECONDS or self._phase == "over":
             self._logged = now
             self._run_stats.own = self._hooks.metrics()
-            self._run_stats.cost, self._run_stats.limits_seconds = self._spending.scalars(), self._env_seconds()
+            self._run_stats.cost, self._run_stats.limits_seconds = self._spending.scalars(), self._seconds.of_envs
             self._run_stats.limits_used = self._limits_used()
-            steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluated
+            steps, scalars = self._run_stats.env_steps, self._run_stats.scalars() | self._evaluations.scalars
             written = self._log.write(steps, scalars)
             self._hooks.tell("on_metrics", steps, scalars, written)
             self._console.metrics(steps, written, scalars)

@@ -130,7 +130,7 @@ def test_an_evaluation_of_older_weights_is_no_answer(tmp_path: Path) -> None:
     play.evaluated(3.0, version=8)
     assert not play.controller.decide()
     play.evaluated(77.0, version=9)
-    assert play.controller.decide() and play.controller.eval_return == 77.0
+    assert play.controller.decide() and play.controller.summary().eval_return == 77.0
 
 
 def test_an_evaluation_that_never_ends_is_given_up(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_evaluation_that_never_ends_is_given_up(tmp_path: Path) -> None:
     play.controller.decide()
     play.finish_save()
     play.now = 601.0
-    assert play.controller.decide() and play.controller.eval_return is None
+    assert play.controller.decide() and play.controller.summary().eval_return is None
     assert any("did not end within 600 s" in str(event) for event in play.run_stats.events)
 
 
@@ -306,7 +306,7 @@ def test_time_counts_from_the_first_env_step_and_ends_the_run_with_checkpoint_an
     play.finish_save()
     play.evaluated(7.0)
     assert play.controller.decide()
-    assert (play.controller.exit_reason, play.controller.eval_return) == ("time is up", 7.0)
+    assert (play.controller.exit_reason, play.controller.summary().eval_return) == ("time is up", 7.0)
 
 
 def test_a_resumed_run_has_the_seconds_that_are_left_though_its_replay_was_filled_without_an_update(
