@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pappus
-from pappus import api
 from pappus.errors import UserError
+from pappus.execution.description import first_network
 from tests.process_tools import Training
 
 TINY: dict[str, Any] = {"runtime": "inline", "envs_per_actor": 4, "steps": 400, "evaluation.episodes": 2}
@@ -134,4 +134,4 @@ class TooLarge:
 
 def test_a_network_that_does_not_fit_into_memory_is_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match=r"the network does not fit into memory; use smaller --network\.hidden-sizes"):
-        api._first_network(cast(Any, TooLarge()))
+        first_network(cast(Any, TooLarge()))

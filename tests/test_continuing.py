@@ -75,7 +75,7 @@ def test_a_part_that_is_killed_leaves_no_summary_of_an_earlier_one(
         assert not (run / "summary.json").exists(), "or the next command would take the run for finished"
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pappus.api._drive", dies)
+    monkeypatch.setattr("pappus.execution.run.drive", dies)
     assert command(run, 400) == 130
 
 

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pappus import api
 from pappus.chaos.training import Subject
 from pappus.config import RunConfig
 from pappus.errors import UserError
+from pappus.execution.description import describe
+from pappus.execution.directory import new_directory
 from pappus.system import System
 from pappus.transports.addresses import with_port
 
@@ -27,9 +28,9 @@ def subject_of(system: System, config: RunConfig, words: Sequence[str], run_dir:
         words = [*words, "--listen", listens]
         wire = dataclasses.replace(topology.wire, listen=listens)
         config = dataclasses.replace(config, topology=dataclasses.replace(topology, wire=wire))
-    run = api.describe(config, config.env, system)
+    run = describe(config, config.env, system)
     groups = system.topology.build(run).groups()
-    directory = api.new_directory(dataclasses.replace(config, run_dir=run_dir or config.run_dir))
+    directory = new_directory(dataclasses.replace(config, run_dir=run_dir or config.run_dir))
     directory.rmdir()  # the training makes it
     essential = {name: any(spec.essential for spec in specs) for name, specs in groups.items()}
     return Subject(tuple(words), directory, essential, listens, config.env)

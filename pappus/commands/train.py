@@ -95,9 +95,9 @@ def _load(words: list[str], rest: list[str], run: str | None, trust: bool, plann
 
 def _plan(system: System, config: RunConfig, shown: Terminal) -> int:
     """Print what memory the run would take; `UserError` where it does not fit."""
-    from pappus import api
+    from pappus.execution.description import plan_memory
 
-    plan = api.plan_memory(config, config.env, system)
+    plan = plan_memory(config, config.env, system)
     shown.clear()
     if shown.style == "json":
         shown.object("plan", **plan.to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 import pappus
+from pappus.api import configure
 from pappus.cli import main
 from pappus.errors import CallbackError, UserError
+from pappus.execution.run import numba_note
 from pappus.hooks.callback import CurrentRun, Episode
 from tests.hooks.my_hooks import Lines, Measuring, Misspelt, Notes, Raises
 
@@ -143,13 +146,11 @@ def test_a_resumed_run_says_what_is_left_of_its_seconds(tmp_path: Path) -> None:
 def test_without_numba_a_run_with_replay_says_what_that_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pappus import api
-
-    config = api.configure("dqn", "CartPole-v1")
-    assert api.numba_note(config) == ""
-    monkeypatch.setattr(api.importlib.util, "find_spec", lambda name: None)
-    assert "3,300 to 3,900 updates in 8 s instead of 5,000 to 6,500" in api.numba_note(config)
-    assert "replay]" in api.numba_note(config) and api.numba_note(api.configure("ppo", "CartPole-v1")) == ""
+    config = configure("dqn", "CartPole-v1")
+    assert numba_note(config) == ""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "3,300 to 3,900 updates in 8 s instead of 5,000 to 6,500" in numba_note(config)
+    assert "replay]" in numba_note(config) and numba_note(configure("ppo", "CartPole-v1")) == ""
 
 
 def test_envs_of_python_have_folder_names_for_shells_and_sentences_for_what_is_none(
