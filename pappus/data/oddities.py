@@ -21,6 +21,8 @@ def oddities(found: Summary) -> Iterator[str]:
     yield from _time_limits(found)
     if found.rewards.count and not found.rewards.low[0] and not found.rewards.high[0]:
         yield "all rewards are 0: nothing but imitation can be learned"
+    for name, episode in found.uneven.items():
+        yield f"infos/{name} has rows of another shape in episode {episode} than before; they are not counted here"
     if found.duplicates:
         first, second = found.duplicates[0]
         yield f"{len(found.duplicates):,} episodes repeat earlier ones, such as {second} repeats {first}"

@@ -145,6 +145,13 @@ def test_constant_columns_zero_rewards_copies_and_untried_actions_are_odd(tmp_pa
     assert "actions 0, 1 never taken" in said
 
 
+def test_a_column_whose_rows_change_their_shape_is_odd(tmp_path: Path) -> None:
+    one, *others = vectors([4, 6, 2], True, False)
+    one = one._replace(behaviour={**one.behaviour, "q": np.zeros((4, 2), np.float32)})
+    others = [other._replace(behaviour={"q": np.zeros((other.length, 3), np.float32)}) for other in others]
+    assert "infos/q has rows of another shape in episode 1 than before" in warnings(tmp_path, [one, *others])
+
+
 def test_the_json_is_one_object_with_every_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path, "bounds")
     assert main(["data", "info", str(tmp_path), "--json"]) == 0
