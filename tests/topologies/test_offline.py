@@ -108,13 +108,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
-    r"topology.memory='1.2.3GiB' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "1.2.3GiB"}),
+    r"topology.memory='1.2.3GiB' is no amount": ("dqn@offline", {"data": "", "topology.memory": "1.2.3GiB"}),
     r"4,096 bytes hold no batch of 16 items .* give at least \d+KiB": ("dqn@offline", {
         "data": "", "topology.memory": "4KiB",
     }),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
-    r"holds no latest checkpoint": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
+    r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
 }
 
 
