@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def oddities(found: Summary) -> Iterator[str]:
         yield f"infos/{name} has rows of another shape in episode {episode} than before; they are not counted here"
     if found.duplicates:
         first, second = found.duplicates[0]
-        yield f"{len(found.duplicates):,} episodes repeat earlier ones, such as {second} repeats {first}"
+        many = _plural(found.duplicates, "episode repeats an earlier one", "episodes repeat earlier ones")
+        yield f"{len(found.duplicates):,} {many}: episode {second} is the same as {first}"
     if found.ends and not found.ends.count("terminated") and not found.ends.count("truncated"):
         yield "no episode ends: all are cut off where the recording ended"
 
@@ -36,9 +37,11 @@ def _constant(found: Summary) -> Iterator[str]:
         if len(moments.constant) == len(moments.mean):
             yield f"{where} never change" if moments.constant else f"{where} are not there"
         elif moments.constant:
-            yield f"{where}{moments.constant} never change: {_plural(moments.constant, 'entry', 'entries')} say nothing"
+            never = _plural(moments.constant, "never changes: it says", "never change: they say")
+            yield f"{where}{moments.constant} {never} nothing"
     if found.actions is not None and found.actions.constant:
-        yield f"actions{found.actions.constant} never change: nobody tried anything else"
+        never = _plural(found.actions.constant, "never changes", "never change")
+        yield f"actions{found.actions.constant} {never}: nobody tried anything else"
     for i, counts in enumerate(found.choices.counts if found.choices else []):
         never = [value for value, count in enumerate(counts) if not count]
         if never and counts.any():
@@ -46,7 +49,7 @@ def _constant(found: Summary) -> Iterator[str]:
             yield f"{_plural(never, 'action', 'actions')} {', '.join(map(str, never))}{where} never taken"
 
 
-def _plural(things: list[int], one: str, many: str) -> str:
+def _plural(things: Sequence[object], one: str, many: str) -> str:
     return one if len(things) == 1 else many
 
 

@@ -173,7 +173,7 @@ def test_rewards_by_which_steps_are_counted_must_be_one_number_each(rewards: Any
     written(tmp_path)
     with h5py.File(tmp_path / "data" / "main_data.hdf5", "a") as file:
         with_column("rewards", rewards)(file["episode_2"])
-    with pytest.raises(UserError, match="episode 2 has rewards of shape .*; there must be one number per step"):
+    with pytest.raises(UserError, match=r"episode 2 has rewards of shape .*; there must be one number per step"):
         best_episodes(open_dataset(tmp_path), 0.5)
     assert main(["data", "list", str(tmp_path)]) == 0
 

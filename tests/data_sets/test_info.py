@@ -139,9 +139,9 @@ def test_constant_columns_zero_rewards_copies_and_untried_actions_are_odd(tmp_pa
         episode.action[:] = 2
         episode.reward[:] = 0
     said = warnings(tmp_path, [first, second, first])
-    assert "observations[1] never change" in said
+    assert "observations[1] never changes: it says nothing" in said
     assert "all rewards are 0" in said
-    assert "1 episodes repeat earlier ones, such as 2 repeats 0" in said
+    assert "1 episode repeats an earlier one: episode 2 is the same as 0" in said
     assert "actions 0, 1 never taken" in said
 
 
