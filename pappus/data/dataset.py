@@ -135,6 +135,10 @@ def completed(data: str | Path) -> Path:
     """The folder with a set's metadata, after what a dead run left beside it became part of it."""
     from pappus.data.assemble import complete
 
+    try:
+        Path(data).exists()
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise UserError(f"data {str(data)!r:.60} is no data set: {getattr(error, 'strerror', error)}") from None
     inner = [Path(data).parent] if Path(data).name == "data" else []
     for directory in (Path(data), minari_root() / data, *inner):
         complete(directory)

@@ -170,3 +170,14 @@ def test_sets_below_a_folder_are_listed_and_a_broken_one_is_named(
     bad, good = capsys.readouterr().out.splitlines()[1:]
     assert bad.startswith("bad-v0") and "is no JSON" in bad
     assert good.startswith("mine/good-v0") and "11" in good.split()
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["info", "a" * 300], "is no data set: File name too long"),
+    (["list", __file__], "is no folder; name one that holds data sets"),
+])
+def test_what_no_folder_can_be_called_is_refused(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", *words]) == 2
+    assert sentence in capsys.readouterr().err
