@@ -55,6 +55,8 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
+        ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
+        ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
@@ -87,13 +89,22 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert not (tmp_path / "three").exists()
 
 
-@pytest.mark.parametrize("system", ["dqn", "apex-dqn", "dqn@seed"])
-def test_a_share_of_every_batch_comes_from_data(sets: dict[str, Path], tmp_path: Path, system: str) -> None:
+REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
+
+
+@pytest.mark.parametrize("topology", ["single", "apex", "seed"])
+@pytest.mark.parametrize("algorithm", REPLAYED)
+def test_a_share_of_every_batch_comes_from_data(
+    sets: dict[str, Path], tmp_path: Path, algorithm: str, topology: str
+) -> None:
     small = {**SMALL, "envs_per_actor": 2, "actors": 1, "topology.replay.warm_up": 20}
+    if algorithm == "crossq":
+        small["algorithm.critic_sizes"] = (8,)
+    env = REPLAYED[algorithm]
     result = pappus.train(
-        system, data=sets["CartPole-v1"], data_share=0.25, steps=100, run_dir=tmp_path / "run", **small
+        f"{algorithm}@{topology}", data=sets[env], data_share=0.25, steps=100, run_dir=tmp_path / "run", **small
     )
-    assert result.summary.updates > 0 and result.summary.env == "CartPole-v1"
+    assert result.summary.updates > 0 and result.summary.env == env
     assert "reader-0: read" in (tmp_path / "run" / "log.txt").read_text()
 
 
