@@ -123,6 +123,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"4,096 bytes hold no batch of 16 items .* give at least \d+KiB": ("dqn@offline", {
         "data": "", "topology.memory": "4KiB",
     }),
+    r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
+        "data": "", "env": "none", "target_return": 9.0,
+    }),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
     r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
