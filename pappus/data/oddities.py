@@ -37,11 +37,11 @@ def _constant(found: Summary) -> Iterator[str]:
         if len(moments.constant) == len(moments.mean):
             yield f"{where} never change" if moments.constant else f"{where} are not there"
         elif moments.constant:
-            never = _plural(moments.constant, "never changes: it says", "never change: they say")
-            yield f"{where}{moments.constant} {never} nothing"
+            said = _plural(moments.constant, "never changes: it says", "never change: they say")
+            yield f"{where}{moments.constant} {said} nothing"
     if found.actions is not None and found.actions.constant:
-        never = _plural(found.actions.constant, "never changes", "never change")
-        yield f"actions{found.actions.constant} {never}: nobody tried anything else"
+        said = _plural(found.actions.constant, "never changes", "never change")
+        yield f"actions{found.actions.constant} {said}: nobody tried anything else"
     for i, counts in enumerate(found.choices.counts if found.choices else []):
         never = [value for value, count in enumerate(counts) if not count]
         if never and counts.any():
