@@ -9,11 +9,12 @@ def one_choice_only(action: ActionSpec) -> str:
     """For algorithms with a value for every action."""
     if isinstance(action, DiscreteAction):
         return ""
-    return f"needs one discrete choice, and the env takes {action}; use ddpg or impala"
+    others = "sac, impala or, from data, iql" if isinstance(action, ContinuousAction) else "impala or, from data, iql"
+    return f"needs one discrete choice, and the env takes {action}; use {others}"
 
 
 def continuous_only(action: ActionSpec) -> str:
     """For algorithms that follow the slope of values over actions."""
     return "" if isinstance(action, ContinuousAction) else (
-        f"needs continuous actions, and the env takes {action}; use dqn, iql or impala"
+        f"needs continuous actions, and the env takes {action}; use dqn, impala or, from data, iql"
     )

@@ -132,8 +132,12 @@ def play(playing: Playing) -> str:
         whole = RunRecording(playing.out, about_env(name, name, options, env.spec, **how))
         recording = Recording(playing.out)
         recorder = recording.recorder("player", env.num_envs, env.seeds)
-        with one_thread():
-            returns = play_episodes(env, player, recorder, playing.episodes)
+        try:
+            with one_thread():
+                returns = play_episodes(env, player, recorder, playing.episodes)
+        except KeyboardInterrupt:
+            print(f"episodes up to the last second are kept: pappus data info {playing.out} makes a data set of them")
+            raise
         recording.close()
     return f"{whole.finish()} (mean return {np.mean(returns):.2f}, standard deviation {np.std(returns):.2f})"
 

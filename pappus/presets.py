@@ -10,7 +10,7 @@ from pappus.system import Preset, System
 CORRECTED = ("vtrace@*", "appo@*")
 """Algorithms that correct for actors that lag behind."""
 CENTRAL = ("vtrace@seed", "appo@seed")
-ONLINE_FIRST = ("dqn@offline", "r2d2@offline", "ddpg@offline", "td3@offline")
+ONLINE_FIRST = tuple(f"{name}@offline" for name in ("dqn", "r2d2", "ddpg", "td3", "d4pg", "sac", "crossq"))
 """What was made for online replay, and has presets for that."""
 
 LOCOMOTION = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid")

@@ -15,7 +15,7 @@ from pappus.data.dataset import Dataset, open_dataset
 from pappus.envs.vector import make_env
 from pappus.errors import UserError
 from pappus.play import Playing, RandomPlayer, allowed_actions, play
-from pappus.types import ACTION_MASK, Array
+from pappus.types import ACTION_MASK, Array, Timestep
 
 TAXI = next(name for name in gym.registry if name.startswith("Taxi-"))
 
@@ -64,6 +64,17 @@ def test_a_greedy_policy_explores_as_often_as_it_is_told(run: Path, tmp_path: Pa
 def test_a_stochastic_policy_is_sampled_from(run: Path, tmp_path: Path) -> None:
     play(Playing(str(run), tmp_path, episodes=5, sample=True))
     assert len(np.unique(log_probs(open_dataset(tmp_path)))) > 10
+
+
+def test_who_interrupts_is_told_what_becomes_of_the_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: RandomPlayer, timestep: Timestep) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RandomPlayer, "act", interrupted)
+    assert main(["data", "record", "--policy", "random", "--env", "CartPole-v1", "--out", str(tmp_path)]) == 130
+    assert f"kept: pappus data info {tmp_path} makes a data set of them" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

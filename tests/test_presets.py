@@ -22,7 +22,7 @@ from pappus.names import PAIRS
 from pappus.origin import origin_of
 from pappus.presets import PRESETS, evidence_for, evidence_on
 from pappus.settings import override
-from pappus.systems import find_system
+from pappus.systems import ALGORITHMS, find_system
 
 ROOT = Path(__file__).parents[1]
 ONE = Evidence("ppo", "Mine-v0", (1, 2, 3), (100.0, 120.0, None), "2026-11-18", "abc", 10.0)
@@ -52,6 +52,13 @@ def test_every_named_system_shows_its_presets(capsys: pytest.CaptureFixture[str]
     for name in PAIRS:
         assert main(["presets", name]) == 0
     assert "vtrace@*, appo@*, a2c@* on CartPole-*" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "HalfCheetah-v5", "ALE/Pong-v5"])
+@pytest.mark.parametrize("name", [name for name, one in ALGORITHMS.items() if one.learns_from_replay])
+def test_updates_from_data_are_as_many_as_data_wants_whatever_the_env_takes_online(name: str, env: str) -> None:
+    config = configured(find_system(f"{name}@offline"), env, {}, None, True)
+    assert config.steps <= 100_000 and not config.evaluation.every_steps
 
 
 def test_a_list_says_where_nothing_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ def main(words: list[str], began: float) -> int:
 def _record(words: list[str]) -> int:
     parser = Parser(prog="pappus data record", description="Play a policy, and record the episodes as a data set.")
     parser.add_argument("--policy", required=True, metavar="RUN", help="run directory, or `random`")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the data set; one of this env goes on")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder; a set of the same env is continued")
     parser.add_argument("--env", default="", help="Gymnasium id, module:id or module:function (default: the run's)")
     parser.add_argument("--episodes", type=whole, default=100, help="episodes to play (default: 100)")
     parser.add_argument("--epsilon", type=float, default=0.0, help="share of random actions (default: 0, greedy)")

@@ -218,5 +218,7 @@ def _others(directory: Path) -> Iterator[tuple[str, RecordedEnv]]:
 
 
 def _foreign(folder: Path) -> bool:
-    """Whether somebody else's files are in a folder; other recordings may just begin, with parts or a draft."""
-    return any(not path.name.startswith(SPEC) and path.suffix != SUFFIX for path in folder.iterdir())
+    """Whether somebody else's files are in a folder; other recordings may just begin, with parts or a draft, which
+    `write_json` writes under a name with a dot before it is renamed."""
+    names = [path.name.removeprefix(".") for path in folder.iterdir()]
+    return any(not name.startswith(SPEC) and not name.endswith(SUFFIX) for name in names)

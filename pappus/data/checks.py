@@ -40,6 +40,16 @@ def check_dataset(
     return notes(dataset)
 
 
+def check_steps(dataset: Dataset, counted: int) -> None:
+    """`UserError` where all episodes together have another number of steps than the metadata counts: a table that waits
+    for as many would open too early, or never."""
+    if counted != dataset.num_steps:
+        raise UserError(
+            f"data set {str(dataset.path)!r} has {counted:,} steps, but its metadata counts {dataset.num_steps:,}; "
+            "correct total_steps there, or record the set again"
+        )
+
+
 def notes(dataset: Dataset) -> list[str]:
     """What is not wrong with a set, but worth knowing."""
     found = []

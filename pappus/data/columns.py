@@ -92,7 +92,7 @@ def _opened(file: Path) -> tuple[list[str], Callable[[str], Array]]:
     except ModuleNotFoundError as error:
         raise UserError(f"{str(file)!r} needs {error.name}, which is not installed; {INSTALL}") from None
     except Exception as error:  # whatever the packages raise: the file is not what its name says
-        raise UserError(f"{str(file)!r} cannot be read: {' '.join(str(error).split())}") from None
+        raise UserError(f"{str(file)!r} cannot be read: {_reason(error)}") from None
 
 
 def _npz(file: Path) -> tuple[list[str], Callable[[str], Array]]:
@@ -137,7 +137,11 @@ def _safely(file: Path, read: Callable[[str], Array]) -> Callable[[str], Array]:
         try:
             return np.asarray(read(name))
         except Exception as error:  # such as rows of different lengths, or Python objects
-            text = " ".join(str(error).split())
-            raise UserError(f"column {name!r} of {str(file)!r} cannot be read: {text}") from None
+            raise UserError(f"column {name!r} of {str(file)!r} cannot be read: {_reason(error)}") from None
 
     return column
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return "it holds Python objects, or is no NumPy file; only arrays of numbers are read" if "pickle" in text else text

@@ -18,7 +18,7 @@ import numpy as np
 
 from pappus.data.content import Content, EpisodeFiles, Outline, any_jpeg
 from pappus.data.episode import Episode
-from pappus.data.episode_checks import POLICY_ACTION, structure_problems, value_problems
+from pappus.data.episode_checks import POLICY_ACTION, reward_problems, structure_problems, value_problems
 from pappus.data.metadata import OWN, DataFormat, env_of, find_dataset, frame_stack_of, minari_root, read_metadata
 from pappus.data.storage import add_contents, new_storage, open_storage
 from pappus.envs.spaces import (
@@ -74,8 +74,12 @@ class Dataset:
         return self._files.read(episodes)
 
     def outlines(self, episodes: Iterable[int]) -> Iterator[Outline]:
-        """Only their rewards and terminations, as they are stored: much less to read."""
-        return self._files.outlines(episodes)
+        """Only their rewards and terminations, much less to read; `UserError` where they are no rewards."""
+        numbers = list(episodes)
+        for number, outline in zip(numbers, self._files.outlines(numbers), strict=True):
+            for problem in reward_problems(outline.rewards):
+                raise UserError(self._sentence(number, problem))
+            yield outline
 
     def stored_episodes(self) -> int:
         """Episodes that the files hold, whatever the metadata says."""
@@ -96,7 +100,10 @@ class Dataset:
 
     def sentence(self, content: Content, problem: str) -> str:
         """What is wrong with an episode, and where it lies."""
-        return f"data set {str(self.path)!r}: episode {content.number} {problem}"
+        return self._sentence(content.number, problem)
+
+    def _sentence(self, number: int, problem: str) -> str:
+        return f"data set {str(self.path)!r}: episode {number} {problem}"
 
 
 def _behaviour(infos: Mapping[str, Any], steps: int) -> dict[str, Array]:
@@ -128,6 +135,10 @@ def completed(data: str | Path) -> Path:
     """The folder with a set's metadata, after what a dead run left beside it became part of it."""
     from pappus.data.assemble import complete
 
+    try:
+        Path(data).exists()
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise UserError(f"data {str(data)!r:.60} is no data set: {getattr(error, 'strerror', error)}") from None
     inner = [Path(data).parent] if Path(data).name == "data" else []
     for directory in (Path(data), minari_root() / data, *inner):
         complete(directory)

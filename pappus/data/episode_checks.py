@@ -27,20 +27,22 @@ AGAIN = "leave the episode out, or record it again"
 
 def structure_problems(content: Content, observation_space: Space, action_space: Space) -> Iterator[str]:
     """What is wrong with lengths, shapes and dtypes of a stored episode. Where nothing is, it can be converted."""
-    rewards = content.rewards
-    if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
-        yield f"has rewards of shape {list(rewards.shape)} and type {rewards.dtype}; there must be one number per step"
+    if wrong := list(reward_problems(content.rewards)):
+        yield from wrong
         return
-    steps = len(rewards)
-    if not steps:
-        yield "is empty: it has no steps; leave it out"
-        return
+    steps = len(content.rewards)
     yield from _flag_problems(content, steps)
     yield from _leaf_problems(content.observations, observation_space, "observations", steps + 1)
     yield from _leaf_problems(content.actions, action_space, "actions", steps)
-    said = content.infos.get(POLICY_ACTION)
-    if said is not None and np.shape(said)[:1] not in ((steps,), (steps + 1,)):
-        yield f"has {len(said)} rows of infos/{POLICY_ACTION} and {steps} steps; {AGAIN}"
+    yield from _info_problems(content, steps)
+
+
+def reward_problems(rewards: Array) -> Iterator[str]:
+    """What is wrong with the shape and the type of rewards, by which the steps of an episode are counted."""
+    if rewards.ndim != 1 or rewards.dtype.kind not in "fiu":
+        yield f"has rewards of shape {list(rewards.shape)} and type {rewards.dtype}; there must be one number per step"
+    elif not len(rewards):
+        yield "is empty: it has no steps; leave it out"
 
 
 def _flag_problems(content: Content, steps: int) -> Iterator[str]:
@@ -54,6 +56,21 @@ def _flag_problems(content: Content, steps: int) -> Iterator[str]:
         yield f"goes on after step {ended[0]}, which ended it; store what follows as an episode of its own"
 
 
+def _info_problems(content: Content, steps: int) -> Iterator[str]:
+    """Of the infos only those that mean something to us."""
+    said, log_prob = (content.infos.get(name) for name in (POLICY_ACTION, LOG_PROB))
+    if said is not None and np.shape(said)[:1] not in ((steps,), (steps + 1,)):
+        yield f"has infos/{POLICY_ACTION} of shape {list(np.shape(said))} and {steps} steps; {AGAIN}"
+    if log_prob is None:
+        return
+    column = np.asarray(log_prob)
+    if column.shape not in ((steps,), (steps + 1,)) or column.dtype.kind not in "fiu":
+        yield (
+            f"has infos/{LOG_PROB} of shape {list(column.shape)} and type {column.dtype}; there must be one number "
+            "per step; give it another name if it means something else"
+        )
+
+
 def _leaf_problems(values: Nest, space: Space, name: str, rows: int) -> Iterator[str]:
     if isinstance(space, spaces.Dict):
         for key, inner in space.spaces.items():
@@ -61,6 +78,8 @@ def _leaf_problems(values: Nest, space: Space, name: str, rows: int) -> Iterator
     elif isinstance(space, spaces.Tuple):
         for i, inner in enumerate(space.spaces):
             yield from _leaf_problems(values[i], inner, f"{name}/{i}", rows)
+    elif not values.ndim:
+        yield f"has a lone value of {name}, but must have {rows}; {AGAIN}"
     elif len(values) != rows:
         rule = "one more than steps" if name.startswith("observations") else "as many as steps"
         yield f"has {len(values)} {name}, but must have {rows}: {rule}; {AGAIN}"

@@ -124,6 +124,8 @@ def _flags(column: Array | None, name: str, rows: int) -> Array:
     flags = _one_each(column, name, rows)
     if flags.dtype.kind not in "biuf":
         raise UserError(f"column {name} holds {flags.dtype}, not true or false; write it as booleans or as 0 and 1")
+    if other := sorted(set(np.unique(flags).tolist()) - {0, 1}):
+        raise UserError(f"column {name} holds {other[0]:g}, which is neither true nor false; write 0 and 1 only")
     return np.array(flags, bool)
 
 

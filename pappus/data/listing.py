@@ -32,7 +32,7 @@ def list_datasets(folder: str | None = None) -> list[Listed]:
     """The sets below a folder, or below Minari's root, by name."""
     root = minari_root() if folder is None else Path(folder)
     if not root.is_dir():
-        raise UserError(f"folder {str(root)!r} does not exist; name one that holds data sets, or record a first one")
+        raise UserError(f"{str(root)!r} is no folder; name one that holds data sets, or record a first one")
     return [_listed(data, root) for data in sorted(_data_folders(root))]
 
 

@@ -72,7 +72,7 @@ def check_version(content: Mapping[str, Any], folder: Path) -> None:
     if version is None:
         return
     minari = minari_package()
-    if version not in minari.supported_dataset_versions:
+    if str(version) not in minari.supported_dataset_versions:
         raise UserError(
             f"data set {str(folder)!r} was written by Minari {version}, which Minari {minari.__version__} here does "
             f"not read; it reads {min(minari.supported_dataset_versions)} to {max(minari.supported_dataset_versions)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +21,12 @@ def oddities(found: Summary) -> Iterator[str]:
     yield from _time_limits(found)
     if found.rewards.count and not found.rewards.low[0] and not found.rewards.high[0]:
         yield "all rewards are 0: nothing but imitation can be learned"
+    for name, episode in found.uneven.items():
+        yield f"infos/{name} has rows of another shape in episode {episode} than before; they are not counted here"
     if found.duplicates:
         first, second = found.duplicates[0]
-        yield f"{len(found.duplicates):,} episodes repeat earlier ones, such as {second} repeats {first}"
+        many = _plural(found.duplicates, "episode repeats an earlier one", "episodes repeat earlier ones")
+        yield f"{len(found.duplicates):,} {many}: episode {second} is the same as {first}"
     if found.ends and not found.ends.count("terminated") and not found.ends.count("truncated"):
         yield "no episode ends: all are cut off where the recording ended"
 
@@ -34,9 +37,11 @@ def _constant(found: Summary) -> Iterator[str]:
         if len(moments.constant) == len(moments.mean):
             yield f"{where} never change" if moments.constant else f"{where} are not there"
         elif moments.constant:
-            yield f"{where}{moments.constant} never change: {_plural(moments.constant, 'entry', 'entries')} say nothing"
+            said = _plural(moments.constant, "never changes: it says", "never change: they say")
+            yield f"{where}{moments.constant} {said} nothing"
     if found.actions is not None and found.actions.constant:
-        yield f"actions{found.actions.constant} never change: nobody tried anything else"
+        said = _plural(found.actions.constant, "never changes", "never change")
+        yield f"actions{found.actions.constant} {said}: nobody tried anything else"
     for i, counts in enumerate(found.choices.counts if found.choices else []):
         never = [value for value, count in enumerate(counts) if not count]
         if never and counts.any():
@@ -44,7 +49,7 @@ def _constant(found: Summary) -> Iterator[str]:
             yield f"{_plural(never, 'action', 'actions')} {', '.join(map(str, never))}{where} never taken"
 
 
-def _plural(things: list[int], one: str, many: str) -> str:
+def _plural(things: Sequence[object], one: str, many: str) -> str:
     return one if len(things) == 1 else many
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from pappus.data.checks import check_dataset, notes
+from pappus.data.checks import check_dataset, check_steps, notes
 from pappus.data.content import Content
 from pappus.data.dataset import Dataset
 from pappus.data.episode import Episode
@@ -46,6 +46,8 @@ class Summary:
     coverage: Coverage | None = None
     rewards: Moments = field(default_factory=lambda: Moments(1))
     behaviour: dict[str, Moments] = field(default_factory=dict)
+    uneven: dict[str, int] = field(default_factory=dict)
+    """Columns of the behaviour whose rows have another shape in some episode, and the first such episode."""
     duplicates: list[tuple[int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -70,10 +72,20 @@ def summarize(dataset: Dataset, progress: Callable[[int], None] = lambda done: N
         for number, content in _contents(dataset, found):
             _add(found, content, seen)
             progress(number + 1)
+        _check_count(found)
     from pappus.data.oddities import oddities
 
     found.warnings = [*(notes(dataset) if not found.problems else []), *oddities(found)]
     return found
+
+
+def _check_count(found: Summary) -> None:
+    """Where all episodes could be read, they must have the steps that the metadata counts."""
+    if len(found.lengths) == found.dataset.num_episodes:
+        try:
+            check_steps(found.dataset, sum(found.lengths))
+        except UserError as error:
+            found.problems.append(str(error))
 
 
 def _prepare(found: Summary) -> None:
@@ -143,7 +155,11 @@ def _add_columns(found: Summary, episode: Episode, content: Content) -> None:
     found.rewards.add(_rows(episode.reward))
     for name, column in episode.behaviour.items():
         rows = _rows(column)
-        found.behaviour.setdefault(name, Moments(rows.shape[1])).add(rows)
+        moments = found.behaviour.setdefault(name, Moments(rows.shape[1]))
+        if rows.shape[1] == len(moments.mean):
+            moments.add(rows)
+        else:
+            found.uneven.setdefault(name, content.number)
 
 
 def _rows(column: Array) -> Array:

@@ -21,7 +21,7 @@ BATCH = 256
 HIDDEN = (64, 64)
 LEARNING_RATE = 1e-3
 HELD_OUT = 10
-"""Every so manieth episode is held out."""
+"""One of so many episodes is held out."""
 ROWS_AT_ONCE = 16_384
 
 

@@ -13,7 +13,7 @@ from pappus.accelerator import one_thread
 from pappus.algorithms.choices import is_sampled
 from pappus.config import RunConfig
 from pappus.data.dataset import Dataset, open_dataset
-from pappus.data.specs import shown_spec, spec_of
+from pappus.data.specs import check_spec, shown_spec, spec_of
 from pappus.envs.spaces import Space, action_converter
 from pappus.errors import UserError, closest
 from pappus.judging.behaviour import cloned_log_prob
@@ -227,11 +227,7 @@ def _spec_of(dataset: Dataset, config: RunConfig, env: Callable[..., Any] | None
         known = spec_of(env or config.env, config.env_options)
     except UserError:
         return shown  # there is no env here: the size of the network is all that can be compared
-    if (known.observation, known.action) != (shown.observation, shown.action):
-        raise UserError(
-            f"data {str(dataset.path.parent)!r} shows {shown.observation} and takes {shown.action}, but the run was "
-            f"trained on {known.observation} and {known.action}; use data of {config.env!r}"
-        )
+    check_spec(dataset, env or config.env, known, config.env_options)
     return known
 
 

@@ -26,7 +26,8 @@ def assumptions(found: Estimates) -> tuple[str, ...]:
     ]
     if methods - {"fqe"}:
         source = (
-            "a policy that was fitted to the data, as none were recorded, is the behaviour policy" if found.cloned
+            "a policy that was fitted to the data, as not all actions have a log_prob, is the behaviour policy"
+            if found.cloned
             else "the recorded log_prob are those of the policy that acted"
         )
         said.append(f"is, wis, dr, wdr: whatever the policy may do, the behaviour policy may do, too; and {source}")

@@ -14,6 +14,8 @@ def find_checkpoint(run: Path, which: str) -> Path:
     store = CheckpointStore(run / "checkpoints")
     path = store.best() if which == "best" else store.latest()
     if path is None:
+        if not run.is_dir():
+            raise UserError(f"{str(run)!r} holds no {which} checkpoint, as it is no folder; name a run directory")
         why = f": {store.warnings[-1]}" if store.warnings else ""
         remedy = "use --checkpoint latest" if which == "best" and store.latest() else "train it first"
         raise UserError(f"{str(run)!r} holds no {which} checkpoint{why}; {remedy}")

@@ -17,6 +17,7 @@ import optree
 
 from pappus.config import ReplayConfig
 from pappus.core import ItemSink, ItemSource
+from pappus.data.checks import check_steps
 from pappus.data.dataset import Dataset, open_dataset
 from pappus.data.episode import Episode
 from pappus.data.facts import best_episodes, episode_facts
@@ -77,12 +78,13 @@ def data_table(
     lane_bytes = row_bytes * (lane_rows + rows / len(episodes))  # what is no item yet, and an episode to play
     lanes = min(LANES, math.ceil(len(episodes) / readers), int(LANES_SHARE * limit / readers / lane_bytes) or 1)
     each = row_bytes * rows / items + ITEM_BYTES + COLUMN_BYTES * len(layout.signature)
-    most = config.capacity or max(1, int((limit - readers * lanes * lane_bytes) / each))
+    most = config.capacity or _room(limit, readers * lanes, lane_bytes, each, min(items, batch_size))
     capacity, fits = min(items, most), items <= most
     readers = 1 if fits else readers  # one that came back would push out what others have read
-    config = dataclasses.replace(config, capacity=capacity, warm_up=min(config.warm_up or capacity // 2, capacity))
-    table = layout.table(config, batch_size)
+    warm_up = min(config.warm_up or max(1, capacity // 2), capacity)
+    table = layout.table(dataclasses.replace(config, capacity=capacity, warm_up=warm_up), batch_size)
     if fits:
+        check_steps(dataset, int(episode_facts(dataset).lengths.sum()))
         table = dataclasses.replace(table, rate_limiter=min_size(items))
     spec = ReplaySpec(
         layout, table, math.ceil(capacity * rows / items) + readers * lanes * lane_rows, batch_size,
@@ -90,6 +92,18 @@ def data_table(
         private_socket(f"{run.directory} data {index}"),
     )
     return DataTable(spec, episodes, items if fits else 0, readers, lanes)
+
+
+def _room(limit: int, lanes: int, lane_bytes: float, item_bytes: float, batch: int) -> int:
+    """Items that so many bytes hold beside the lanes; `UserError` if they are no batch."""
+    room = int((limit - lanes * lane_bytes) / item_bytes)
+    if room < batch:
+        least = lanes * lane_bytes + batch * item_bytes / (1 - LANES_SHARE)
+        raise UserError(
+            f"topology.memory: {limit:,} bytes hold no batch of {batch} items beside the episodes that are being read; "
+            f"give at least {math.ceil(least / UNITS['KiB'])}KiB, or a smaller --batch-size"
+        )
+    return room
 
 
 def _size(dataset: Dataset, episodes: Array, experience: Experience) -> tuple[int, int]:
@@ -150,7 +164,7 @@ def memory_limit(text: str) -> int:
     """Bytes of `4GiB`; without a text a share of the machine's memory."""
     if not text:
         return int(MEMORY_SHARE * total_memory())
-    found = re.fullmatch(r"([\d.]+)\s*([A-Za-z]*)", text.strip())
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2] not in UNITS:
         raise UserError(f"topology.memory={text!r} is no amount of memory; write such as 4GiB or 500MB")
     return int(float(found[1]) * UNITS[found[2]])

@@ -70,6 +70,11 @@ class OfflineConfig(TopologyConfig):
             )
         if config.batch_size < 1:
             raise UserError(f"batch_size={config.batch_size} must be at least 1: how many items make an update")
+        if config.target_return is not None and has_no_env(config.env):
+            raise UserError(
+                f"target_return={config.target_return}: without an env nothing is evaluated, so no return ends the "
+                "run; leave --target-return out, or give --env"
+            )
         if self.readers < 1 or self.prefetch < 1:
             raise UserError(f"topology.readers={self.readers} and prefetch={self.prefetch} must be at least 1")
         if not 0 < self.best <= 1:

@@ -201,6 +201,15 @@ def test_folders_of_others_are_refused_and_never_removed(tmp_path: Path) -> None
         assert mine.read_text() == "mine"
 
 
+def test_the_draft_of_a_run_that_begins_now_is_not_taken_for_somebody_elses_file(tmp_path: Path) -> None:
+    env = make_env("CartPole-v1", 1, 0, EnvOptions())
+    about = RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env))
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / ".spec.json.123.partial").write_text("{")  # between the writing and the renaming of a draft
+    RunRecording(tmp_path, about).release()
+    assert "spec.json" in os.listdir(tmp_path / "parts")
+
+
 def test_runs_that_begin_together_agree_on_what_they_record(tmp_path: Path) -> None:
     env = make_env("CartPole-v1", 1, 0, EnvOptions())
     about = RecordedEnv("CartPole-v1", *recorded_spaces(env.spec, env))

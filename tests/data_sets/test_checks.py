@@ -18,6 +18,7 @@ from pappus.data.checks import check_dataset, differences
 from pappus.data.content import Content
 from pappus.data.dataset import Dataset, DatasetWriter, open_dataset
 from pappus.data.episode_checks import structure_problems
+from pappus.data.facts import best_episodes
 from pappus.data.metadata import DataFormat
 from pappus.data.specs import check_spec
 from pappus.envs.spaces import action_converter
@@ -47,6 +48,7 @@ def refused(directory: Path) -> str:
 METADATA: list[tuple[dict[str, Any], str]] = [
     ({"total_episodes": "three"}, "total_episodes='three'; it must be a whole number"),
     ({"data_format": "csv"}, "data_format='csv'; readable are hdf5, arrow, parquet"),
+    ({"minari_version": ["0.5.4"]}, "was written by Minari ['0.5.4'], which"),
     ({"minari_version": "0.3.1"}, "was written by Minari 0.3.1"),
     ({"observation_space": "{}"}, "has no readable observation_space"),
     ({"action_space": None}, "has no readable action_space"),
@@ -144,6 +146,10 @@ EPISODES: list[tuple[str, Callable[[Any], None], str]] = [
     ("pictures", with_column("observations", np.full((8, 36, 40), 300)), "from 300 to 300, which uint8"),
     ("vector", with_column("rewards", np.full(7, np.nan)), "has nan in rewards at step 0"),
     ("vector", with_column("infos/log_prob", np.full(7, -np.inf)), "has -inf in infos/log_prob at step 0"),
+    ("vector", with_column("infos/log_prob", np.zeros((7, 2))), "has infos/log_prob of shape [7, 2]"),
+    ("vector", with_column("infos/log_prob", np.zeros(3)), "has infos/log_prob of shape [3]"),
+    ("vector", with_column("infos/log_prob", np.array([b"x"] * 7)), "has infos/log_prob of shape [7] and type |S1"),
+    ("vector", with_column("actions", 1), "has a lone value of actions, but must have 7"),
     ("bounds", with_column("actions", np.full((7, 2), np.nan, np.float32)), "has nan in actions[0] at step 0"),
 ]
 
@@ -158,6 +164,18 @@ def test_bad_episodes(kind: str, change: Callable[[Any], None], sentence: str, t
     said = refused(tmp_path)
     assert sentence in said and "episode 2" in said
     assert main(["data", "info", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize("rewards", [1.0, np.zeros((7, 2)), np.array([b"x"] * 7)], ids=["lone", "pairs", "text"])
+def test_rewards_by_which_steps_are_counted_must_be_one_number_each(rewards: Any, tmp_path: Path) -> None:
+    import h5py
+
+    written(tmp_path)
+    with h5py.File(tmp_path / "data" / "main_data.hdf5", "a") as file:
+        with_column("rewards", rewards)(file["episode_2"])
+    with pytest.raises(UserError, match=r"episode 2 has rewards of shape .*; there must be one number per step"):
+        best_episodes(open_dataset(tmp_path), 0.5)
+    assert main(["data", "list", str(tmp_path)]) == 0
 
 
 def test_an_action_that_its_mask_forbids(tmp_path: Path) -> None:

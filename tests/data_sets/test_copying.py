@@ -162,9 +162,12 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"actions": np.zeros(6)}, (), "has actions of type float64, but their space is Discrete(3)"),
     ({"actions": np.full(6, 3)}, (), "takes action 3 at step 0, outside Discrete(3)"),
     ({"observations": np.zeros((6, 3))}, (), "has observations of shape [3]"),
-    ({"observations": np.array([None] * 6)}, (), "column 'observations'"),
+    ({"observations": np.array([None] * 6)}, (), "cannot be read: it holds Python objects, or is no NumPy file"),
     ({"terminals": np.array(["False"] * 6)}, (), "column terminated holds <U5, not true or false"),
     ({"terminals": np.zeros((6, 2))}, (), "column terminated has the shape (6, 2), and there are 6 rows"),
+    ({"terminals": np.full(6, np.nan)}, (), "column terminated holds nan, which is neither true nor false"),
+    ({}, ("--truncated", "observations"), "column truncated has the shape"),
+    ({"step": np.arange(6)}, ("--truncated", "step"), "column truncated holds 2, which is neither true nor false"),
     ({"terminals": np.array(1)}, (), "is a lone number; give one value a row"),
 ]
 

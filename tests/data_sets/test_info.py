@@ -139,10 +139,17 @@ def test_constant_columns_zero_rewards_copies_and_untried_actions_are_odd(tmp_pa
         episode.action[:] = 2
         episode.reward[:] = 0
     said = warnings(tmp_path, [first, second, first])
-    assert "observations[1] never change" in said
+    assert "observations[1] never changes: it says nothing" in said
     assert "all rewards are 0" in said
-    assert "1 episodes repeat earlier ones, such as 2 repeats 0" in said
+    assert "1 episode repeats an earlier one: episode 2 is the same as 0" in said
     assert "actions 0, 1 never taken" in said
+
+
+def test_a_column_whose_rows_change_their_shape_is_odd(tmp_path: Path) -> None:
+    one, *others = vectors([4, 6, 2], True, False)
+    one = one._replace(behaviour={**one.behaviour, "q": np.zeros((4, 2), np.float32)})
+    others = [other._replace(behaviour={"q": np.zeros((other.length, 3), np.float32)}) for other in others]
+    assert "infos/q has rows of another shape in episode 1 than before" in warnings(tmp_path, [one, *others])
 
 
 def test_the_json_is_one_object_with_every_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,3 +170,14 @@ def test_sets_below_a_folder_are_listed_and_a_broken_one_is_named(
     bad, good = capsys.readouterr().out.splitlines()[1:]
     assert bad.startswith("bad-v0") and "is no JSON" in bad
     assert good.startswith("mine/good-v0") and "11" in good.split()
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["info", "a" * 300], "is no data set: File name too long"),
+    (["list", __file__], "is no folder; name one that holds data sets"),
+])
+def test_what_no_folder_can_be_called_is_refused(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", *words]) == 2
+    assert sentence in capsys.readouterr().err

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from minari.serialization import serialize_space
 
 import pappus
 from pappus.cli import main
@@ -128,8 +129,19 @@ def test_wrong_options_get_a_sentence(recorded: tuple[Path, Path], options: dict
 
 def test_data_of_another_env_gets_a_sentence(recorded: tuple[Path, Path], tmp_path: Path) -> None:
     pappus.train("a2c", "Acrobot-v1", run_dir=tmp_path / "run", steps=40, **TINY)
-    with pytest.raises(UserError, match="but the run was trained on"):
+    with pytest.raises(UserError, match=r"its observation is float32 \[4\], the env's float32 \[6\]; use data of this"):
         pappus.estimate(tmp_path / "run", recorded[1])
+
+
+def test_data_whose_actions_have_other_bounds_gets_a_sentence(tmp_path: Path) -> None:
+    settings = {**TINY, "record": str(tmp_path / "data")}
+    pappus.train("a2c", "Pendulum-v1", run_dir=tmp_path / "run", steps=40, **settings)
+    metadata = tmp_path / "data" / "data" / "metadata.json"
+    content = json.loads(metadata.read_text())
+    content["action_space"] = serialize_space(spaces.Box(-8.0, 8.0, (1,)))
+    metadata.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"its actions lie in Box\(-8.0, 8.0, .*, the env's in Box\(-2.0"):
+        pappus.estimate(tmp_path / "run", tmp_path / "data")
 
 
 def test_one_episode_has_an_estimate_and_no_interval() -> None:

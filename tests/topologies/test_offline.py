@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import pappus
 from pappus.api import configure, describe
 from pappus.beginnings import with_data
+from pappus.cli import main
 from pappus.data.dataset import open_dataset
 from pappus.errors import UserError
 from pappus.systems import find_system
@@ -52,6 +55,8 @@ def weights_of(run: Path) -> bytes:
         ("dqn@offline", "CartPole-v1", {"topology.readers": 3, "topology.best": 0.5}),
         ("td3-bc", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with moments of observations
         ("rebrac", "Pendulum-v1", {"network.hidden_sizes": (8, 8)}),  # with next actions
+        ("sac@offline", "Pendulum-v1", {}), ("d4pg@offline", "Pendulum-v1", PRIORITIZED),
+        ("crossq@offline", "Pendulum-v1", {"algorithm.critic_sizes": (8,)}),  # with moments of layers
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(
@@ -84,13 +89,22 @@ def test_a_run_begins_with_the_weights_of_another_and_says_so(sets: dict[str, Pa
     assert not (tmp_path / "three").exists()
 
 
-@pytest.mark.parametrize("system", ["dqn", "apex-dqn", "dqn@seed"])
-def test_a_share_of_every_batch_comes_from_data(sets: dict[str, Path], tmp_path: Path, system: str) -> None:
+REPLAYED = {"dqn": "CartPole-v1", **dict.fromkeys(("ddpg", "td3", "d4pg", "sac", "crossq"), "Pendulum-v1")}
+
+
+@pytest.mark.parametrize("topology", ["single", "apex", "seed"])
+@pytest.mark.parametrize("algorithm", REPLAYED)
+def test_a_share_of_every_batch_comes_from_data(
+    sets: dict[str, Path], tmp_path: Path, algorithm: str, topology: str
+) -> None:
     small = {**SMALL, "envs_per_actor": 2, "actors": 1, "topology.replay.warm_up": 20}
+    if algorithm == "crossq":
+        small["algorithm.critic_sizes"] = (8,)
+    env = REPLAYED[algorithm]
     result = pappus.train(
-        system, data=sets["CartPole-v1"], data_share=0.25, steps=100, run_dir=tmp_path / "run", **small
+        f"{algorithm}@{topology}", data=sets[env], data_share=0.25, steps=100, run_dir=tmp_path / "run", **small
     )
-    assert result.summary.updates > 0 and result.summary.env == "CartPole-v1"
+    assert result.summary.updates > 0 and result.summary.env == env
     assert "reader-0: read" in (tmp_path / "run" / "log.txt").read_text()
 
 
@@ -105,9 +119,16 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     r"record='x': 'dqn@offline' plays nothing that could be": ("dqn@offline", {"data": "", "record": "x"}),
     r"actors=2, envs=0: 'dqn@offline' learns from data and steps no envs": ("dqn@offline", {"data": "", "actors": 2}),
     r"topology.memory='much' is no amount of memory": ("dqn@offline", {"data": "", "topology.memory": "much"}),
+    r"topology.memory='1.2.3GiB' is no amount": ("dqn@offline", {"data": "", "topology.memory": "1.2.3GiB"}),
+    r"4,096 bytes hold no batch of 16 items .* give at least \d+KiB": ("dqn@offline", {
+        "data": "", "topology.memory": "4KiB",
+    }),
+    r"target_return=9.0: without an env nothing is evaluated": ("dqn@offline", {
+        "data": "", "env": "none", "target_return": 9.0,
+    }),
     r"topology.best=2.0 must be a share above 0": ("dqn@offline", {"data": "", "topology.best": 2}),
     r"its observation is float32 \[4\], the env's float32 \[6\]": ("dqn@offline", {"data": "", "env": "Acrobot-v1"}),
-    r"holds no latest checkpoint": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
+    r"'nowhere' holds no latest checkpoint, as it is no folder": ("dqn@offline", {"data": "", "init_from": "nowhere"}),
 }
 
 
@@ -146,6 +167,30 @@ def test_the_memory_that_a_table_may_take_decides_about_its_size(sets: dict[str,
     assert whole.items == whole.spec.table.max_size == whole.spec.table.rate_limiter.min_size == steps
     assert part.items == 0 and 20 <= part.spec.table.max_size < 200
     assert memory_limit("1.5GiB") == 3 << 29 and memory_limit("20KB") == 20_000
+
+
+def test_the_memory_that_a_refusal_asks_for_is_enough(sets: dict[str, Path], tmp_path: Path) -> None:
+    def train(memory: str) -> None:
+        given = {**SMALL, "data": sets["CartPole-v1"], "topology.memory": memory, "topology.readers": 2}
+        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", **given)
+
+    with pytest.raises(UserError, match="hold no batch") as refused:
+        train("1KiB")
+    found = re.search(r"at least (\d+KiB)", str(refused.value))
+    assert found is not None
+    train(found[1])
+
+
+@pytest.mark.parametrize("counted", [5, 5_000])
+def test_metadata_that_count_other_steps_than_the_episodes_have_are_refused(
+    sets: dict[str, Path], tmp_path: Path, counted: int
+) -> None:
+    copy = shutil.copytree(sets["CartPole-v1"], tmp_path / "copy")
+    metadata = copy / "data" / "metadata.json"
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "total_steps": counted}))
+    with pytest.raises(UserError, match=f"steps, but its metadata counts {counted:,}; correct total_steps"):
+        pappus.train("dqn@offline", steps=5, run_dir=tmp_path / "run", data=copy, **SMALL)
+    assert main(["data", "info", str(copy)]) == 1
 
 
 def test_on_policy_algorithms_are_refused() -> None:
