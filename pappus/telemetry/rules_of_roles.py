@@ -12,7 +12,7 @@ from statistics import fmean
 
 from pappus.telemetry.case import BUSY, Case, Stage, cores_needed, shares
 from pappus.telemetry.figures import figure
-from pappus.telemetry.findings import Change, Finding
+from pappus.telemetry.findings import WORTH, Change, Finding
 from pappus.telemetry.learning import costs_in_learning
 from pappus.telemetry.remedies import more_actors, more_at_a_time
 from pappus.telemetry.role_view import percent
@@ -143,6 +143,8 @@ def steps_are_small(case: Case) -> Finding | None:
         return None
     median, times = stage.views[0].step_seconds[0], then / now
     growing = min(1.0, stage.in_envs / max(stage.own, 1e-3) * max(0.0, 1 - CALL_SECONDS / median))
+    if 1 / (growing + (1 - growing) / times) < WORTH:  # what larger batches save the learner is another matter
+        return None
     turns = case.takes_turns or config.inline
     same, larger = (possible_speed(_larger(case, by, growing), case.machine.capacity, turns) for by in (1, times))
     gain = promised(larger / same)  # what ends waiting for cores is none of its merit

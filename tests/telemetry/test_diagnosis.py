@@ -206,6 +206,16 @@ def test_steps_of_few_envs_are_made_as_large_as_usual():
     assert "64 unrolls per update instead of 2 and as many fewer updates per step" in str(found.change)
 
 
+def test_steps_that_more_envs_make_no_cheaper_are_not_small_though_larger_batches_spare_the_learner():
+    shares = {"queued": 0.3, **envs(0.9, steps=(2e-3, 3e-3))}
+    busy = dataclasses.replace(TWO_CORES, others=1.5)
+    found = diagnosis(
+        view("actor-0", 0.6, **shares), view("learner", 0.4, waits={"unrolls": 0.6}), machine=busy, envs_per_actor=2
+    )
+    assert found.top.what == "slow env"
+    assert "small steps" not in [finding.what for finding in found.findings]
+
+
 def test_one_thread_is_left_only_where_the_shares_say_that_it_pays():
     waits = {"its turn": 0.5}
     balanced = [view("actor-0", 0.5, waits=waits), view("learner", 0.48, waits=waits)]
