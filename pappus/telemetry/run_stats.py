@@ -148,7 +148,16 @@ class RunStats:
     @property
     def progress(self) -> float:
         """The largest share that is used up of the steps asked for and of other limits, at most 1."""
-        return min(1.0, max(self.env_steps / max(1, self.config.steps), *self.limits_used.values(), 0.0))
+        return min(1.0, self._shares_used()[self.nearest_limit])
+
+    @property
+    def nearest_limit(self) -> str:
+        """What that is a share of: `steps`, `seconds`, or a budget such as `money`."""
+        shares = self._shares_used()
+        return max(shares, key=lambda name: shares[name])
+
+    def _shares_used(self) -> dict[str, float]:
+        return {"steps": self.env_steps / max(1, self.config.steps), **self.limits_used}
 
     @property
     def seconds_left(self) -> float | None:
@@ -215,11 +224,11 @@ class RunStats:
         """Unrolls that are ready for a learner, None while unknown."""
         return self.gauges().get("queue/depth")
 
-    def limits(self) -> dict[str, float]:
-        """Steps per second that each kind of role could do if it never waited."""
+    def limits(self, whole_run: bool = False) -> dict[str, float]:
+        """Steps per second that each kind of role could do if it never waited, lately or in the whole run."""
         limits = {
             kind.name: sum(one.counts.get("env_steps", 0.0) / one.busy for one in windows if one.busy)
-            for kind, windows in self.windows().items()
+            for kind, windows in self.windows(whole_run).items()
         }
         return {kind: limit for kind, limit in limits.items() if limit}
 
@@ -246,11 +255,16 @@ class RunStats:
         """What went through each kind of edge so far, without the share of roles that evaluate."""
         return {name.removesuffix(BYTES): count for name, count in self._counts.items() if name.endswith(BYTES)}
 
-    def windows(self) -> dict[RoleKind, list[Totals]]:
-        """What the roles of every kind did lately; kinds in the order of the program."""
+    def byte_rates(self, whole_run: bool = False) -> dict[str, float]:
+        """Bytes per second that each kind of role gave to each kind of edge, by the name of its curve."""
+        windows = {kind.name: members for kind, members in self.windows(whole_run).items()}
+        return {name: rate for name, rate in window_scalars(windows).items() if name.endswith(f"{BYTES}_per_second")}
+
+    def windows(self, whole_run: bool = False) -> dict[RoleKind, list[Totals]]:
+        """What the roles of every kind did, lately or in the whole run; kinds in the order of the program."""
         windows: dict[RoleKind, list[Totals]] = {kind: [] for kind in self._kinds.values()}
         for role in self._roles.values():
-            windows.setdefault(role.kind, []).append(role.window.totals())
+            windows.setdefault(role.kind, []).append(role.run if whole_run else role.window.totals())
         return {kind: members for kind, members in windows.items() if members}
 
     def _training(self, whole_run: bool = False) -> list[Totals]:
@@ -335,7 +349,8 @@ class RunStats:
         totals = role.run if run_seconds else role.window.totals()
         silent = 0.0 if run_seconds else self._clock() - role.heard_at
         resident = role.measured[0] if role.measured else None if role.pid is None else memory.get(role.pid)
-        return role.view(name, totals, run_seconds or totals.seconds or 1.0, silent, resident)
+        seconds = max(run_seconds, totals.seconds) or 1.0  # an evaluator goes on when the training is over
+        return role.view(name, totals, seconds, silent, resident)
 
     def _role(self, name: str) -> RoleStats:
         if name not in self._roles:

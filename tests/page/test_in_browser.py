@@ -110,6 +110,7 @@ def test_a_run_that_is_over_opens_from_its_directory(browser: Browser, run: Path
     browser.until(f"({DRAWN}) > 1")
     check_figure(browser)
     assert texts(browser, ".status") == ["over: time is up"]
+    assert texts(browser, ".progress-line p span")[0].startswith("100 % of the time · ")
     assert texts(browser, "table.roles tbody th") == ["actor-0", "actor-1", "learner", "evaluator"]
     assert "seconds" in texts(browser, "table.config tbody th")
     sound(browser, address)

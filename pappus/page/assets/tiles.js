@@ -45,7 +45,7 @@ function runTiles(run) {
     !offline && { label: 'Episodes', hint: 'finished in training', value: at('episodes'), text: whole },
     {
       label: 'Memory',
-      hint: 'of all processes; pages that they share may count several times',
+      hint: 'the most that all processes held together',
       value: at('memory_total'),
       text: memoryText,
       under: () => (run.now && run.now.restarts ? plural(run.now.restarts, 'restart') : 'no restart'),
