@@ -169,6 +169,18 @@ def test_hundreds_of_roles_stay_readable(browser: Browser, tmp_path: Path) -> No
     assert browser.complaints == []
 
 
+def test_figures_that_a_system_has_not_leave_no_empty_box(browser: Browser, tmp_path: Path) -> None:
+    page = fake_page(live=False)
+    assert page["run"] is not None and page["run"]["now"] is not None
+    page["run"]["now"]["lag"] = None
+    del page["run"]["curves"]["columns"]["learner/policy_lag"]
+    browser.show(written(page, tmp_path / "run.html"))
+    tiles = "[...document.querySelectorAll('.tile')].filter(one => one.offsetWidth).map(one => one.textContent)"
+    shown = browser.value(tiles)
+    assert len(shown) == 5 and not any("Policy lag" in text for text in shown)
+    assert browser.complaints == []
+
+
 def test_what_runs_say_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     page = fake_page(live=False)
     evil = "</script><img src=x onerror=alert(1)>"
