@@ -57,6 +57,8 @@ class RunStats:
         """How long stalls that are over have lasted, together."""
         self.storage = ""
         """What cannot be written, and what was lost of it; empty while all is well."""
+        self._last_speed: float | None = None
+        """Steps per second when the training ended."""
         self.own: dict[str, float] = {}
         """What callbacks have logged, by full name."""
         self.cost: dict[str, float] = {}
@@ -191,7 +193,8 @@ class RunStats:
 
     @property
     def steps_per_second(self) -> float:
-        return self.rate("env_steps")
+        """Lately; once the training is over, at its end."""
+        return self.rate("env_steps") if self._last_speed is None else self._last_speed
 
     @property
     def updates_per_second(self) -> float:
@@ -313,6 +316,7 @@ class RunStats:
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""
         self._doctor.final = self.diagnosis(whole_run=True)
+        self._last_speed = self.rate("env_steps")
 
     def verdict(self, whole_run: bool = False) -> str:
         """The diagnosis in one sentence."""

@@ -164,6 +164,17 @@ def test_rates_of_the_whole_run_do_not_fade_while_it_ends():
     assert subject.limits(whole_run=True) == {"actor": 100.0} and subject.byte_rates() == {}
 
 
+def test_the_speed_does_not_fade_while_the_last_evaluation_plays():
+    clock = FakeTime()
+    subject = run_stats(clock)
+    subject.add(report("learner", busy=1.0, counts={"env_steps": 100, "updates": 2}))
+    subject.training_ended()
+    for _ in range(10):
+        clock.pass_(1.0)
+        subject.add(report("learner", busy=0.0, waiting={"commands": 1.0}))
+    assert subject.scalars()["charts/SPS"] == subject.steps_per_second == 100.0
+
+
 def test_shares_of_an_evaluator_that_outlasts_the_training_sum_to_one():
     subject = run_stats(FakeTime())
     subject.add(report("learner", busy=2.0, counts={"updates": 1}))
