@@ -164,7 +164,7 @@ class RunStats:
     @property
     def seconds_left(self) -> float | None:
         """Until the first limit is reached, as fast as until now; None while that is not known, and after training."""
-        if self._doctor.final is not None or self.progress >= 1:
+        if self.trained or self.progress >= 1:
             return None
         rate = self.steps_per_second
         left = [(self.config.steps - self.env_steps) / rate] if rate else []
@@ -304,14 +304,19 @@ class RunStats:
         totals = {name: role.run if whole_run else role.window.totals() for name, role in self._roles.items()}
         return {name: (role.pid, totals[name].rate("env_steps")) for name, role in self._roles.items()}
     def diagnosis(self, whole_run: bool = False) -> Diagnosis:
-        """What is the matter with the run, lately or as a whole: until the end of the training, once that has come."""
-        if whole_run and self._doctor.final is not None:
+        """What is the matter with the run, lately or as a whole; once the training is over, with all of that."""
+        if self._doctor.final is not None:
             return self._doctor.final
         return self._new_diagnosis(whole_run=True) if whole_run else self._diagnosis.get(self._new_diagnosis)
 
     def _new_diagnosis(self, whole_run: bool = False) -> Diagnosis:
         updates = sum(totals.counts.get("updates", 0.0) for totals in self._training(whole_run=True))
         return self._doctor.diagnosis(self.views(whole_run), self._training(whole_run), whole_run, updates)
+
+    @property
+    def trained(self) -> bool:
+        """Whether the training is over."""
+        return self._doctor.final is not None
 
     def training_ended(self) -> None:
         """What comes now is evaluation: it does not belong to the diagnosis of the whole run."""

@@ -203,6 +203,17 @@ def test_a_pipe_gets_plain_lines_every_ten_percent_or_ten_seconds():
     assert not CONTROL.search(_text(output))
 
 
+def test_a_pipe_gets_no_verdict_after_the_training_but_that_of_the_last_lines():
+    time = FakeTime()
+    output = _pipe()
+    subject = _running(time)
+    console = Console(subject, output=output, clock=time)
+    subject.training_ended()
+    time.pass_(10)
+    console.update()
+    assert len(_status_lines(output)) == 1 and subject.verdict() not in _text(output)
+
+
 def test_a_status_line_says_it_all():
     assert status_line(_running(FakeTime())) == (
         " 10 %  100 steps  200.0 steps/s  return 132.4, length 90.0  lag 1.2 (max 4)  queue 3  ETA 0:04"

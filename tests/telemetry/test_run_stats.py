@@ -175,6 +175,18 @@ def test_the_speed_does_not_fade_while_the_last_evaluation_plays():
     assert subject.scalars()["charts/SPS"] == subject.steps_per_second == 100.0
 
 
+def test_the_last_evaluation_is_not_blamed_for_taking_a_core():
+    subject = run_stats(FakeTime(), cores=2)
+    queued = {"usage": {"computing": 0.5, "queued": 0.5, "polling": 0.0, "helpers": 0.0}}
+    for role in ("learner", "actor-0"):
+        subject.add(report(role, busy=1.0, counts={"env_steps": 10, "updates": 5}, **queued))
+    subject.training_ended()
+    usage = {"computing": 1.0, "queued": 0.0, "polling": 0.0, "helpers": 0.0}
+    subject.add(report("evaluator", busy=1.0, counts={"episodes": 1}, usage=usage))
+    assert subject.trained and subject.diagnosis() is subject.diagnosis(whole_run=True)
+    assert "evaluator" not in [finding.what for finding in subject.diagnosis().findings]
+
+
 def test_shares_of_an_evaluator_that_outlasts_the_training_sum_to_one():
     subject = run_stats(FakeTime())
     subject.add(report("learner", busy=2.0, counts={"updates": 1}))
