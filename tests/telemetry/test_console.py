@@ -208,6 +208,7 @@ def test_a_pipe_gets_no_verdict_after_the_training_but_that_of_the_last_lines():
     output = _pipe()
     subject = _running(time)
     console = Console(subject, output=output, clock=time)
+    console.update()
     subject.training_ended()
     time.pass_(10)
     console.update()
